@@ -1,0 +1,1 @@
+"""What is remembered: tables, migrations, the store and the leaderboard's queries."""

@@ -1,0 +1,1 @@
+"""What a candidate is worth: the referee, its platforms, and the evaluation it returns."""

@@ -1,0 +1,1 @@
+"""Where foreign code runs: Docker or plain processes, behind one Protocol."""

@@ -1,0 +1,104 @@
+"""The seam behind which foreign code runs: a Command goes in, a Completed comes out."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class SandboxUnavailable(RuntimeError):
+    """No sandbox to work with: what is missing (`problem`) and what to do about it (`remedy`)."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+class Promise(StrEnum):
+    """What a sandbox guarantees about the code inside it; `sandbox check` proves each on this machine."""
+
+    NO_NETWORK = "no_network"
+    READ_ONLY_ROOT = "read_only_root"
+    NO_HOST_FILES = "no_host_files"
+    NO_HOST_ENVIRONMENT = "no_host_environment"
+    BOUNDED_DISK = "bounded_disk"
+    BOUNDED_MEMORY = "bounded_memory"
+    BOUNDED_PROCESSES = "bounded_processes"
+    BOUNDED_OUTPUT = "bounded_output"
+    WALL_CLOCK = "wall_clock"
+    NOTHING_LEFT_RUNNING = "nothing_left_running"
+    SEPARATE_UIDS = "separate_uids"
+    NO_NEW_PRIVILEGES = "no_new_privileges"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one command, enforced on its whole process tree."""
+
+    wall_s: float = 120.0
+    memory_mb: int = 8192
+    processes: int = 256
+    cpus: float | None = None  # None: every core of this machine
+    disk_mb: int = 1024
+    output_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Command:
+    """One run of a self-contained Python package of ours inside a sandbox.
+
+    `package` is a folder with a `__main__.py`; it is shown read-only and run as `python3 -m <folder name> *args` with the
+    sandbox's own interpreter. It must import nothing of ours outside its folder. It starts as the sandbox's root user,
+    able to make processes of other uids where the sandbox promises `SEPARATE_UIDS`.
+    """
+
+    package: Path
+    args: tuple[str, ...] = ()
+    stdin: bytes = b""
+    limits: Limits = field(default_factory=Limits)
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What became of a command. A failed command is a value; only an unavailable sandbox is an exception."""
+
+    exit_code: int | None  # None: it was killed before it could exit
+    stdout: bytes
+    stderr: bytes
+    wall_s: float
+    timed_out: bool = False
+    out_of_memory: bool = False
+    output_truncated: bool = False
+    cancelled: bool = False
+
+
+class Sandbox(Protocol):
+    """Where commands run."""
+
+    name: str
+    promises: frozenset[Promise]
+
+    def run(
+        self,
+        command: Command,
+        *,
+        on_stderr: Callable[[bytes], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
+        """Run to its end or its limits; afterwards nothing of it is left running.
+
+        `on_stderr` gets each whole line of standard error as it comes (progress). Setting `cancel`, or an exception
+        such as KeyboardInterrupt in the calling thread, kills the whole tree first.
+
+        Raises:
+            SandboxUnavailable: the sandbox cannot run anything at present.
+        """
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Provenance: name, image id or interpreter, versions as far as known without running anything."""
+        ...

@@ -1,0 +1,1 @@
+"""The use cases, wired once: settings, jobs, evaluations and the command line."""
