@@ -1,0 +1,139 @@
+"""An Evaluation: what the evaluator found out about one candidate on one device (DESIGN §5)."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = "kernelwright.evaluation/1"
+
+Json = Any  # values that json.dumps accepts; checked where they come in
+
+
+class Verdict(StrEnum):
+    """What became of a candidate. Missing evidence is never `passed`."""
+
+    PASSED = "passed"
+    BUILD_FAILED = "build_failed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    WRONG_OUTPUT = "wrong_output"
+    INTEGRITY = "integrity"
+    TASK_INVALID = "task_invalid"
+    SANDBOX_ERROR = "sandbox_error"
+
+
+def candidate_hash(source: str) -> str:
+    """SHA-256 of a candidate's source in hex: its identity."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A speedup with its 95 % interval: above 1 the candidate is faster than the baseline."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Time of one call in milliseconds: the median over timed calls and its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a candidate with the oracle: which inputs, and the largest error against what was allowed."""
+
+    inputs: str
+    passed: bool
+    max_error: float | None = None
+    allowed_error: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """All checks, and the one that came closest to (or went furthest past) its allowance."""
+
+    checks: tuple[Check, ...] = ()
+    worst: Check | None = None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The time that the device's measured limits allow (ms), what sets it, and the share of it that was reached."""
+
+    bound: str  # "memory" or "compute"
+    limit_ms: float
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `kernelwright evaluate --json` prints and the store keeps.
+
+    `speedup` has the keys `eager` and `compile` and is None unless the verdict is `passed`; `compile` is absent where
+    torch.compile could not handle the task.
+    """
+
+    verdict: Verdict
+    message: str
+    code: str | None = None
+    detail: str = ""
+    tags: tuple[str, ...] = ()
+    correctness: Correctness = field(default_factory=Correctness)
+    speedup: Mapping[str, Interval] | None = None
+    latency_ms: Mapping[str, Latency] = field(default_factory=dict)
+    roofline: Roofline | None = None
+    profile: Mapping[str, Json] = field(default_factory=dict)
+    provenance: Mapping[str, Json] = field(default_factory=dict)
+    cost_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate is correct and was timed."""
+        return self.verdict is Verdict.PASSED
+
+    def to_json(self) -> dict[str, Json]:
+        """The object of DESIGN §5, of plain JSON values."""
+        return {"schema": SCHEMA, **asdict(self), "verdict": self.verdict.value, "tags": list(self.tags)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> "Evaluation":
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: the object is of another schema or lacks a field.
+        """
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"schema: expected {SCHEMA!r}, got {data.get('schema')!r}")
+        try:
+            worst = data["correctness"]["worst"]
+            speedup = data["speedup"]
+            return cls(
+                verdict=Verdict(data["verdict"]),
+                message=data["message"],
+                code=data["code"],
+                detail=data["detail"],
+                tags=tuple(data["tags"]),
+                correctness=Correctness(
+                    tuple(Check(**check) for check in data["correctness"]["checks"]),
+                    None if worst is None else Check(**worst),
+                ),
+                speedup=None if speedup is None else {name: Interval(**value) for name, value in speedup.items()},
+                latency_ms={name: Latency(**value) for name, value in data["latency_ms"].items()},
+                roofline=None if data["roofline"] is None else Roofline(**data["roofline"]),
+                profile=data["profile"],
+                provenance=data["provenance"],
+                cost_s=data["cost_s"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"evaluation: malformed field {error}") from error
