@@ -1,0 +1,31 @@
+"""What can go wrong between the agents and a model."""
+
+
+class LLMError(RuntimeError):
+    """No usable reply from a model. Its text is safe to show: it names the model and holds no key."""
+
+    def __init__(self, model: str, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{model}: {problem}" + (f" {remedy}" if remedy else ""))
+        self.model = model
+        self.problem = problem
+        self.remedy = remedy
+
+
+class ModelUnavailable(LLMError):
+    """No model to work with: no key, a wrong key, an unknown name, nobody listening. `remedy` says what to set."""
+
+
+class LLMRefused(LLMError):
+    """The model or its provider declined to answer this prompt; asking again would not help."""
+
+
+class ContextTooLong(LLMError):
+    """The prompt does not fit the model's context window."""
+
+
+class LLMFailed(LLMError):
+    """The provider failed (rate limit, server error, time limit, unreadable answer) and retries did not help."""
+
+
+class LLMCancelled(LLMError):
+    """The job was told to stop while it waited for the model."""

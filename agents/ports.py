@@ -1,0 +1,154 @@
+"""The seams of the agents: how they evaluate, what they record, and how they reach a model.
+
+The service hands `Evaluate` and `Record` in as plain callables; agents never import the evaluator or the store.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Protocol, TypeAlias
+
+JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+
+
+def candidate_hash(source: str) -> str:
+    """SHA-256 of a candidate's source (UTF-8), in hex: what identifies it everywhere."""
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the agents need to know of one evaluation of one candidate.
+
+    Speedups are ratios over eager (`speedup_compile`: over torch.compile), None unless `verdict` is `"passed"`.
+    `latency_ms` holds the medians of `candidate`, `eager` and `compile` as far as measured.
+    """
+
+    candidate_hash: str
+    verdict: str
+    code: str | None = None
+    message: str = ""
+    detail: str = ""
+    tags: tuple[str, ...] = ()
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_compile: float | None = None
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
+    roofline_fraction: float | None = None
+    roofline_bound: str | None = None
+    profile_text: str = ""
+    evaluation_id: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate is correct and its speedup measured."""
+        return self.verdict == "passed"
+
+    def to_json(self) -> dict[str, JSON]:
+        """All fields as plain JSON values; `from_json` reads them back."""
+        return {**asdict(self), "tags": list(self.tags), "latency_ms": dict(self.latency_ms)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, JSON]) -> "Outcome":
+        """The Outcome that `to_json` wrote; keys it does not know are ignored.
+
+        Raises:
+            TypeError: `candidate_hash` or `verdict` is missing.
+        """
+        known = {f.name for f in fields(Outcome)}
+        values = {key: value for key, value in data.items() if key in known}
+        tags = values.get("tags")
+        values["tags"] = tuple(tags) if isinstance(tags, Sequence) and not isinstance(tags, str) else ()
+        return Outcome(**values)  # type: ignore[arg-type]  # our own JSON, read back
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened in a job, reported the moment it happened. Rounds count from 1; 0 is before the first.
+
+    Kinds and their data:
+        job_started     task_id, platform, model, judge_model, strategy, rounds, rounds_done, best_hash (or None)
+        round_started   request (write | improve | repair)
+        llm_call        model, role (coder | judge), purpose, prompt_tokens, completion_tokens, cost_usd (or None),
+                        latency_s, attempts, truncated, messages, reply
+        llm_failed      model, role, purpose, error (class), message; the call brought no reply
+        reply_rejected  role, reason; the reply held no usable candidate or advice and is asked for again, or given up
+        candidate       hash, source, repeat_of_round (or None)
+        evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
+        advice          the Judge's JSON, mode (judge-repair | judge-improve), subject_hash (the candidate judged)
+        best            hash, speedup
+        round_done      verdict (`no_candidate` where the Coder gave none)
+        job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens
+    """
+
+    kind: str
+    round: int
+    data: Mapping[str, JSON]
+
+
+@dataclass(frozen=True)
+class PastRound:
+    """A round that an earlier run of the same job finished, as its events tell it.
+
+    `source` and `outcome` are None where the Coder gave no usable candidate; `advice` is the Judge's JSON after that
+    round (less `mode` and `subject_hash`), None where there was none.
+    """
+
+    source: str | None = None
+    outcome: Outcome | None = None
+    advice: Mapping[str, JSON] | None = None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a job's LLM calls have taken so far; `cost_usd` counts calls of unknown price as 0."""
+
+    cost_usd: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+Evaluate = Callable[[str], Outcome]
+"""Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""
+
+Record = Callable[[Event], None]
+"""Stores an event before it returns, so that nothing that was recorded is lost by what happens next."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One chat message; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A model's answer and what it took. `cost_usd` is None where no price is known; latency covers every attempt."""
+
+    text: str
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    latency_s: float
+    truncated: bool = False
+    attempts: int = 1
+
+
+class LLM(Protocol):
+    """Access to models by LiteLLM's names (`openai/…`, `anthropic/…`, `builtin/compiler`)."""
+
+    def complete(self, model: str, messages: Sequence[Message], *, should_stop: Callable[[], bool]) -> Reply:
+        """One chat completion, retried where that can help; gives up waiting once `should_stop()` holds.
+
+        Raises:
+            agents.errors.LLMError: no reply to work with; each subclass says what to do.
+        """
+        ...
+
+    def worst_case_usd(self, model: str, messages: Sequence[Message]) -> float | None:
+        """The most that `complete` may cost, reply at its size limit; None where no price is known."""
+        ...
