@@ -1,0 +1,142 @@
+"""Reading replies: the one Python file in a Coder's reply, the one JSON object in a Judge's. Hostile text; `ast` only."""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agents.ports import JSON
+
+MAX_CANDIDATE_BYTES = 256 * 1024
+MAX_REPLY_CHARS = 2 * 1024 * 1024
+MAX_FENCES = 64
+
+_FENCE_LINE = re.compile(r"^(?P<indent>[ \t]{0,3})(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+
+
+class ReplyError(ValueError):
+    """A reply without what was asked for. Its text tells the model what to mend."""
+
+
+class Advice(BaseModel):
+    """The Judge's answer: one bottleneck, what shows it, one change to make, and whether to stop."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, str_strip_whitespace=True)
+
+    bottleneck: str = Field(max_length=4000)
+    evidence: tuple[str, ...] = Field(default=(), max_length=20)
+    change: str = Field(max_length=8000)
+    expected_speedup: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
+    stop: bool = False
+
+    def to_json(self) -> dict[str, JSON]:
+        """The fields as plain JSON values."""
+        return {**self.model_dump(), "evidence": list(self.evidence)}
+
+
+def candidate_problem(source: str) -> str | None:
+    """Why this text cannot be a candidate, or None: it must parse, define a class `ModelNew`, and stay within 256 KiB.
+
+    The text is parsed, never executed.
+    """
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        return "the file holds characters that UTF-8 cannot encode"
+    if size > MAX_CANDIDATE_BYTES:
+        return f"the file has {size} bytes; at most {MAX_CANDIDATE_BYTES} are allowed"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in hostile text is no concern of the terminal
+            tree = ast.parse(source)
+    except SyntaxError as error:
+        return f"the file is not valid Python: line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"the file is not valid Python: {error or type(error).__name__}"
+    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
+        return "the file defines no top-level class named ModelNew"
+    return None
+
+
+def extract_candidate(reply: str, *, truncated: bool = False) -> str:
+    """The candidate in a Coder's reply, with `\\n` line ends and one at the end.
+
+    Of several fenced blocks the last one that is a candidate counts (a model that corrects itself does so below); a
+    fence may be closed by a later mark than the first where the file itself holds fences, say in a docstring. A reply
+    without a fence counts if the whole of it is a candidate.
+
+    Raises:
+        ReplyError: there is none; says which rule the best attempt breaks.
+    """
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
+    text = reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    problem = None
+    for body in _python_blocks(text):
+        found = candidate_problem(body)
+        if found is None:
+            return body.rstrip() + "\n"
+        problem = problem or found
+    if candidate_problem(text) is None:
+        return text.rstrip() + "\n"
+    cut = " The reply was cut off at the size limit: write a shorter file." if truncated else ""
+    if problem is None:
+        raise ReplyError("The reply holds no ```python block with the whole file." + cut)
+    raise ReplyError(f"The ```python block is not usable: {problem}.{cut}")
+
+
+def extract_advice(reply: str, *, truncated: bool = False) -> Advice:
+    """The Judge's JSON in a reply: the last fenced block, or else the text from the first `{` to its end.
+
+    Raises:
+        ReplyError: there is no JSON object, or it breaks the schema; names the field.
+    """
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
+    text = reply.replace("\r\n", "\n").replace("\r", "\n")
+    cut = " The reply was cut off at the size limit: answer more briefly." if truncated else ""
+    problem = "The reply holds no JSON object."
+    for body in (*_blocks(text, ("json", "")), text[max(text.find("{"), 0) :]):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(body.strip())
+        except (ValueError, RecursionError) as error:
+            if "{" in body:
+                problem = f"The JSON cannot be read: {error}."
+            continue
+        if not isinstance(value, dict):
+            continue
+        try:
+            return Advice.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "object"
+            problem = f"The JSON breaks the schema: {where}: {first['msg']}."
+    raise ReplyError(problem + cut)
+
+
+def _python_blocks(text: str) -> Iterator[str]:
+    return _blocks(text, ("python", "py", "python3", ""))
+
+
+def _blocks(text: str, languages: tuple[str, ...]) -> Iterator[str]:
+    """Bodies of fenced blocks in these languages, the last opened first; each with every possible end, shortest first.
+
+    An unclosed block (a reply that was cut off) runs to the end of the text. The number of fences looked at is bounded.
+    """
+    lines = text.split("\n")
+    marks = [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
+    for position in range(len(marks) - 1, -1, -1):
+        start, opening = marks[position]
+        words = opening["info"].split()
+        if (words[0].lower().strip("{}.") if words else "") not in languages:
+            continue
+        ends = [
+            number
+            for number, mark in marks[position + 1 :]
+            if not mark["info"].strip() and mark["mark"].startswith(opening["mark"])
+        ]
+        for end in ends or [len(lines)]:
+            yield "\n".join(lines[start + 1 : end])
