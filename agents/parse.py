@@ -1,10 +1,12 @@
-"""Reading replies: the one Python file in a Coder's reply, the one JSON object in a Judge's. Hostile text; `ast` only."""
+"""Reading replies: the Python file in a Coder's, the JSON object in a Judge's. Hostile text, parsed by `ast` alone."""
 
 import ast
 import json
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,9 +14,15 @@ from agents.ports import JSON
 
 MAX_CANDIDATE_BYTES = 256 * 1024
 MAX_REPLY_CHARS = 2 * 1024 * 1024
-MAX_FENCES = 64
+MAX_FENCES = 256  # fence marks looked at, from the end
+MAX_ATTEMPTS = 64  # blocks tried
 
-_FENCE_LINE = re.compile(r"^(?P<indent>[ \t]{0,3})(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+_FENCE_LINE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+
+
+_PYTHON = frozenset({"python", "py", "python3"})
+_JSON = frozenset({"json", ""})
+_UNNAMED = frozenset({""})
 
 
 class ReplyError(ValueError):
@@ -56,50 +64,45 @@ def candidate_problem(source: str) -> str | None:
         return f"the file is not valid Python: line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"the file is not valid Python: {error or type(error).__name__}"
-    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
-        return "the file defines no top-level class named ModelNew"
-    return None
-
-
-def extract_candidate(reply: str, *, truncated: bool = False) -> str:
+    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node idef extract_candidate(reply: str, *, truncated: bool = False) -> str:
     """The candidate in a Coder's reply, with `\\n` line ends and one at the end.
 
     Of several fenced blocks the last one that is a candidate counts (a model that corrects itself does so below); a
     fence may be closed by a later mark than the first where the file itself holds fences, say in a docstring. A reply
-    without a fence counts if the whole of it is a candidate.
+    without a fence counts if the whole of it is a candidate. An unclosed fence counts unless the reply was cut off.
 
     Raises:
         ReplyError: there is none; says which rule the best attempt breaks.
     """
-    if len(reply) > MAX_REPLY_CHARS:
-        raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
-    text = reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    text = _normalised(reply)
     problem = None
-    for body in _python_blocks(text):
-        found = candidate_problem(body)
-        if found is None:
-            return body.rstrip() + "\n"
-        problem = problem or found
-    if candidate_problem(text) is None:
+    for languages in (_PYTHON, _UNNAMED):
+        for body in islice(_blocks(text, languages, unclosed=not truncated), MAX_ATTEMPTS):
+            found = candidate_problem(body)
+            if found is None:
+                return body.rstrip() + "\n"
+            if languages is _PYTHON or "ModelNew" in body:
+                problem = problem or found
+    if not truncated and candidate_problem(text) is None:
         return text.rstrip() + "\n"
     cut = " The reply was cut off at the size limit: write a shorter file." if truncated else ""
     if problem is None:
-        raise ReplyError("The reply holds no ```python block with the whole file." + cut)
+        raise ReplyError("The reply holds no closed ```python block with the whole file." + cut)
     raise ReplyError(f"The ```python block is not usable: {problem}.{cut}")
 
 
 def extract_advice(reply: str, *, truncated: bool = False) -> Advice:
-    """The Judge's JSON in a reply: the last fenced block, or else the text from the first `{` to its end.
+    """The Judge's JSON in a reply: the last fenced block that fits the schema, or else what starts at the first `{`.
 
     Raises:
         ReplyError: there is no JSON object, or it breaks the schema; names the field.
     """
-    if len(reply) > MAX_REPLY_CHARS:
-        raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
-    text = reply.replace("\r\n", "\n").replace("\r", "\n")
-    cut = " The reply was cut off at the size limit: answer more briefly." if truncated else ""
+    text = _normalised(reply)
+    bodies = [*islice(_blocks(text, _JSON), MAX_ATTEMPTS)]
+    if "{" in text:
+        bodies.append(text[text.index("{") :])
     problem = "The reply holds no JSON object."
-    for body in (*_blocks(text, ("json", "")), text[max(text.find("{"), 0) :]):
+    for body in bodies:
         try:
             value, _ = json.JSONDecoder().raw_decode(body.strip())
         except (ValueError, RecursionError) as error:
@@ -114,29 +117,33 @@ def extract_advice(reply: str, *, truncated: bool = False) -> Advice:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "object"
             problem = f"The JSON breaks the schema: {where}: {first['msg']}."
-    raise ReplyError(problem + cut)
+    raise ReplyError(problem + (" The reply was cut off at the size limit: answer more briefly." if truncated else ""))
 
 
-def _python_blocks(text: str) -> Iterator[str]:
-    return _blocks(text, ("python", "py", "python3", ""))
+def _normalised(reply: str) -> str:
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
+    return reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
 
 
-def _blocks(text: str, languages: tuple[str, ...]) -> Iterator[str]:
+def _blocks(text: str, languages: frozenset[str], *, unclosed: bool = True) -> Iterator[str]:
     """Bodies of fenced blocks in these languages, the last opened first; each with every possible end, shortest first.
 
-    An unclosed block (a reply that was cut off) runs to the end of the text. The number of fences looked at is bounded.
+    A block without an end runs to the end of the text, if `unclosed` ones are wanted.
     """
     lines = text.split("\n")
     marks = [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
     for position in range(len(marks) - 1, -1, -1):
         start, opening = marks[position]
         words = opening["info"].split()
-        if (words[0].lower().strip("{}.") if words else "") not in languages:
+        if (words[0].lower() if words else "") not in languages:
             continue
         ends = [
             number
             for number, mark in marks[position + 1 :]
             if not mark["info"].strip() and mark["mark"].startswith(opening["mark"])
         ]
-        for end in ends or [len(lines)]:
-            yield "\n".join(lines[start + 1 : end])
+        if not ends and unclosed:
+            ends = [len(lines)]
+        for end in ends:
+            yield textwrap.dedent("\n".join(lines[start + 1 : end]))

@@ -38,7 +38,7 @@ def render(sections: Mapping[str, str]) -> str:
     unknown = set(sections) - set(SECTIONS)
     if unknown:
         raise ValueError(f"unknown prompt section {sorted(unknown)[0]!r}; known: {', '.join(SECTIONS)}")
-    return "\n\n".join(f"<{name}>\n{_TAG_IN_BODY.sub(r'<\\', body)}\n</{name}>" for name, body in sections.items())
+    return "\n\n".join(f"<{name}>\n{_escape(body)}\n</{name}>" for name, body in sections.items())
 
 
 def parse(text: str) -> dict[str, str]:
@@ -50,3 +50,7 @@ def parse(text: str) -> dict[str, str]:
     for match in _SECTION.finditer(text):
         found.setdefault(match[1], _ESCAPED_TAG.sub("<", match[2]))
     return found
+
+
+def _escape(body: str) -> str:
+    return _TAG_IN_BODY.sub(r"<\\", body)
