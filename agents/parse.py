@@ -64,7 +64,12 @@ def candidate_problem(source: str) -> str | None:
         return f"the file is not valid Python: line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"the file is not valid Python: {error or type(error).__name__}"
-    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node idef extract_candidate(reply: str, *, truncated: bool = False) -> str:
+    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
+        return "the file defines no top-level class named ModelNew"
+    return None
+
+
+def extract_candidate(reply: str, *, truncated: bool = False) -> str:
     """The candidate in a Coder's reply, with `\\n` line ends and one at the end.
 
     Of several fenced blocks the last one that is a candidate counts (a model that corrects itself does so below); a
