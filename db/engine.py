@@ -1,0 +1,198 @@
+"""Connections to the store. Everything particular to SQLite or PostgreSQL is in this file."""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+
+from db.migrations import HEAD
+from db.store import Store
+
+BUSY_TIMEOUT_S = 30.0
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_ADVISORY_LOCK = 0x6B65726E  # any constant that other users of the same PostgreSQL database are unlikely to pick
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used. Its text is one clear line: which store, what is wrong, what to do."""
+
+
+def open_store(url: str) -> Store:
+    """The store at `url`, made or upgraded first where needed; several processes may do so at once.
+
+    Raises:
+        StoreError: the URL is not usable, the database does not answer, or a newer version wrote it.
+    """
+    engine = make_engine(url)
+    try:
+        if revision_of(engine) != HEAD:
+            upgrade(engine)
+    except (OperationalError, DatabaseError) as error:
+        engine.dispose()
+        raise StoreError(f"{shown(engine.url)}: {error.orig or error}; check KERNELWRIGHT_DATABASE_URL") from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+def make_engine(url: str) -> Engine:
+    """An engine with the settings that the store relies on; connects to nothing yet.
+
+    Raises:
+        StoreError: the URL cannot be read, its driver is missing, or its folder cannot be made.
+    """
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            return _sqlite_engine(parsed)
+        return create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise StoreError(
+            f"database URL {_masked(url)}: {error}; use sqlite:////path/to.db or postgresql+psycopg://…"
+        ) from error
+
+
+def revision_of(engine: Engine) -> str | None:
+    """The revision that the database is at; None for an empty one."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the database to the newest revision, under a lock; does nothing if another process was faster.
+
+    Raises:
+        StoreError: a newer version of Kernelwright wrote the database.
+    """
+    from alembic import command  # slow to import, and needed on first use only
+    from alembic.util import CommandError
+
+    with _upgrade_lock(engine), engine.execution_options(immediate=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+        config = alembic_config(connection)
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise StoreError(
+                f"{shown(engine.url)} was written by a newer Kernelwright ({error}); "
+                "upgrade Kernelwright or set KERNELWRIGHT_DATABASE_URL to another store"
+            ) from error
+
+
+def differences(engine: Engine) -> list[str]:
+    """How the database's schema differs from the tables in the code, one line each; empty when they agree."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from db.tables import Base
+
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return [str(difference) for difference in compare_metadata(context, Base.metadata)]
+
+
+def backup(engine: Engine, target: Path) -> None:
+    """Write a whole copy of an SQLite store to `target`, also while others write to it.
+
+    Raises:
+        StoreError: the store is not SQLite, or `target` exists or cannot be written.
+    """
+    if engine.dialect.name != "sqlite":
+        raise StoreError(f"{shown(engine.url)} is not SQLite; use its own tool, such as pg_dump")
+    if target.exists():
+        raise StoreError(f"{target} exists; name a new file")
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with engine.connect() as connection, contextlib.closing(sqlite3.connect(partial)) as copy:
+            source: Any = connection.connection.driver_connection
+            source.backup(copy)
+        partial.replace(target)
+    except (OSError, sqlite3.Error) as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(f"backup to {target}: {error}") from error
+
+
+def integrity_problems(engine: Engine) -> list[str]:
+    """What the database's own check finds wrong with its file; always empty for PostgreSQL, which checks itself."""
+    if engine.dialect.name != "sqlite":
+        return []
+    with engine.connect() as connection:
+        found = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
+        orphans = [f"foreign key: {tuple(row)}" for row in connection.execute(text("PRAGMA foreign_key_check"))]
+    return [line for line in found if line != "ok"] + orphans
+
+
+def shown(url: URL) -> str:
+    """The URL as people may see it: no password."""
+    return url.render_as_string(hide_password=True)
+
+
+def alembic_config(connection: Connection) -> Any:
+    """Alembic's configuration for this connection."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _masked(url: str) -> str:
+    """A URL that could not be parsed, cut where a password may begin."""
+    return repr(url.split("@")[-1]) if "@" in url else repr(url)
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise StoreError("an SQLite store needs a file, for several processes share it; use sqlite:////path/to.db")
+    path = Path(str(url.database))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(
+            f"{path.parent}: {error.strerror}; set KERNELWRIGHT_DATA_DIR to a folder you can write"
+        ) from error
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
+    return engine
+
+
+def _on_sqlite_connect(connection: Any, _record: object) -> None:
+    # The driver must not open transactions by itself: it would leave DDL outside them and start writers as readers.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    # A reader that turns writer half-way fails at once with "database is locked"; a writer that says so first waits.
+    immediate = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+@contextlib.contextmanager
+def _upgrade_lock(engine: Engine) -> Iterator[None]:
+    """One upgrader at a time. SQLite needs a file for it: switching to WAL does not wait for the busy timeout."""
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    path = f"{engine.url.database}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.closing(sqlite3.connect(str(engine.url.database), timeout=BUSY_TIMEOUT_S)) as plain:
+            plain.execute("PRAGMA journal_mode=WAL")
+        yield
+    finally:
+        os.close(descriptor)

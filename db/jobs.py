@@ -1,0 +1,193 @@
+"""Jobs in the store: who works on what, and how it ended."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.orm import Session
+
+from db.records import JobRecord, JobStatus, NotInStore, Owner
+from db.tables import JobRow, TaskRow
+from db.tasks import task_record
+from db.types import JsonValue, clean_json, utc_now
+
+_RESUMABLE = (JobStatus.QUEUED, JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+
+
+def add_job(
+    session: Session,
+    *,
+    task_id: int,
+    kind: str,
+    platform: str,
+    sandbox: str,
+    owner: Owner,
+    model: str | None = None,
+    strategy: str | None = None,
+    options: Mapping[str, JsonValue] | None = None,
+) -> int:
+    """Store a job that `owner` runs from now on; its id."""
+    row = JobRow(
+        task_id=task_id,
+        kind=kind,
+        platform=platform,
+        sandbox=sandbox,
+        model=model,
+        strategy=strategy,
+        options=clean_json(options or {}),
+        status=JobStatus.RUNNING.value,
+        started_at=utc_now(),
+        **_owner_columns(owner),
+    )
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def get_job(session: Session, job_id: int) -> JobRecord:
+    """The job with this id.
+
+    Raises:
+        NotInStore: there is none.
+    """
+    row = session.execute(select(JobRow, TaskRow).join(TaskRow).where(JobRow.id == job_id)).one_or_none()
+    if row is None:
+        raise NotInStore(f"job {job_id} is not in the store; `kernelwright jobs list` shows those that are")
+    return _record(row[0], row[1])
+
+
+def list_jobs(
+    session: Session, *, kind: str | None = None, status: JobStatus | None = None, limit: int | None = None
+) -> list[JobRecord]:
+    """Jobs, newest first."""
+    query = select(JobRow, TaskRow).join(TaskRow).order_by(JobRow.id.desc())
+    if kind is not None:
+        query = query.where(JobRow.kind == kind)
+    if status is not None:
+        query = query.where(JobRow.status == status.value)
+    if limit is not None:
+        query = query.limit(limit)
+    return [_record(job, task) for job, task in session.execute(query)]
+
+
+def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
+    """Make `owner` run a job that nobody runs; False if it is done or someone was faster."""
+    return _change(
+        session,
+        JobRow.id == job_id,
+        JobRow.status.in_([status.value for status in _RESUMABLE]),
+        status=JobStatus.RUNNING.value,
+        sandbox=sandbox,
+        stop_reason=None,
+        error=None,
+        cancel_requested=False,
+        finished_at=None,
+        **_owner_columns(owner),
+    )
+
+
+def finish_job(
+    session: Session,
+    job_id: int,
+    owner: Owner,
+    *,
+    status: JobStatus,
+    stop_reason: str | None = None,
+    error: str | None = None,
+) -> bool:
+    """End a job that `owner` runs; False if it is not his any more."""
+    return _change(
+        session,
+        JobRow.id == job_id,
+        JobRow.status == JobStatus.RUNNING.value,
+        *_owned_by(owner),
+        status=status.value,
+        stop_reason=stop_reason,
+        error=error,
+        finished_at=utc_now(),
+    )
+
+
+def update_job(session: Session, job_id: int, *, rounds_done: int, cost_usd: float, tokens: int) -> None:
+    """Keep a job's counters up to date."""
+    _change(session, JobRow.id == job_id, rounds_done=rounds_done, cost_usd=cost_usd, tokens=tokens)
+
+
+def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
+    """Remember the evaluation of a job's best candidate so far."""
+    _change(session, JobRow.id == job_id, best_evaluation_id=evaluation_id)
+
+
+def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:
+    """Say that `owner` died while he ran this job; False if the job went on in the meantime."""
+    return finish_job(session, job_id, owner, status=JobStatus.INTERRUPTED, stop_reason="interrupted")
+
+
+def request_cancel(session: Session, job_id: int) -> JobStatus:
+    """Ask the owner of a running job to stop, or cancel one that nobody runs; the status that the job has now.
+
+    Raises:
+        NotInStore: there is no such job.
+    """
+    waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
+    if _change(
+        session,
+        JobRow.id == job_id,
+        JobRow.status.in_(waiting),
+        status=JobStatus.CANCELLED.value,
+        stop_reason="cancelled",
+        finished_at=utc_now(),
+    ):
+        return JobStatus.CANCELLED
+    _change(session, JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, cancel_requested=True)
+    return get_job(session, job_id).status
+
+
+def cancel_requested(session: Session, job_id: int) -> bool:
+    """Whether someone asked this job to stop."""
+    return bool(session.scalar(select(JobRow.cancel_requested).where(JobRow.id == job_id)))
+
+
+def _change(session: Session, *where: ColumnElement[bool], **values: object) -> bool:
+    """Update by one statement, so that two processes cannot both succeed; whether a row was changed."""
+    changed = session.execute(update(JobRow).where(*where).values(**values).returning(JobRow.id)).all()
+    return bool(changed)
+
+
+def _owned_by(owner: Owner) -> Sequence[ColumnElement[bool]]:
+    return (
+        JobRow.owner_host == owner.host,
+        JobRow.owner_pid == owner.pid,
+        JobRow.owner_started == owner.started,
+    )
+
+
+def _owner_columns(owner: Owner) -> dict[str, str | int]:
+    return {"owner_host": owner.host, "owner_pid": owner.pid, "owner_started": owner.started}
+
+
+def _record(row: JobRow, task: TaskRow) -> JobRecord:
+    owner = None
+    if row.owner_host is not None and row.owner_pid is not None and row.owner_started is not None:
+        owner = Owner(row.owner_host, row.owner_pid, row.owner_started)
+    return JobRecord(
+        id=row.id,
+        task=task_record(task),
+        kind=row.kind,
+        platform=row.platform,
+        sandbox=row.sandbox,
+        model=row.model,
+        strategy=row.strategy,
+        options=row.options,
+        status=JobStatus(row.status),
+        stop_reason=row.stop_reason,
+        error=row.error,
+        cancel_requested=row.cancel_requested,
+        owner=owner,
+        rounds_done=row.rounds_done,
+        cost_usd=row.cost_usd,
+        tokens=row.tokens,
+        best_evaluation_id=row.best_evaluation_id,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )

@@ -1,0 +1,140 @@
+"""What the store gives back: plain values, detached from the database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from db.types import JsonValue
+
+
+class NotInStore(LookupError):
+    """Something asked for by its id is not there. Its text names kind and id."""
+
+
+class JobStatus(StrEnum):
+    """Where a job stands. All but `queued` and `running` are ends, yet a job can be resumed from any but `done`."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"  # by `jobs cancel`
+    INTERRUPTED = "interrupted"  # by a signal, a crash or a loss of power
+    FAILED = "failed"  # something outside the candidates: no sandbox, no model, an invalid task
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that runs a job; `started` tells it from a later one with the same pid."""
+
+    host: str
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """An op as it was submitted."""
+
+    id: int
+    suite: str
+    name: str
+    source_hash: str
+    source: str
+    category: str
+    dtype: str
+
+    @property
+    def ref(self) -> str:
+        """`suite/name`."""
+        return f"{self.suite}/{self.name}"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job with the name of its task. `model` is None for a candidate that a user evaluated himself."""
+
+    id: int
+    task: TaskRecord
+    kind: str
+    platform: str
+    sandbox: str
+    model: str | None
+    strategy: str | None
+    options: Mapping[str, JsonValue]
+    status: JobStatus
+    stop_reason: str | None
+    error: str | None
+    cancel_requested: bool
+    owner: Owner | None
+    rounds_done: int
+    cost_usd: float
+    tokens: int
+    best_evaluation_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The columns of an evaluation that queries need: ratios over the baselines and medians in milliseconds."""
+
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_compile: float | None = None
+    speedup_compile_low: float | None = None
+    speedup_compile_high: float | None = None
+    candidate_ms: float | None = None
+    eager_ms: float | None = None
+    compile_ms: float | None = None
+    roofline_fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """An evaluation with its candidate; `result` is the whole object that the evaluator gave."""
+
+    id: str
+    job_id: int
+    candidate_hash: str
+    source: str
+    round: int
+    platform: str
+    device: str
+    sandbox: str
+    verdict: str
+    code: str | None
+    message: str
+    tags: tuple[str, ...]
+    measured: Measured
+    result: Mapping[str, JsonValue]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class LlmCall:
+    """One call of a model. `cost_usd` is None where no price is known."""
+
+    round: int
+    model: str
+    role: str
+    purpose: str
+    messages: list[JsonValue]
+    reply: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class EventRecord:
+    """What happened in a job."""
+
+    id: int
+    kind: str
+    round: int
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    created_at: datetime | None = None

@@ -1,0 +1,34 @@
+"""The handle through which everything is read and written, in short transactions."""
+
+import contextlib
+from collections.abc import Iterator
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+
+class Store:
+    """An opened store. The functions of db.tasks, db.jobs, db.results and db.leaderboard take it as first argument.
+
+    Safe to share between threads: every transaction has a connection of its own.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._writer = engine.execution_options(immediate=True)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Session]:
+        """A consistent view; nothing done in it is kept."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that commits at the end and rolls back on an exception. Keep it short: others wait."""
+        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self.engine.dispose()

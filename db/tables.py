@@ -1,0 +1,164 @@
+"""The tables. A change here needs a migration in db/migrations/versions; `kernelwright db check` compares the two."""
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from db.types import CleanText, UtcDateTime, utc_now
+
+# Named constraints, so that migrations can change them on every database.
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Common to all tables."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        datetime: UtcDateTime,
+        str: CleanText,
+    }
+
+
+class TaskRow(Base):
+    """An op as it was submitted. The same name with another source is another row."""
+
+    __tablename__ = "tasks"
+    __table_args__ = (UniqueConstraint("suite", "name", "source_hash"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    suite: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(String(255))
+    source_hash: Mapped[str] = mapped_column(String(64))
+    source: Mapped[str]
+    category: Mapped[str] = mapped_column(String(64))
+    dtype: Mapped[str] = mapped_column(String(32))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class JobRow(Base):
+    """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index(None, "status"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    platform: Mapped[str] = mapped_column(String(32))
+    sandbox: Mapped[str] = mapped_column(String(32))
+    model: Mapped[str | None]
+    strategy: Mapped[str | None] = mapped_column(String(64))
+    options: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(String(16))
+    stop_reason: Mapped[str | None]
+    error: Mapped[str | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    owner_host: Mapped[str | None]
+    owner_pid: Mapped[int | None]
+    owner_started: Mapped[str | None]
+    rounds_done: Mapped[int] = mapped_column(default=0)
+    cost_usd: Mapped[float] = mapped_column(default=0.0)
+    tokens: Mapped[int] = mapped_column(default=0)
+    best_evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class RoundRow(Base):
+    """One turn of a job."""
+
+    __tablename__ = "rounds"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    advice: Mapped[dict[str, Any] | None]
+    started_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class CandidateRow(Base):
+    """A source that a job tried; `round` is the one that wrote it first."""
+
+    __tablename__ = "candidates"
+    __table_args__ = (UniqueConstraint("job_id", "hash"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    round: Mapped[int]
+    hash: Mapped[str] = mapped_column(String(64), index=True)
+    source: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class EvaluationRow(Base):
+    """What the evaluator found out; `result` is the whole object, the columns are what queries need of it."""
+
+    __tablename__ = "evaluations"
+    __table_args__ = (Index(None, "verdict", "platform"),)
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    candidate_id: Mapped[int] = mapped_column(ForeignKey("candidates.id", ondelete="CASCADE"), index=True)
+    round: Mapped[int]
+    platform: Mapped[str] = mapped_column(String(32))
+    device: Mapped[str]
+    sandbox: Mapped[str] = mapped_column(String(32))
+    verdict: Mapped[str] = mapped_column(String(32))
+    code: Mapped[str | None] = mapped_column(String(64))
+    message: Mapped[str]
+    tags: Mapped[list[Any]]
+    speedup: Mapped[float | None]
+    speedup_low: Mapped[float | None]
+    speedup_high: Mapped[float | None]
+    speedup_compile: Mapped[float | None]
+    speedup_compile_low: Mapped[float | None]
+    speedup_compile_high: Mapped[float | None]
+    candidate_ms: Mapped[float | None]
+    eager_ms: Mapped[float | None]
+    compile_ms: Mapped[float | None]
+    roofline_fraction: Mapped[float | None]
+    result: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class LlmCallRow(Base):
+    """One call of a model, with all that was said and paid."""
+
+    __tablename__ = "llm_calls"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    round: Mapped[int]
+    model: Mapped[str]
+    role: Mapped[str] = mapped_column(String(32))
+    purpose: Mapped[str]
+    messages: Mapped[list[Any]]
+    reply: Mapped[str]
+    prompt_tokens: Mapped[int]
+    completion_tokens: Mapped[int]
+    cost_usd: Mapped[float | None]
+    latency_s: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class EventRow(Base):
+    """What happened in a job, in order; bulky parts (sources, messages) live in their own tables."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index(None, "job_id", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(32))
+    round: Mapped[int]
+    data: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
