@@ -1,0 +1,57 @@
+"""Where tasks come from: a file, source text, or a built-in suite."""
+
+import re
+from pathlib import Path
+
+from tasks.build import task_from_source
+from tasks.metadata import nearest
+from tasks.suites import list_suites, load_suite
+from tasks.task import Task
+from tasks.text import complaint, read_source
+
+__all__ = ["find_task", "load_task", "task_from_source"]
+
+
+def load_task(path: Path, *, name: str | None = None) -> Task:
+    """Load an op from a `.py` file; its name is the file's, with what a name may not hold replaced by `_`.
+
+    Raises:
+        TaskError: the file cannot be read or holds no valid op.
+    """
+    source = read_source(path)
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:100]
+    return task_from_source(source, name=name or re.sub(r"^[.-]", "_", stem) or "op", where=str(path))
+
+
+def find_task(ref: str) -> Task:
+    """Find the task that a person named: the path of a `.py` file, or `suite/name` of a built-in suite.
+
+    A path that exists wins over a suite of the same name.
+
+    Raises:
+        TaskError: there is no such file or task, or it is not valid.
+    """
+    path = Path(ref)
+    suite, _, name = ref.partition("/")
+    if ref.endswith(".py") or (ref and _exists(path)):
+        return load_task(path)
+    if suite not in list_suites():
+        raise _unknown(ref)
+    for task in load_suite(suite).tasks:
+        if task.name == name:
+            return task
+    raise _unknown(ref)
+
+
+def _unknown(ref: str) -> Exception:
+    ids = [task.id for suite in list_suites() for task in load_suite(suite).tasks]
+    close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
+    remedy = f"did you mean {close}?" if close else "name a .py file, or a task of `kernelwright tasks list`"
+    return complaint(ref[:200] or "task", "no such task or file", remedy)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,32 @@
+"""The function form brought to the KernelBench form: the source as it is, with a Model appended that calls the op."""
+
+from tasks.validate import Op
+
+_MODEL = '''
+
+class Model({base}):
+    """The function `{function}` as a module without parameters."""
+
+    def forward(self, {inputs}):
+        return {function}({inputs})
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+def to_kernelbench_form(source: str, op: Op) -> str:
+    """Return the source with `Model` and `get_init_inputs` appended; unchanged if it has them.
+
+    What the user wrote stays byte for byte in front, so line numbers in it still hold.
+    """
+    if op.function is None:
+        return source
+    names = op.parameters.names if op.inputs is None else op.parameters.names[: op.inputs]
+    exact = not op.parameters.variadic and (op.inputs is not None or op.parameters.required == len(names))
+    # A parameter called like the op, or `self`, would hide what forward needs.
+    inputs = ", ".join(names) if exact and not {"self", op.function} & set(names) else "*inputs"
+    start = source if source.endswith(("\n", "\r")) else source + "\n"
+    imports = "" if op.imports_torch else "\n\nimport torch\n"
+    return start + imports + _MODEL.format(base="torch.nn.Module", function=op.function, inputs=inputs)

@@ -1,0 +1,105 @@
+"""From Python text to its top-level definitions, by `ast` alone: nothing in it is ever compiled or executed."""
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tasks.text import complaint
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The top level of a file: its functions and classes by name, and the line of every other name it binds."""
+
+    tree: ast.Module
+    functions: Mapping[str, Function]
+    classes: Mapping[str, ast.ClassDef]
+    assigned: Mapping[str, int]
+
+    def line_of(self, name: str) -> int | None:
+        """Return the line where a top-level name is bound; None if it is not."""
+        definition = self.functions.get(name) or self.classes.get(name)
+        return definition.lineno if definition else self.assigned.get(name)
+
+
+def parse(source: str, where: str) -> ast.Module:
+    """Parse Python text.
+
+    Raises:
+        TaskError: it is not Python, or nested too deeply for Python's own parser.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in a submitted op is no concern of this process
+            return ast.parse(source)
+    except SyntaxError as error:
+        what = f"is not Python ({error.msg})"
+        raise complaint(where, what, "fix the syntax", line=error.lineno or 1) from None
+    except (RecursionError, MemoryError):
+        raise complaint(where, "is nested too deeply to be parsed", "split the long expressions") from None
+    except ValueError as error:  # what remains: for example an integer literal beyond the interpreter's limit
+        raise complaint(where, f"is not Python ({error})", "fix the syntax") from None
+
+
+def definitions(tree: ast.Module, where: str, *, once: frozenset[str]) -> Definitions:
+    """List what a file defines at its top level.
+
+    Raises:
+        TaskError: a name of `once` is defined twice, or only inside an `if`, `try`, `with` or loop.
+    """
+    functions: dict[str, Function] = {}
+    classes: dict[str, ast.ClassDef] = {}
+    assigned: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for statement in tree.body:
+        if isinstance(statement, Definition):
+            name = statement.name
+            if name in once and name in seen:
+                what = f"{name} is defined twice (first on line {seen[name]})"
+                raise complaint(where, what, "keep one of them", line=statement.lineno)
+            seen[name] = statement.lineno
+            functions.pop(name, None)
+            classes.pop(name, None)
+            if isinstance(statement, ast.ClassDef):
+                classes[name] = statement
+            else:
+                functions[name] = statement
+        else:
+            assigned.update((name, statement.lineno) for name in _bound_names(statement))
+    found = Definitions(tree, functions, classes, assigned)
+    _refuse_hidden(found, where, once)
+    return found
+
+
+def own_nodes(function: Function) -> Iterator[ast.AST]:
+    """Walk the body of a function without entering the functions and classes defined inside it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, Definition | ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        for alias in statement.names:
+            yield (alias.asname or alias.name).partition(".")[0]
+    elif isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _refuse_hidden(found: Definitions, where: str, once: frozenset[str]) -> None:
+    for statement in found.tree.body:
+        if isinstance(statement, Definition):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, Definition) and node.name in once:
+                what = f"{node.name} is defined inside a {type(statement).__name__.lower()} statement"
+                raise complaint(where, what, "move it to the top level of the file", line=node.lineno)
