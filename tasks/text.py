@@ -34,13 +34,17 @@ def read_source(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise complaint(where, f"cannot be read ({reason})", "check the path and its permissions") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             raise complaint(where, "is a directory", "name one .py file in it")
         if not stat.S_ISREG(mode):
             raise complaint(where, "is not a regular file", "name a .py file")
-        source = file.read(MAX_SOURCE_BYTES + 1)
+        source = _read_bounded(descriptor)
+    except OSError as error:
+        raise complaint(where, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
+    finally:
+        os.close(descriptor)
     if len(source) > MAX_SOURCE_BYTES:
         raise _too_large(where)
     return source
@@ -77,6 +81,13 @@ def decode_source(source: str | bytes, where: str) -> str:
     if not text.strip():
         raise complaint(where, "is empty", "write an op with a Model class or a plain function, and get_inputs()")
     return text
+
+
+def _read_bounded(descriptor: int) -> bytes:
+    parts: list[bytes] = []
+    while sum(map(len, parts)) <= MAX_SOURCE_BYTES and (part := os.read(descriptor, MAX_SOURCE_BYTES + 1)):
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _refuse_other_encoding(data: bytes, where: str) -> None:

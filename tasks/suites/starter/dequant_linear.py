@@ -8,8 +8,8 @@ import torch
 import torch.nn as nn
 
 TOKENS = 4
-IN_FEATURES = 1536
-OUT_FEATURES = 1536
+IN_FEATURES = 2048
+OUT_FEATURES = 2048
 GROUP = 128
 
 
