@@ -10,18 +10,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
+from db.errors import StoreError
 from db.migrations import HEAD
 from db.store import Store
 
 BUSY_TIMEOUT_S = 30.0
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK = 0x6B65726E  # any constant that other users of the same PostgreSQL database are unlikely to pick
-
-
-class StoreError(RuntimeError):
-    """The store cannot be used. Its text is one clear line: which store, what is wrong, what to do."""
 
 
 def open_store(url: str) -> Store:
@@ -32,32 +29,43 @@ def open_store(url: str) -> Store:
     """
     engine = make_engine(url)
     try:
-        if revision_of(engine) != HEAD:
-            upgrade(engine)
-    except (OperationalError, DatabaseError) as error:
-        engine.dispose()
-        raise StoreError(f"{shown(engine.url)}: {error.orig or error}; check KERNELWRIGHT_DATABASE_URL") from error
+        with failures_named(engine):
+            if revision_of(engine) != HEAD:
+                upgrade(engine)
     except BaseException:
         engine.dispose()
         raise
     return Store(engine)
 
 
-def make_engine(url: str) -> Engine:
+def make_engine(url: str, *, create: bool = True) -> Engine:
     """An engine with the settings that the store relies on; connects to nothing yet.
 
     Raises:
-        StoreError: the URL cannot be read, its driver is missing, or its folder cannot be made.
+        StoreError: the URL cannot be read, its driver is missing, or its SQLite file is missing and not to be made
+            (`create`), or cannot be.
     """
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite":
-            return _sqlite_engine(parsed)
+            return _sqlite_engine(parsed, create=create)
         return create_engine(parsed, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreError(
-            f"database URL {_masked(url)}: {error}; use sqlite:////path/to.db or postgresql+psycopg://…"
-        ) from error
+        remedy = "use sqlite:////path/to.db or postgresql+psycopg://…"
+        raise StoreError(f"database URL {_masked(url)}: {error}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def failures_named(engine: Engine) -> Iterator[None]:
+    """Turn the database's own errors into one line that names the store.
+
+    Raises:
+        StoreError: instead of SQLAlchemy's DatabaseError.
+    """
+    try:
+        yield
+    except DatabaseError as error:
+        raise StoreError(f"{shown(engine.url)}: {error.orig or error}; check KERNELWRIGHT_DATABASE_URL") from error
 
 
 def revision_of(engine: Engine) -> str | None:
@@ -153,10 +161,12 @@ def _masked(url: str) -> str:
     return repr(url.split("@")[-1]) if "@" in url else repr(url)
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _sqlite_engine(url: URL, *, create: bool) -> Engine:
     if url.database in (None, "", ":memory:"):
         raise StoreError("an SQLite store needs a file, for several processes share it; use sqlite:////path/to.db")
     path = Path(str(url.database))
+    if not create and not path.is_file():
+        raise StoreError(f"{path}: no store there yet; `kernelwright db upgrade` makes it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

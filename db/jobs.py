@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
-from db.records import JobRecord, JobStatus, NotInStore, Owner
+from db.errors import NotInStore
+from db.records import JobRecord, JobStatus, JsonValue, Owner
 from db.tables import JobRow, TaskRow
 from db.tasks import task_record
-from db.types import JsonValue, clean_json, utc_now
+from db.types import clean_json, utc_now
 
 _RESUMABLE = (JobStatus.QUEUED, JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 
@@ -107,9 +108,14 @@ def finish_job(
     )
 
 
-def update_job(session: Session, job_id: int, *, rounds_done: int, cost_usd: float, tokens: int) -> None:
-    """Keep a job's counters up to date."""
-    _change(session, JobRow.id == job_id, rounds_done=rounds_done, cost_usd=cost_usd, tokens=tokens)
+def set_rounds_done(session: Session, job_id: int, rounds_done: int) -> None:
+    """Keep the number of rounds that a job finished."""
+    _change(session, JobRow.id == job_id, rounds_done=rounds_done)
+
+
+def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) -> None:
+    """Keep what a job's LLM calls took."""
+    _change(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
 
 
 def set_best(session: Session, job_id: int, evaluation_id: str) -> None:

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from db.types import JsonValue
-
-
-class NotInStore(LookupError):
-    """Something asked for by its id is not there. Its text names kind and id."""
+JsonValue = Any  # what db.types.clean_json accepts
 
 
 class JobStatus(StrEnum):

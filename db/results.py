@@ -10,9 +10,10 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from db.records import EvaluationRecord, EventRecord, LlmCall, Measured, NotInStore
+from db.errors import NotInStore
+from db.records import EvaluationRecord, EventRecord, JsonValue, LlmCall, Measured
 from db.tables import CandidateRow, EvaluationRow, EventRow, LlmCallRow, RoundRow
-from db.types import JsonValue, clean_json
+from db.types import clean_json
 
 _MEASURED = tuple(field.name for field in fields(Measured))
 

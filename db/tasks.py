@@ -4,7 +4,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from db.records import NotInStore, TaskRecord
+from db.errors import NotInStore
+from db.records import TaskRecord
 from db.tables import TaskRow
 
 

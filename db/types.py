@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-JsonValue = Any
+from db.records import JsonValue
 
 
 def utc_now() -> datetime:

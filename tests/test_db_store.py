@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from db.engine import StoreError, backup, differences, integrity_problems, make_engine, open_store, revision_of
+from db.engine import backup, differences, integrity_problems, make_engine, open_store, revision_of
+from db.errors import NotInStore, StoreError
 from db.jobs import (
     add_job,
     cancel_requested,
@@ -26,7 +27,7 @@ from db.jobs import (
     request_cancel,
 )
 from db.migrations import HEAD
-from db.records import JobStatus, LlmCall, Measured, NotInStore, Owner
+from db.records import JobStatus, LlmCall, Measured, Owner
 from db.results import (
     add_candidate,
     add_evaluation,

@@ -1,0 +1,13 @@
+"""What a use case refuses to do, and what it cannot do here; the command line turns them into exit statuses 2 and 3."""
+
+
+class ServiceError(RuntimeError):
+    """Base of the errors below. The text is one clear line that says what to do."""
+
+
+class BadRequest(ServiceError):
+    """What was asked for makes no sense: an unknown name, a bad value, a file in the way."""
+
+
+class Unavailable(ServiceError):
+    """No sandbox, device or model to work with; the text says what to set or start."""

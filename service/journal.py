@@ -1,0 +1,82 @@
+"""Keeps what happens in a job: each event in one transaction with the rows that it stands for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.ports import Event
+from db import jobs, results
+from db.records import LlmCall
+from db.store import Store
+
+Observer = Callable[[Event], None]
+"""Is told of every event after it was stored, and of `step` events (data: text) that are not stored."""
+
+_KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply")}
+
+
+class Journal:
+    """The `record` callable of one job."""
+
+    def __init__(self, store: Store, job_id: int, observer: Observer) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._observer = observer
+        self.round = 0
+
+    def __call__(self, event: Event) -> None:
+        """Store an event; it is there for good when this returns."""
+        self.round = event.round
+        with self._store.write() as session:
+            bulky = _KEPT_ELSEWHERE.get(event.kind, ())
+            kept = {key: value for key, value in event.data.items() if key not in bulky}
+            results.add_event(session, self._job_id, event.kind, event.round, kept)
+            self._keep_rows(session, event)
+        self._observer(event)
+
+    def step(self, text: str) -> None:
+        """Tell the observer what is going on, in a few words."""
+        self._observer(Event("step", self.round, {"text": text}))
+
+    def _keep_rows(self, session: Session, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        job_id, number = self._job_id, event.round
+        match event.kind:
+            case "round_started":
+                results.add_round(session, job_id, number)
+            case "candidate":
+                results.add_candidate(
+                    session, job_id, round_number=number, candidate_hash=data["hash"], source=data["source"]
+                )
+            case "llm_call" if data.get("attempts") != 0:  # 0: replayed from an earlier run, which kept it
+                results.add_llm_call(session, job_id, _llm_call(number, data))
+                self._count(session)
+            case "advice":
+                results.set_advice(session, job_id, number, data)
+            case "best":
+                best = results.find_evaluation(session, job_id, data["hash"])
+                if best is not None:
+                    jobs.set_best(session, job_id, best.id)
+            case "round_done":
+                jobs.set_rounds_done(session, job_id, number)
+
+    def _count(self, session: Session) -> None:
+        session.flush()
+        cost_usd, prompt_tokens, completion_tokens = results.spent(session, self._job_id)
+        jobs.set_spent(session, self._job_id, cost_usd=cost_usd, tokens=prompt_tokens + completion_tokens)
+
+
+def _llm_call(number: int, data: Mapping[str, Any]) -> LlmCall:
+    return LlmCall(
+        round=number,
+        model=data["model"],
+        role=data["role"],
+        purpose=data["purpose"],
+        messages=data["messages"],
+        reply=data["reply"],
+        prompt_tokens=data["prompt_tokens"],
+        completion_tokens=data["completion_tokens"],
+        cost_usd=data["cost_usd"],
+        latency_s=data["latency_s"],
+    )

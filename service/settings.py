@@ -1,0 +1,79 @@
+"""Settings: the one place that reads the environment (prefix KERNELWRIGHT_) and `.env`."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.errors import BadRequest
+
+PREFIX = "KERNELWRIGHT_"
+
+
+class Settings(BaseSettings):
+    """Every option of the commands that lasts from one run to the next. Money in US dollars."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+    data_dir: Path = Field(default_factory=lambda: user_data_dir() / "kernelwright")
+    database_url: SecretStr | None = None
+    lock_dir: Path = Path("/tmp")  # noqa: S108  # one place for all users of a host, who share its devices
+    platform: str = "cpu"
+    model: str = Field("builtin/compiler", min_length=1, max_length=200)
+    judge_model: str | None = Field(None, min_length=1, max_length=200)
+    strategy: str = "judge"
+    rounds: int = Field(6, ge=1, le=1000)
+    budget_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    plateau_rounds: int = Field(4, ge=0, le=1000)
+    roofline_target: float = Field(0.95, gt=0, le=1)
+    sandbox: Literal["docker", "process"] | None = None
+    image: str | None = None
+    api_base: str | None = None
+    api_key: SecretStr | None = None
+
+    @property
+    def store_url(self) -> str:
+        """The database's URL, password included; an SQLite file in the data folder unless one is set."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data_dir / 'kernelwright.db'}"
+
+    def job_dir(self, job_id: int) -> Path:
+        """Where a job's files go unless the user names a place."""
+        return self.data_dir / "jobs" / str(job_id)
+
+
+def load_settings(**options: object) -> Settings:
+    """Settings from the environment and `.env`, with the given `options` (those that are not None) above them.
+
+    Raises:
+        BadRequest: a value is not acceptable; the text names option, variable and value.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        settings = Settings(**given)  # type: ignore[arg-type]  # pydantic checks the values
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        origin = "--" + name.replace("_", "-") if name in given else PREFIX + name.upper()
+        secret = name in ("api_key", "database_url")
+        value = "" if secret else f"={str(first['input'])[:80]!r}"
+        raise BadRequest(f"{origin}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f".env: cannot be read ({error}); correct or remove it") from error
+    return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
+
+
+def user_data_dir() -> Path:
+    """The user's folder for data: XDG_DATA_HOME, or ~/.local/share."""
+    chosen = os.environ.get("XDG_DATA_HOME", "")
+    return Path(chosen) if chosen.startswith("/") else Path.home() / ".local" / "share"

@@ -1,0 +1,50 @@
+"""How a running use case is told to stop, by a signal or from another process."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+POLL_S = 2.0
+
+
+class Stop:
+    """A request to stop and the first reason that was given. `event` is what sandboxes and evaluators wait for."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """`interrupted`, `cancelled`, or None while nobody asked."""
+        return self._reason
+
+    def request(self, reason: str) -> None:
+        """Ask to stop; a second request changes nothing. Safe in a signal handler of the main thread."""
+        if self._reason is None:
+            self._reason = reason
+        self.event.set()
+
+    def requested(self) -> bool:
+        """Whether to stop."""
+        return self.event.is_set()
+
+
+@contextlib.contextmanager
+def stop_when(asked: Callable[[], bool], stop: Stop, reason: str, *, poll_s: float = POLL_S) -> Iterator[None]:
+    """While the block runs, ask `asked` every `poll_s` seconds and request a stop once it says so."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(poll_s):
+            if asked():
+                stop.request(reason)
+                return
+
+    watcher = threading.Thread(target=watch, name="stop-when", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(timeout=10)

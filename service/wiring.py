@@ -1,0 +1,115 @@
+"""Puts the parts together: which platform, which sandbox, which models. Slow parts are imported when used."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agents.ports import LLM
+from evaluator.evaluation import Evaluation
+from sandbox.base import Sandbox
+from service.errors import BadRequest
+from service.settings import Settings
+from service.stopping import Stop
+from service.turns import StillWaiting, TurnSandbox, device_lock, turn
+from tasks.task import Task
+
+if TYPE_CHECKING:
+    from evaluator.platforms import Platform
+
+WAITING = "waiting for the device: another job measures on it"
+BUILTIN_PREFIX = "builtin/"
+
+
+class Stopped(Exception):
+    """What was going on was called off half-way; there is no result."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the candidates of a task are evaluated, one at a time on a host's device."""
+
+    task: Task
+    platform: "Platform"
+    sandbox: Sandbox
+    settings: Settings
+
+    def evaluate(self, source: str, *, step: Callable[[str], None], stop: Stop) -> Evaluation:
+        """Evaluate a candidate once the device is free.
+
+        Raises:
+            Stopped: a stop was requested before there was a result.
+            SandboxUnavailable: the sandbox cannot run anything.
+        """
+        from evaluator.evaluate import evaluate
+
+        lock = device_lock(self.settings.lock_dir, self.platform.name)
+        try:
+            with turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event):
+                evaluation = evaluate(
+                    self.task,
+                    source,
+                    sandbox=self.sandbox,
+                    platform=self.platform,
+                    on_progress=step,
+                    cancel=stop.event,
+                )
+        except StillWaiting as waiting:
+            raise Stopped from waiting
+        if stop.requested() and not evaluation.passed:
+            raise Stopped  # killed half-way: what it says is about the kill
+        return evaluation
+
+
+def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Bench:
+    """The bench for a task as the settings ask for it.
+
+    Raises:
+        BadRequest: the platform is unknown.
+        SandboxUnavailable: there is no sandbox to work with.
+    """
+    return Bench(task, open_platform(settings.platform), open_sandbox(settings, own_code_only=own_code_only), settings)
+
+
+def open_platform(name: str) -> "Platform":
+    """The platform of this name.
+
+    Raises:
+        BadRequest: there is none.
+    """
+    from evaluator.platforms import PLATFORM_NAMES, load_platform
+
+    if name not in PLATFORM_NAMES:
+        raise BadRequest(f"platform {name!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
+    return load_platform(name)
+
+
+def open_sandbox(settings: Settings, *, own_code_only: bool) -> Sandbox:
+    """The sandbox that the settings name, or else the safest that this machine has.
+
+    Raises:
+        SandboxUnavailable: there is none to work with; its text says what to do.
+    """
+    from sandbox.choose import choose_sandbox
+
+    return choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=settings.image)
+
+
+def open_models(settings: Settings, bench: Bench, step: Callable[[str], None]) -> LLM:
+    """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device.
+
+    Raises:
+        ModelUnavailable: a model cannot be reached as the settings stand.
+    """
+    from agents.builtin.provider import Compiler
+    from agents.llm import open_llm
+
+    lock = device_lock(settings.lock_dir, bench.platform.name)
+    compiler_sandbox = TurnSandbox(bench.sandbox, lock, lambda: step(WAITING))
+    api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    return open_llm(builtin=Compiler(compiler_sandbox), api_base=settings.api_base, api_key=api_key)
+
+
+def only_builtin(settings: Settings) -> bool:
+    """Whether no code but the user's own and the built-in model's will run."""
+    models = (settings.model, settings.judge_model or settings.model)
+    return all(model.startswith(BUILTIN_PREFIX) for model in models)
