@@ -29,3 +29,11 @@ class LLMFailed(LLMError):
 
 class LLMCancelled(LLMError):
     """The job was told to stop while it waited for the model."""
+
+
+class BudgetTooSmall(LLMError):
+    """What is left of the budget does not pay for the prompt and a useful reply; nothing was sent."""
+
+
+class PriceUnknown(LLMError):
+    """There is a budget in dollars, but no price is known for this model, so it could not be kept; nothing was sent."""

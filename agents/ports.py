@@ -109,6 +109,8 @@ class Spent:
     completion_tokens: int = 0
 
 
+NOTHING_SPENT = Spent()
+
 Evaluate = Callable[[str], Outcome]
 """Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""
 
@@ -141,14 +143,19 @@ class Reply:
 class LLM(Protocol):
     """Access to models by LiteLLM's names (`openai/…`, `anthropic/…`, `builtin/compiler`)."""
 
-    def complete(self, model: str, messages: Sequence[Message], *, should_stop: Callable[[], bool]) -> Reply:
+    def complete(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        should_stop: Callable[[], bool],
+        max_cost_usd: float | None = None,
+    ) -> Reply:
         """One chat completion, retried where that can help; gives up waiting once `should_stop()` holds.
+
+        With `max_cost_usd` the reply is limited to what that pays for, prompt included, before anything is sent.
 
         Raises:
             agents.errors.LLMError: no reply to work with; each subclass says what to do.
         """
-        ...
-
-    def worst_case_usd(self, model: str, messages: Sequence[Message]) -> float | None:
-        """The most that `complete` may cost, reply at its size limit; None where no price is known."""
         ...

@@ -53,4 +53,5 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _escape(body: str) -> str:
-    return _TAG_IN_BODY.sub(r"<\\", body)
+    clean = body.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate could not be sent
+    return _TAG_IN_BODY.sub(r"<\\", clean)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, PriceUnknown
 from agents.ports import Outcome
 
 
@@ -16,7 +17,8 @@ class StopReason(StrEnum):
     ROOFLINE = "roofline"  # the best candidate is within reach of what the hardware can do
     JUDGE = "judge"  # the Judge sees nothing left worth trying
     CANCELLED = "cancelled"  # the caller asked
-    LLM_ERROR = "llm_error"  # no reply from a model
+    MODEL_UNAVAILABLE = "model_unavailable"  # no key, unknown model, nobody listening
+    LLM_ERROR = "llm_error"  # no reply from a model for another cause
     TASK_INVALID = "task_invalid"  # the evaluator refuses the task itself
     SANDBOX_ERROR = "sandbox_error"  # the evaluator could not do its work
 
@@ -76,3 +78,14 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | N
     if rules.plateau_rounds and stale >= rules.plateau_rounds:
         return Stop(StopReason.PLATEAU, f"no better candidate in {stale} rounds")
     return None
+
+
+def stop_for(error: LLMError) -> Stop:
+    """The stop that a failed call to a model means for a job."""
+    if isinstance(error, LLMCancelled):
+        return Stop(StopReason.CANCELLED, "cancelled while waiting for the model")
+    if isinstance(error, BudgetTooSmall | PriceUnknown):
+        return Stop(StopReason.BUDGET, str(error))
+    if isinstance(error, ModelUnavailable):
+        return Stop(StopReason.MODEL_UNAVAILABLE, str(error))
+    return Stop(StopReason.LLM_ERROR, str(error))

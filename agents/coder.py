@@ -1,0 +1,35 @@
+"""The Coder: asked for a candidate, it gives a whole file or the reason why there is none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.asking import MAX_ASKS, Asker, again
+from agents.parse import ReplyError, extract_candidate
+from agents.ports import Message
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A candidate's source, or None and what was wrong with the last reply."""
+
+    source: str | None
+    problem: str = ""
+
+
+def write_candidate(asker: Asker, model: str, messages: Sequence[Message], *, purpose: str, round_number: int) -> Draft:
+    """Ask for a candidate; a reply without a usable one is asked for again with the reason, MAX_ASKS times in all.
+
+    Raises:
+        LLMError: as `Asker.ask`.
+    """
+    conversation = list(messages)
+    problem = ""
+    for _ in range(MAX_ASKS):
+        reply = asker.ask(model, conversation, role="coder", purpose=purpose, round_number=round_number)
+        try:
+            return Draft(extract_candidate(reply.text, truncated=reply.truncated))
+        except ReplyError as error:
+            problem = str(error)
+            asker.reject("coder", problem, round_number)
+            conversation = again(messages, reply, problem)
+    return Draft(None, problem)

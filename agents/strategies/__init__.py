@@ -1,0 +1,1 @@
+"""How a job is driven: one LangGraph graph a file."""
