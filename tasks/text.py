@@ -67,15 +67,15 @@ def decode_source(source: str | bytes, where: str) -> str:
         ) from None
     if len(data) > MAX_SOURCE_BYTES:
         raise _too_large(where)
-    if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise complaint(where, "holds a null byte, so it is not Python text", "save it as plain UTF-8", line=line)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         what = f"is not UTF-8 (byte 0x{data[error.start]:02x})"
         raise complaint(where, what, "save it as UTF-8", line=line) from None
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise complaint(where, "holds a null byte, so it is not Python text", "save it as plain UTF-8", line=line)
     _refuse_other_encoding(data, where)
     text = text.removeprefix("\N{BYTE ORDER MARK}")
     if not text.strip():
