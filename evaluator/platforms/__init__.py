@@ -1,1 +1,19 @@
 """One file a platform: what is particular to a language on a kind of device."""
+
+from evaluator.platforms.base import Device, Platform
+from evaluator.platforms.cpu import CpuPlatform
+
+__all__ = ["PLATFORM_NAMES", "Device", "Platform", "load_platform"]
+
+PLATFORM_NAMES = ("cpu",)
+
+
+def load_platform(name: str) -> Platform:
+    """The platform of that name.
+
+    Raises:
+        KeyError: there is none; the text lists those that exist.
+    """
+    if name == "cpu":
+        return CpuPlatform()
+    raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")

@@ -1,0 +1,134 @@
+"""Evaluate one candidate for one task: run the referee in a sandbox, read its verdict, add the provenance."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evaluator.cache import CompileCache
+from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
+from evaluator.harness import HarnessFailed, harness_hash, run_referee
+from evaluator.platforms import Platform
+from sandbox.base import Limits, Promise, Sandbox
+from tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much one evaluation may use. The protocol is the same whatever the effort; more time narrows the interval."""
+
+    wall_s: float = 420.0
+    memory_mb: int = 8192
+    build_timeout_s: float = 120.0
+    call_timeout_s: float = 20.0
+    measure_budget_s: float = 6.0
+    baselines: tuple[str, ...] = ("eager", "compile")
+
+    def limits(self) -> Limits:
+        """The sandbox's bounds."""
+        return Limits(wall_s=self.wall_s, memory_mb=self.memory_mb, disk_mb=1024)
+
+    def request(self, task: Task, candidate_source: str, compile_cache: str) -> dict[str, Any]:
+        """What the referee is asked."""
+        return {
+            "task_source": task.source,
+            "candidate_source": candidate_source,
+            "memory_mb": self.memory_mb,
+            "build_timeout_s": self.build_timeout_s,
+            "call_timeout_s": self.call_timeout_s,
+            "measure_budget_s": self.measure_budget_s,
+            "baselines": list(self.baselines),
+            "compile_cache": compile_cache,
+        }
+
+
+def evaluate(
+    task: Task,
+    candidate_source: str,
+    *,
+    sandbox: Sandbox,
+    platform: Platform,
+    effort: Effort | None = None,
+    cache: CompileCache | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Evaluation:
+    """What a candidate is worth on this host's device.
+
+    A candidate that fails, hangs or cheats is a verdict, not an exception; so is a referee that gave no result
+    (`sandbox_error`).
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to run it in.
+    """
+    effort = effort or Effort()
+    start = time.perf_counter()
+    described = sandbox.describe()
+    # Compiled kernels are for one task, one image, one processor.
+    key = "\n".join((task.source_hash, *sorted(map(str, described.items())), platform.device().describe()))
+    kept = cache.get(key) if cache is not None and "compile" in effort.baselines else ""
+    try:
+        result = run_referee(
+            "evaluate",
+            effort.request(task, candidate_source, kept),
+            sandbox=sandbox,
+            limits=effort.limits(),
+            on_progress=on_progress,
+            cancel=cancel,
+        )
+    except HarnessFailed as failure:
+        return _without_result(failure, _provenance(task, candidate_source, sandbox, platform, {}), start)
+    fresh = str(result.get("compile_cache", ""))
+    if cache is not None and fresh and fresh != kept:
+        cache.put(key, fresh)
+    total = time.perf_counter() - start
+    stages = result["cost_s"]
+    return Evaluation.from_json(
+        {
+            **{name: result[name] for name in _FROM_REFEREE},
+            "schema": SCHEMA,
+            "provenance": _provenance(task, candidate_source, sandbox, platform, result),
+            "cost_s": {"start": round(total - sum(stages.values()), 3), **stages, "total": round(total, 3)},
+        }
+    )
+
+
+_FROM_REFEREE = (
+    "verdict", "code", "message", "detail", "tags", "correctness", "speedup", "latency_ms", "roofline", "profile",
+)  # fmt: skip
+
+
+def _without_result(failure: HarnessFailed, provenance: dict[str, Any], start: float) -> Evaluation:
+    completed = failure.completed
+    verdict = Verdict.SANDBOX_ERROR
+    if completed.timed_out:
+        verdict = Verdict.TIMED_OUT
+    elif completed.out_of_memory:
+        verdict = Verdict.OUT_OF_MEMORY
+    return Evaluation(
+        verdict=verdict,
+        message=failure.message,
+        code="cancelled" if completed.cancelled else None,
+        detail=completed.stderr[-4000:].decode("utf-8", "replace"),
+        provenance=provenance,
+        cost_s={"total": round(time.perf_counter() - start, 3)},
+    )
+
+
+def _provenance(
+    task: Task, candidate_source: str, sandbox: Sandbox, platform: Platform, result: dict[str, Any]
+) -> dict[str, Any]:
+    device = platform.device()
+    described = sandbox.describe()
+    return {
+        "device": {"platform": device.platform, "name": device.name, **device.facts},
+        "versions": result.get("versions", {}),
+        "image": described.get("image"),
+        "sandbox": described,
+        "security_boundary": Promise.NO_HOST_FILES in sandbox.promises and Promise.NO_NETWORK in sandbox.promises,
+        "harness": harness_hash(),
+        "task": {"id": task.id, "hash": task.source_hash},
+        "candidate": candidate_hash(candidate_source),
+        "seed": result.get("seed"),
+    }

@@ -1,0 +1,92 @@
+"""Running the referee in a sandbox and reading what it says."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sandbox.base import Command, Completed, Limits, Sandbox
+
+REFEREE = Path(__file__).parent / "referee"
+_RESULT_BYTES = 96 * 1024 * 1024
+_PREFIX = b"progress: "
+
+
+class HarnessFailed(Exception):
+    """The referee gave no result: `completed` says how its command ended."""
+
+    def __init__(self, message: str, completed: Completed) -> None:
+        super().__init__(message)
+        self.message = message
+        self.completed = completed
+
+
+@cache
+def harness_hash() -> str:
+    """SHA-256 over the referee's files: which rules a result was judged by."""
+    digest = hashlib.sha256()
+    for path in sorted(REFEREE.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def run_referee(
+    mode: str,
+    request: Mapping[str, Any],
+    *,
+    sandbox: Sandbox,
+    limits: Limits,
+    on_progress: Callable[[str], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Run `referee evaluate|check` and return its JSON object.
+
+    Raises:
+        HarnessFailed: it ended without one (killed, timed out, out of memory, cancelled).
+        SandboxUnavailable: the sandbox cannot run anything.
+    """
+
+    def on_stderr(line: bytes) -> None:
+        if on_progress is not None and line.startswith(_PREFIX):
+            on_progress(line[len(_PREFIX) :].decode("utf-8", "replace").strip()[:200])
+
+    command = Command(
+        REFEREE,
+        args=(mode,),
+        stdin=json.dumps(request).encode(),
+        limits=Limits(
+            wall_s=limits.wall_s,
+            memory_mb=limits.memory_mb,
+            processes=limits.processes,
+            cpus=limits.cpus,
+            disk_mb=limits.disk_mb,
+            output_bytes=_RESULT_BYTES,
+        ),
+        label=f"referee-{mode}",
+    )
+    completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
+    if completed.exit_code == 0 and not completed.output_truncated:
+        try:
+            result = json.loads(completed.stdout)
+        except (ValueError, RecursionError):
+            result = None
+        if isinstance(result, dict):
+            return result
+    raise HarnessFailed(_reason(completed, limits), completed)
+
+
+def _reason(completed: Completed, limits: Limits) -> str:
+    if completed.cancelled:
+        return "cancelled"
+    if completed.timed_out:
+        return f"no verdict within {limits.wall_s:g} s of wall time"
+    if completed.out_of_memory:
+        return f"the sandbox ran out of its {limits.memory_mb} MiB of memory"
+    if completed.output_truncated:
+        return "the referee's output was larger than the sandbox lets out"
+    tail = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+    last = tail[-1][:300] if tail else "nothing on standard error"
+    return f"the referee ended with status {completed.exit_code} and no result: {last}"

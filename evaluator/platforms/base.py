@@ -1,0 +1,36 @@
+"""The seam between the evaluator and a platform: what differs between languages and kinds of device."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Device:
+    """One platform on one host, as provenance and prompts name it."""
+
+    platform: str
+    name: str  # "AMD EPYC 9R14, 2 cores"
+    facts: dict[str, str]  # vector extensions, cache sizes, memory
+
+    def describe(self) -> str:
+        """A few lines for a prompt."""
+        return "\n".join((self.name, *(f"{key}: {value}" for key, value in self.facts.items())))
+
+
+class Platform(Protocol):
+    """One file in this folder each."""
+
+    name: str
+    language: str
+
+    def device(self) -> Device:
+        """The device of this host.
+
+        Raises:
+            OSError: the device cannot be probed.
+        """
+        ...
+
+    def profile_text(self, profile: dict[str, object]) -> str:
+        """A referee's profile as a few lines that a Judge can read."""
+        ...

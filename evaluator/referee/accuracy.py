@@ -1,0 +1,232 @@
+"""Is an output right? Compared with the float64 oracle, relative to the reference's own error.
+
+For each floating-point output, with candidate c, eager reference r, oracle o and S = max|o| over finite elements:
+
+    max|c - o| <= 8 * max|r - o| + floor(dtype) * S     and     rms(c - o) <= 4 * rms(r - o) + floor(dtype)/2 * rms(o)
+
+The first terms let a candidate sum in another order than the reference; the floors let it be a little worse where the
+reference happens to be exact. A floor scales with the output, so zeros never pass for a softmax, and lies far below the
+rounding of the next smaller type (bfloat16 4e-3, TF32 5e-4, float16 5e-4), so that none passes for float32.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .tree import TensorRow, Tree
+
+MAX_FACTOR = 8.0
+RMS_FACTOR = 4.0
+FLOORS = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 1e-5, "complex128": 1e-13}
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Why an output is not accepted: the verdict's code and a line that says where and how much."""
+
+    code: str  # values, shape, dtype, count, nan, layout, device
+    message: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output compared: the error found, the error allowed, and what is wrong, if anything."""
+
+    max_error: float
+    allowed_error: float
+    wrong: Wrong | None = None
+
+    @property
+    def severity(self) -> float:
+        """Error over allowance: above 1 is wrong."""
+        if self.wrong is not None and self.wrong.code != "values":
+            return math.inf
+        return (
+            self.max_error / self.allowed_error
+            if self.allowed_error > 0
+            else (0.0 if self.max_error == 0 else math.inf)
+        )
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How far a timed call's output may lie from the reference's own on the same inputs."""
+
+    max_error: float
+    rms_error: float
+
+
+def flatten(tree: Tree) -> dict[str, TensorRow | bool | int | float | str | None]:
+    """The leaves of a tree by their path, such as `[0]` or `['loss']`; lists and tuples count as the same."""
+    return dict(_leaves(tree.spec, tree.tensors, ""))
+
+
+def _leaves(spec: Any, rows: tuple[TensorRow, ...], path: str) -> Iterator[tuple[str, Any]]:
+    ((kind, body),) = spec.items()
+    if kind == "tensor":
+        yield path, rows[body]
+    elif kind in ("list", "tuple"):
+        for index, item in enumerate(body):
+            yield from _leaves(item, rows, f"{path}[{index}]")
+    elif kind == "dict":
+        for key, item in body:
+            yield from _leaves(item, rows, f"{path}[{key!r}]")
+    else:
+        yield path, body
+
+
+def compare_form(expected: Tree, got: Tree) -> Wrong | None:
+    """Whether the outputs agree in number, nesting, shape, dtype, device and layout."""
+    want, have = flatten(expected), flatten(got)
+    if set(want) != set(have):
+        return Wrong("count", f"the reference returns {_names(want)}, the candidate {_names(have)}")
+    for path, row in want.items():
+        other = have[path]
+        name = f"output{path}"
+        if not isinstance(row, TensorRow) or not isinstance(other, TensorRow):
+            if isinstance(row, TensorRow) != isinstance(other, TensorRow) or type(row) is not type(other):
+                return Wrong("dtype", f"{name}: expected {_kind(row)}, got {_kind(other)}")
+            continue
+        for code, wanted, found in (
+            ("device", row.device, other.device),
+            ("layout", row.layout, other.layout),
+            ("dtype", row.dtype, other.dtype),
+            ("shape", list(row.shape), list(other.shape)),
+        ):
+            if wanted != found:
+                return Wrong(code, f"{name}: expected {code} {wanted}, got {found}")
+        if other.span_bytes > 4 * max(row.span_bytes, 4096):
+            return Wrong(
+                "layout", f"{name}: strides {list(other.stride)} spread the values over {other.span_bytes:,} bytes"
+            )
+    return None
+
+
+def _names(leaves: dict[str, Any]) -> str:
+    return (
+        f"{len(leaves)} output{'s' if len(leaves) != 1 else ''} ({', '.join(f'output{path}' for path in leaves)[:200]})"
+    )
+
+
+def _kind(leaf: Any) -> str:
+    return f"a {leaf.dtype} tensor" if isinstance(leaf, TensorRow) else type(leaf).__name__
+
+
+def compare(path: str, candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None) -> Comparison:
+    """One output against the oracle (the reference itself where there is none). All of the same shape."""
+    if not (candidate.is_floating_point() or candidate.is_complex()):
+        return _compare_exactly(path, candidate, reference)
+    floor = FLOORS[str(candidate.dtype).removeprefix("torch.")]
+    c, r = _wide(candidate), _wide(reference)
+    o = r if oracle is None else _wide(oracle)
+    wrong = _non_finite(path, c, r)
+    if wrong is not None:
+        return Comparison(math.inf, 0.0, wrong)
+    usable = torch.isfinite(r) & torch.isfinite(o)
+    if not bool(usable.all()):
+        c, r, o = c[usable], r[usable], o[usable]
+    if c.numel() == 0:
+        return Comparison(0.0, 0.0)
+    error, own = (c - o).abs(), (r - o).abs()
+    max_error = float(error.max())
+    allowed = MAX_FACTOR * float(own.max()) + floor * float(o.abs().max())
+    rms_allowed = RMS_FACTOR * _rms(own) + floor / 2 * _rms(o)
+    if max_error <= allowed and _rms(error) <= rms_allowed:
+        return Comparison(max_error, allowed)
+    worst = int(error.argmax())
+    return Comparison(
+        max_error,
+        allowed if max_error > allowed else min(allowed, max_error * rms_allowed / max(_rms(error), 1e-300)),
+        Wrong(
+            "values",
+            f"output{path}: element {worst} is {_number(c[worst])}, expected {_number(o[worst])}; largest error "
+            f"{max_error:.3g} (allowed {allowed:.3g}), root mean square {_rms(error):.3g} (allowed {rms_allowed:.3g})",
+        ),
+    )
+
+
+def allowance(reference: torch.Tensor, oracle: torch.Tensor | None) -> Allowance:
+    """What `compare` allows, plus the reference's own error: for comparing a timed call with the reference directly."""
+    if not (reference.is_floating_point() or reference.is_complex()):
+        return Allowance(0.0, 0.0)
+    floor = FLOORS[str(reference.dtype).removeprefix("torch.")]
+    r = _wide(reference)
+    o = r if oracle is None else _wide(oracle)
+    usable = torch.isfinite(r) & torch.isfinite(o)
+    r, o = r[usable], o[usable]
+    if r.numel() == 0:
+        return Allowance(0.0, 0.0)
+    own = (r - o).abs()
+    return Allowance(
+        (MAX_FACTOR + 1) * float(own.max()) + floor * float(o.abs().max()),
+        (RMS_FACTOR + 1) * _rms(own) + floor / 2 * _rms(o),
+    )
+
+
+def within(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance, slack: float = 2.0) -> bool:
+    """Whether a timed call's output lies near enough to the reference's on the same inputs.
+
+    `slack` covers that other random inputs have a somewhat larger error than those the allowance was measured on.
+    """
+    if not (candidate.is_floating_point() or candidate.is_complex()):
+        return bool(torch.equal(candidate, reference))
+    difference = candidate - reference
+    if difference.numel() == 0:
+        return True
+    largest = float(torch.linalg.vector_norm(difference.flatten(), math.inf))
+    if math.isnan(largest) or math.isinf(largest):
+        same = torch.isnan(candidate) == torch.isnan(reference)
+        finite = torch.isfinite(reference) & torch.isfinite(candidate)
+        if not bool(same.all()) or not bool((torch.isfinite(reference) == torch.isfinite(candidate)).all()):
+            return False
+        difference = difference[finite]
+        if difference.numel() == 0:
+            return True
+        largest = float(difference.abs().max())
+    wide = torch.float32 if difference.dtype in (torch.float16, torch.bfloat16) else None
+    rms = float(torch.linalg.vector_norm(difference.flatten(), dtype=wide)) / math.sqrt(difference.numel())
+    return largest <= slack * allowed.max_error and rms <= slack * allowed.rms_error
+
+
+def _compare_exactly(path: str, candidate: torch.Tensor, reference: torch.Tensor) -> Comparison:
+    different = (candidate != reference).flatten()
+    count = int(different.sum())
+    if count == 0:
+        return Comparison(0.0, 0.0)
+    first = int(different.int().argmax())
+    message = (
+        f"output{path}: {count} of {different.numel()} elements differ; element {first} is "
+        f"{candidate.flatten()[first].item()}, expected {reference.flatten()[first].item()}"
+    )
+    return Comparison(float(count), 0.0, Wrong("values", message))
+
+
+def _non_finite(path: str, candidate: torch.Tensor, reference: torch.Tensor) -> Wrong | None:
+    for name, test in (("NaN", torch.isnan), ("finite", torch.isfinite)):
+        different = test(candidate) != test(reference)
+        if bool(different.any()):
+            where = int(different.int().argmax())
+            return Wrong(
+                "nan",
+                f"output{path}: element {where} is {_number(candidate[where])} where the reference has "
+                f"{_number(reference[where])} ({int(different.sum())} elements differ in being {name})",
+            )
+    infinite = torch.isinf(reference) if not reference.is_complex() else torch.zeros_like(reference, dtype=torch.bool)
+    if bool(infinite.any()) and not bool((candidate[infinite] == reference[infinite]).all()):
+        return Wrong("nan", f"output{path}: an infinity has the wrong sign")
+    return None
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64).flatten()
+
+
+def _rms(value: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(value)) / math.sqrt(value.numel())
+
+
+def _number(value: torch.Tensor) -> str:
+    return f"{value.item():.7g}" if not value.is_complex() else str(value.item())

@@ -1,0 +1,186 @@
+"""The bench of a trial: it seats runners, gives them model and parameters, and makes fresh inputs."""
+
+import contextlib
+import math
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import perturb
+from .handle import Handle, House, InputSet, RunnerFailed, copy_value
+from .inbox import Inbox, bytes_needed
+from .tree import Tree
+from .verdicts import Finding, of_task
+
+UIDS = {"reference": 20001, "candidate": 20002, "eager": 20003, "compile": 20004, "peaks": 20005}
+_LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the host asks for; read from standard input after the nursery has been forked."""
+
+    task_source: str
+    candidate_source: str = ""
+    memory_mb: int = 8192
+    build_timeout_s: float = 120.0
+    call_timeout_s: float = 20.0
+    measure_budget_s: float = 6.0
+    baselines: tuple[str, ...] = ("eager", "compile")
+    compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Request":
+        """Read the host's request."""
+        return cls(**{**data, "baselines": tuple(data.get("baselines", cls.baselines))})
+
+
+@dataclass
+class Bench:
+    """What one trial works with. `seed` is secret until the verdict stands."""
+
+    request: Request
+    nursery: socket.socket
+    scratch: str
+    seed: int = field(default_factory=lambda: secrets.randbits(62))
+    seated: list[Handle] = field(default_factory=list)
+    init: tuple[Tree, list[torch.Tensor]] | None = None
+    state: tuple[Tree, list[torch.Tensor]] | None = None
+    input_bytes: int = 0
+    _draws: int = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the sandbox may use."""
+        return self.request.memory_mb << 20
+
+    def next_seed(self) -> int:
+        """A seed that nobody could foresee and that repeats with the trial's seed."""
+        self._draws += 1
+        return (self.seed * 6364136223846793005 + self._draws * 1442695040888963407) % 2**62
+
+    def seat(self, role: str, environment: dict[str, str] | None = None) -> Handle:
+        """Fork a fresh runner for a role."""
+        house = House(self.nursery, self.scratch, self.memory_bytes, os.geteuid() == 0)
+        handle = Handle(house, role, UIDS[role], environment=environment)
+        self.seated.append(handle)
+        return handle
+
+    def dismiss(self, handle: Handle) -> None:
+        """Kill a runner and all it started."""
+        self.seated.remove(handle)
+        if not handle.close():
+            raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
+
+    def dismiss_all(self) -> None:
+        """Kill whatever is still there."""
+        for handle in list(self.seated):
+            with contextlib.suppress(Finding, OSError):
+                self.dismiss(handle)
+
+    def seat_reference(self) -> Handle:
+        """The reference runner, with the task loaded and its model built; sets `init`, `state` and `input_bytes`.
+
+        Raises:
+            Finding: the task is invalid.
+        """
+        limit = self.memory_bytes // 3
+        handle = self.seat("reference")
+        with _task_step("loading the task"):
+            self._load(handle, self.request.task_source, "task", "get_inputs")
+            self.init = copy_value(handle, handle.reveal({"op": "init_inputs"}, timeout_s=60), limit)
+        with _task_step("building the model"):
+            tree = self._construct(handle, "Model")
+            self.state = copy_value(handle, tree, limit)
+        with _task_step("making inputs"):
+            tree = handle.reveal({"op": "inputs", "seed": 1, "family": perturb.FAMILIES[0]}, timeout_s=60)
+            self.input_bytes = bytes_needed(tree)
+            if self.input_bytes > limit:
+                raise Finding(
+                    "task_invalid",
+                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's {self.request.memory_mb} "
+                    "MiB; give the sandbox more memory (--memory-mb) or the task smaller shapes",
+                    "out_of_memory",
+                )
+            handle.attach(Inbox(self.input_bytes, self.slots()))
+        return handle
+
+    def seat_model(self, role: str, source: str, class_name: str, environment: dict[str, str] | None = None) -> Handle:
+        """A runner with a model built from `source` and the reference's parameters in it.
+
+        Raises:
+            RunnerFailed: the source cannot be loaded, built or run.
+        """
+        handle = self.seat(role, environment)
+        self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
+        self._construct(handle, class_name)
+        assert self.state is not None
+        tree, contents = self.state
+        handle.attach(Inbox(bytes_needed(tree), 1))
+        handle.give({"op": "load_state"}, tree, contents, timeout_s=60)
+        handle.attach(Inbox(self.input_bytes, self.slots()))
+        return handle
+
+    def make_inputs(self, reference: Handle, family: str = perturb.FAMILIES[0]) -> InputSet:
+        """A fresh set of inputs, copied out of the reference runner.
+
+        Raises:
+            Finding: the task's generator fails.
+        """
+        seed = self.next_seed()
+        with _task_step(f"making inputs ({family})"):
+            tree = reference.reveal({"op": "inputs", "seed": seed, "family": family}, timeout_s=60)
+            if bytes_needed(tree) > self.input_bytes:
+                raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
+            tree, contents = copy_value(reference, tree, self.memory_bytes // 3)
+            reference.ask({"op": "release"}, timeout_s=60)
+        return InputSet(tree, contents, seed)
+
+    def slots(self) -> int:
+        """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
+        per_set = max(1, self.input_bytes)
+        wanted = math.ceil(2 * last_level_cache_bytes() / per_set)
+        return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
+
+    def _load(self, handle: Handle, source: str, name: str, needs: str) -> None:
+        message = {"op": "load", "source": source, "name": name, "needs": needs, "seed": self.seed % 2**31}
+        handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+
+    def _construct(self, handle: Handle, class_name: str) -> Tree:
+        assert self.init is not None
+        tree, contents = self.init
+        handle.attach(Inbox(bytes_needed(tree), 1))
+        message = {"op": "construct", "class": class_name, "seed": (self.seed >> 8) % 2**31}
+        timeout_s = self.request.build_timeout_s
+        assert handle.inbox is not None
+        placed = handle.inbox.put(tree, contents)
+        return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+
+@contextlib.contextmanager
+def _task_step(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except RunnerFailed as failure:
+        raise of_task(failure, doing=doing) from None
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the last-level cache as the kernel tells it; 32 MiB where it does not."""
+    try:
+        text = _LAST_LEVEL_CACHE.read_text().strip()
+        return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
+    except (OSError, ValueError):
+        return 32 << 20
+
+
+def progress(text: str) -> None:
+    """One line for whoever waits."""
+    print(f"progress: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,214 @@
+"""The first half of a trial: is the candidate right, on every input family, and does it leave alone what is not its own?"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import accuracy, perturb
+from .accuracy import Allowance, Comparison, Wrong, flatten
+from .bench import Bench
+from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .tree import TensorRow, Tree
+from .verdicts import Finding, of_candidate, of_task
+
+
+@dataclass
+class Evidence:
+    """What correctness checking leaves for the report and for checking timed calls."""
+
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    worst: dict[str, Any] | None = None
+    worst_severity: float = -1.0
+    allowances: dict[str, Allowance] = field(default_factory=dict)
+    mutated: set[int] = field(default_factory=set)  # inputs that the reference itself changes
+    expected: Tree | None = None
+    output_bytes: int = 0
+    oracle_note: str = ""
+
+    def add(self, check: dict[str, Any], severity: float) -> None:
+        """Record one check."""
+        self.checks.append(check)
+        if severity > self.worst_severity:
+            self.worst, self.worst_severity = check, severity
+
+    def to_json(self) -> dict[str, Any]:
+        """The `correctness` object of an evaluation."""
+        return {"checks": self.checks, "worst": self.worst}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The reference's outputs on one set of inputs, with the oracle's."""
+
+    tree: Tree
+    values: dict[str, torch.Tensor]
+    oracle: dict[str, torch.Tensor]
+    inputs_after: dict[int, torch.Tensor]
+
+
+def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
+    """Run every family through reference, oracle and candidate.
+
+    Raises:
+        Finding: the candidate is wrong, or the task is invalid.
+    """
+    earlier: list[tuple[TensorRow, torch.Tensor]] = []
+    for family in (*perturb.FAMILIES, perturb.NON_FINITE):
+        inputs = bench.make_inputs(reference, family)
+        want = consult(bench, reference, inputs, evidence, first=not evidence.checks)
+        if family != perturb.NON_FINITE and _mostly_non_finite(want):
+            evidence.add(_check(family, True, note="skipped: the reference itself overflows here"), -1.0)
+            continue
+        try:
+            call = candidate.call(
+                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=bench.request.call_timeout_s, keep=True
+            )
+            _judge(family, candidate, call, want, inputs, evidence)
+            for row, content in earlier:
+                if not torch.equal(candidate.read(row), content):
+                    raise Finding(
+                        "wrong_output", "an output of an earlier call changed during a later one", "buffer_reused"
+                    )
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
+        earlier = [(row, candidate.read(row)) for row in call.outputs.tensors][:8]
+        if family.startswith("as generated"):
+            _allow(want, evidence)
+    candidate.ask({"op": "release"}, timeout_s=60)
+
+
+def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:
+    """What the reference and the oracle say; `first` also runs the reference twice, to see that it agrees with itself.
+
+    Raises:
+        Finding: the reference fails or disagrees with itself.
+    """
+    timeout_s = max(60.0, bench.request.call_timeout_s)
+    try:
+        call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+        values = {path: value_of(reference, row) for path, row in flatten(call.outputs).items()}
+        after = _mutations(reference, call, inputs)
+        if first:
+            evidence.expected = call.outputs
+            evidence.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            evidence.mutated = set(after)
+            again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+            _agrees_with_itself(again, reference, values)
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="its forward pass") from None
+    oracle: dict[str, torch.Tensor] = {}
+    try:
+        assert reference.inbox is not None
+        placed = reference.inbox.put(inputs.tree, inputs.contents)
+        message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
+        tree = reference.reveal(message, timeout_s=4 * timeout_s)
+        oracle = {path: value_of(reference, row) for path, row in flatten(tree).items()}
+        if any(path not in oracle or oracle[path].shape != value.shape for path, value in values.items()):
+            oracle, evidence.oracle_note = (
+                {},
+                "the float64 run returns other shapes; compared with the reference itself",
+            )
+    except RunnerFailed as failure:
+        if failure.kind not in ("error", "output", "out_of_memory"):
+            raise of_task(failure, doing="its float64 run") from None
+        evidence.oracle_note = f"no float64 oracle ({failure.message[:160]}); compared with the reference itself"
+    reference.ask({"op": "release"}, timeout_s=60)
+    return Expected(call.outputs, values, oracle, after)
+
+
+def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence) -> None:
+    wrong = accuracy.compare_form(want.tree, call.outputs)
+    if wrong is not None:
+        _refuse(family, wrong, evidence)
+    worst: Comparison | None = None
+    have = flatten(call.outputs)
+    for path, expected in want.values.items():
+        found = accuracy.compare(path, value_of(candidate, have[path]), expected, want.oracle.get(path))
+        if found.wrong is not None:
+            _refuse(family, found.wrong, evidence, found)
+        if worst is None or found.severity > worst.severity:
+            worst = found
+    _inputs_left_alone(family, candidate, call, want, inputs, evidence)
+    if worst is not None:
+        check = _check(family, True, worst, evidence.oracle_note)
+        evidence.add(check, worst.severity)
+
+
+def _refuse(family: str, wrong: Wrong, evidence: Evidence, found: Comparison | None = None) -> None:
+    evidence.add(_check(family, False, found, wrong.message), float("inf"))
+    raise Finding("wrong_output", f"{wrong.message} (inputs: {family})", wrong.code)
+
+
+def _inputs_left_alone(
+    family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence
+) -> None:
+    changed = _mutations(candidate, call, inputs)
+    for index, content in changed.items():
+        if index not in want.inputs_after:
+            _refuse(family, Wrong("input_mutated", f"input tensor {index} was changed by the call"), evidence)
+        row = inputs.tree.tensors[index]
+        found = accuracy.compare(f" input {index}", tensor(row, content), tensor(row, want.inputs_after[index]), None)
+        if found.wrong is not None:
+            _refuse(family, found.wrong, evidence, found)
+    if missing := set(want.inputs_after) - set(changed):
+        text = f"the reference changes input tensor {min(missing)} in place, the candidate does not"
+        _refuse(family, Wrong("input_mutated", text), evidence)
+
+
+def _mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
+    assert handle.inbox is not None
+    return {
+        index: handle.inbox.copy(row)
+        for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True))
+        if not handle.inbox.unchanged(row, content)
+    }
+
+
+def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.Tensor]) -> None:
+    for path, leaf in flatten(again.outputs).items():
+        value = value_of(reference, leaf)
+        first = values.get(path)
+        if first is None or first.shape != value.shape:
+            raise Finding("task_invalid", "two calls on the same inputs return other shapes", "nondeterministic")
+        # Threads may add in another order; anything beyond rounding is a reference that nobody can match.
+        if not accuracy.within(value, first, _rounding(first)):
+            raise Finding(
+                "task_invalid",
+                f"output{path} differs between two calls on the same inputs and seed",
+                "nondeterministic",
+            )
+
+
+def _rounding(value: torch.Tensor) -> Allowance:
+    return accuracy.allowance(value, None)
+
+
+def _allow(want: Expected, evidence: Evidence) -> None:
+    for path, value in want.values.items():
+        new = accuracy.allowance(value, want.oracle.get(path))
+        old = evidence.allowances.get(path, Allowance(0.0, 0.0))
+        evidence.allowances[path] = Allowance(max(new.max_error, old.max_error), max(new.rms_error, old.rms_error))
+
+
+def _mostly_non_finite(want: Expected) -> bool:
+    floats = [value for value in want.values.values() if value.is_floating_point()]
+    return any(value.numel() > 0 and float(torch.isfinite(value).float().mean()) < 0.5 for value in floats)
+
+
+def value_of(handle: Handle, leaf: Any) -> torch.Tensor:
+    if isinstance(leaf, TensorRow):
+        return tensor(leaf, handle.read(leaf))
+    number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31
+    return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
+
+
+def _check(family: str, passed: bool, found: Comparison | None = None, note: str = "") -> dict[str, Any]:
+    finite = found if found is not None and found.max_error != float("inf") else None
+    return {
+        "inputs": family,
+        "passed": passed,
+        "max_error": None if finite is None else finite.max_error,
+        "allowed_error": None if finite is None else finite.allowed_error,
+        "note": note,
+    }

@@ -1,0 +1,274 @@
+"""The referee's hold on its runners: spawn, ask, time, freeze, read, kill."""
+
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from . import processes, wire
+from .inbox import Inbox
+from .nursery import LOG_BYTES
+from .tree import DTYPES, TensorRow, Tree, TreeError
+
+_LOG_TAIL_BYTES = 4000
+
+
+class RunnerFailed(Exception):
+    """A runner did not do what it was told: `kind` says how, `detail` carries what it printed or raised (claims)."""
+
+    def __init__(self, kind: str, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, unreadable
+        self.message = message
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class House:
+    """What all runners of one evaluation share."""
+
+    nursery: socket.socket
+    scratch: str
+    memory_bytes: int
+    separate_uids: bool
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Handle:
+    """One runner. Stopped whenever it is not answering."""
+
+    def __init__(self, house: House, role: str, uid: int, *, environment: dict[str, str] | None = None) -> None:
+        self.role = role
+        self._house = house
+        self._uid = uid if house.separate_uids else None
+        self._stopped: list[int] = []
+        self.inbox: Inbox | None = None
+        self._sock, theirs = socket.socketpair()
+        self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
+        wire.send(
+            house.nursery,
+            {
+                "op": "spawn",
+                "uid": self._uid,
+                "home": f"{house.scratch}/{role}-{os.urandom(4).hex()}",
+                "environment": {**house.environment, **(environment or {})},
+                "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
+                # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
+                "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
+            },
+        )
+        socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
+        theirs.close()
+        self.pid = int(wire.receive(house.nursery)["pid"])
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._freeze()
+
+    def members(self) -> list[int]:
+        """Every living process of this runner."""
+        if self._uid is not None:
+            return processes.pids_of_uid(self._uid)
+        return processes.descendants([self.pid])
+
+    def ask(self, message: wire.Message, *, timeout_s: float) -> wire.Message:
+        """Have the runner do something untimed, and leave it stopped.
+
+        Raises:
+            RunnerFailed: it died, failed, lied about the protocol or took too long.
+        """
+        reply, _ = self._exchange(message, timeout_s)
+        return reply
+
+    def attach(self, inbox: Inbox) -> None:
+        """Share an inbox with the runner, in place of the one before."""
+        if self.inbox is not None:
+            self.inbox.close()
+        self.inbox = inbox
+        self._sock.settimeout(60)
+        processes.thaw(self._stopped)
+        wire.send(self._sock, {"op": "attach", "size": inbox.size})
+        socket.send_fds(self._sock, [b"x"], [inbox.fd])
+        self._answer(time.perf_counter() + 60)
+        self._freeze()
+
+    def call(
+        self, tree: Tree, contents: list[torch.Tensor], *, seed: int, timeout_s: float, keep: bool = False
+    ) -> "Call":
+        """Put inputs where the stopped runner will see them, let it run the model, stop it again.
+
+        The clock runs from before the runner is let go until its answer is here; see DESIGN §4.
+
+        Raises:
+            RunnerFailed: it died, failed or took too long.
+        """
+        assert self.inbox is not None
+        placed = self.inbox.put(tree, contents)
+        reply, seconds = self._exchange({"op": "call", "tree": placed.to_json(), "seed": seed, "keep": keep}, timeout_s)
+        return Call(self._tree(reply), seconds, placed)
+
+    def give(
+        self, message: wire.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
+    ) -> wire.Message:
+        """`ask` with a tree put into the inbox."""
+        assert self.inbox is not None
+        placed = self.inbox.put(tree, contents)
+        return self.ask({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+    def reveal(self, message: wire.Message, *, timeout_s: float) -> Tree:
+        """`ask` for a value; the tree of where it lies in the runner's memory."""
+        return self._tree(self.ask(message, timeout_s=timeout_s))
+
+    def read(self, row: TensorRow) -> torch.Tensor:
+        """The bytes of a tensor (its whole span) out of the stopped runner's memory.
+
+        Raises:
+            RunnerFailed: nothing readable lies there.
+        """
+        data = bytearray(row.span_bytes)
+        if not data:
+            return torch.empty(0, dtype=torch.uint8)
+        try:
+            processes.read_memory(self.pid, row.place, data)
+        except processes.MemoryReadError as error:
+            raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
+        return torch.frombuffer(data, dtype=torch.uint8)
+
+    def log_tail(self) -> str:
+        """The end of what the runner printed."""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_TAIL_BYTES)
+        return os.pread(self._log, _LOG_TAIL_BYTES, start).decode("utf-8", "replace")
+
+    def close(self) -> bool:
+        """Kill the runner with everything it started; whether all of it went."""
+        gone = processes.kill_all(self.members)
+        if self._uid is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self._reap()
+        self._sock.close()
+        os.close(self._pidfd)
+        os.close(self._log)
+        if self.inbox is not None:
+            self.inbox.close()
+        return gone
+
+    def _exchange(self, message: wire.Message, timeout_s: float) -> tuple[wire.Message, float]:
+        self._sock.settimeout(timeout_s)
+        start = time.perf_counter()
+        processes.thaw(self._stopped)
+        try:
+            wire.send(self._sock, message)
+        except OSError:
+            raise self._death() from None
+        reply = self._answer(start + timeout_s)
+        seconds = time.perf_counter() - start
+        self._freeze()
+        if reply.get("ok") is not True:
+            kind = str(reply.get("kind", "error"))
+            if kind not in ("error", "output", "out_of_memory"):
+                kind = "protocol"
+            detail = f"{str(reply.get('trace', ''))[:4000]}\n{self.log_tail()}".strip()
+            raise RunnerFailed(kind, str(reply.get("error", "no reason given"))[:600], detail)
+        return reply, seconds
+
+    def _answer(self, deadline: float) -> wire.Message:
+        ready = self._poll.poll(max(1.0, (deadline - time.perf_counter()) * 1000))
+        if not ready:
+            raise RunnerFailed("timed_out", f"the {self.role} runner did not answer in time", self.log_tail())
+        if all(fd != self._sock.fileno() for fd, _ in ready):
+            raise self._death()
+        try:
+            return wire.receive(self._sock)
+        except wire.WireError as error:
+            if str(error) == "connection closed":
+                raise self._death() from None
+            raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
+        except TimeoutError:
+            raise RunnerFailed("timed_out", f"the {self.role} runner stopped in the middle of an answer") from None
+        except OSError:
+            raise self._death() from None
+
+    def _death(self) -> RunnerFailed:
+        status = self._reap(wait_s=1.0)
+        if status is None:
+            return RunnerFailed("protocol", "the runner closed its connection without ending", self.log_tail())
+        if os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            return RunnerFailed("died", f"the process ended by {name} without an answer", self.log_tail())
+        code = os.WEXITSTATUS(status)
+        return RunnerFailed("died", f"the process exited with status {code} without an answer", self.log_tail())
+
+    def _reap(self, wait_s: float = 0.0) -> int | None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            wire.send(self._house.nursery, {"op": "reap", "pid": self.pid})
+            status = wire.receive(self._house.nursery)["status"]
+            if status is not None or time.monotonic() > deadline:
+                return None if status is None else int(status)
+            time.sleep(0.01)
+
+    def _freeze(self) -> None:
+        try:
+            self._stopped = processes.freeze(self.members)
+        except processes.FreezeError as error:
+            raise RunnerFailed("protocol", str(error)) from None
+
+    @staticmethod
+    def _tree(reply: wire.Message) -> Tree:
+        try:
+            tree = Tree.from_json(reply.get("tree"))
+            for row in tree.tensors:
+                if row.dtype not in DTYPES:
+                    raise TreeError(f"dtype {row.dtype!r} is not supported")
+        except TreeError as error:
+            raise RunnerFailed("protocol", f"forged or broken answer: {error}") from None
+        return tree
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay."""
+
+    outputs: Tree
+    seconds: float
+    placed: Tree
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """One set of inputs in the referee's own memory: the tree and each tensor's bytes."""
+
+    tree: Tree
+    contents: list[torch.Tensor]
+    seed: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(content.numel() for content in self.contents)
+
+
+def tensor(row: TensorRow, content: torch.Tensor) -> torch.Tensor:
+    """The tensor of a row out of its span's bytes."""
+    dtype = DTYPES[row.dtype]
+    if content.numel() == 0:
+        return torch.empty(row.shape, dtype=dtype)
+    return content.view(dtype).as_strided(row.shape, row.stride)
+
+
+def copy_value(handle: Handle, tree: Tree, limit_bytes: int) -> tuple[Tree, list[torch.Tensor]]:
+    """Read every tensor of a tree out of a stopped runner.
+
+    Raises:
+        RunnerFailed: unreadable, or more than `limit_bytes` in all.
+    """
+    total = sum(row.span_bytes for row in tree.tensors)
+    if total > limit_bytes:
+        raise RunnerFailed("out_of_memory", f"{total:,} bytes of tensors, more than the {limit_bytes:,} allowed")
+    return tree, [handle.read(row) for row in tree.tensors]

@@ -1,0 +1,93 @@
+"""The nursery: forks runners that have torch imported, share one memory layout and know no secret.
+
+It is forked from the referee before the referee has read the request, so a runner's memory cannot hold the seed, the
+candidate's neighbours or an expected output.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+from pathlib import Path
+
+from . import wire
+from .runner import Runner
+
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+LOG_BYTES = 16 * 1024 * 1024
+
+
+def serve(sock: socket.socket) -> None:
+    """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    while True:
+        try:
+            message = wire.receive(sock)
+        except wire.WireError:
+            return
+        if message["op"] == "spawn":
+            _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+            pid = os.fork()
+            if pid == 0:
+                sock.close()
+                _become_runner(socket.socket(fileno=fds[0]), fds[1], message)
+            for fd in fds:
+                os.close(fd)
+            wire.send(sock, {"pid": pid})
+        else:
+            wire.send(sock, {"status": _reap(message["pid"])})
+
+
+def _reap(pid: int) -> int | None:
+    """The exit status of a runner that has ended; also collects orphans that came to us."""
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            found, code = os.waitpid(-1, os.WNOHANG)
+            if found == 0:
+                break
+            if found == pid:
+                status = code
+    return status
+
+
+def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None:
+    """Set up this fresh child and serve; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be the runner that goes
+        _limit(message)
+        if message["uid"] is not None:
+            os.setgroups([])
+            os.setresgid(message["uid"], message["uid"], message["uid"])
+            os.setresuid(message["uid"], message["uid"], message["uid"])
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        home = Path(message["home"])
+        home.mkdir(mode=0o700)
+        os.chdir(home)
+        os.environ.update(HOME=str(home), TMPDIR=str(home), **message["environment"])
+        keep = {0, 1, 2, sock.fileno()}
+        for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+            if int(entry) not in keep:
+                with contextlib.suppress(OSError):
+                    os.close(int(entry))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        Runner(sock).serve()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _limit(message: wire.Message) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (message["file_bytes"], message["file_bytes"]))
+    resource.setrlimit(resource.RLIMIT_AS, (message["address_bytes"], message["address_bytes"]))

@@ -1,0 +1,157 @@
+"""Stopping, continuing and killing every process of a runner, and reading a stopped one's memory."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_PROC = Path("/proc")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class MemoryReadError(Exception):
+    """Another process's memory could not be read where it said that its output lies."""
+
+
+class FreezeError(Exception):
+    """Processes of a runner went on running although they were told to stop."""
+
+
+def pids_of_uid(uid: int) -> list[int]:
+    """Every living process whose real uid is `uid`."""
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208 - hot path, strings suffice
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                # The owner of /proc/PID is root for a process that is not dumpable, so ask for the uid itself.
+                if _status_uid(entry) == uid:
+                    found.append(int(entry))
+    return found
+
+
+def _status_uid(pid: str) -> int:
+    with (_PROC / pid / "status").open("rb") as file:
+        text = file.read(2048)
+    if b"\nState:\tZ" in text or b"\nState:\tX" in text:
+        return -1
+    start = text.index(b"\nUid:") + 5
+    return int(text[start : text.index(b"\n", start)].split()[0])
+
+
+def descendants(roots: Iterable[int]) -> list[int]:
+    """The living processes among `roots` and everything below them."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir(_PROC):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                fields = (_PROC / entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] not in "ZX":
+                    parents[int(entry)] = int(fields[1])
+    wanted = set(roots)
+    grew = True
+    while grew:
+        fresh = {pid for pid, parent in parents.items() if parent in wanted and pid not in wanted}
+        wanted |= fresh
+        grew = bool(fresh)
+    return [pid for pid in wanted if pid in parents]
+
+
+def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[int]:
+    """Stop every process that `members` names until none runs, and return them.
+
+    Scans again after each round of signals, because a process may have forked in between; a stopped one cannot.
+
+    Raises:
+        FreezeError: something still runs after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        pids = members()
+        running = [pid for pid in pids if not is_stopped(pid)]
+        if not running:
+            return pids
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        if time.monotonic() > deadline:
+            raise FreezeError(f"processes {running} did not stop within {timeout_s} s")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped (or the process is gone)."""
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:  # noqa: PTH123
+                if file.read(256).rpartition(b")")[2].split()[0] not in (b"T", b"Z", b"X"):
+                    return False
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return True
+
+
+def thaw(pids: Iterable[int]) -> None:
+    """Let stopped processes go on."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> bool:
+    """Kill every process that `members` names; whether all were gone in time."""
+    deadline = time.monotonic() + timeout_s
+    while pids := members():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def read_memory(pid: int, address: int, into: memoryview | bytearray) -> None:
+    """Fill `into` from another process's memory (process_vm_readv).
+
+    Raises:
+        MemoryReadError: the range is not readable there.
+    """
+    size = len(into)
+    buffer = (ctypes.c_char * size).from_buffer(into)
+    done = 0
+    while done < size:
+        local = _IoVec(ctypes.addressof(buffer) + done, size - done)
+        remote = _IoVec(address + done, size - done)
+        count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if count <= 0:
+            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
+            raise MemoryReadError(f"{size} bytes at {address:#x}: {reason}")
+        done += count
+
+
+def cpu_time_s(pid: int) -> float:
+    """User and system time that a process has spent."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def page_faults(pid: int) -> int:
+    """Minor and major page faults of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[7]) + int(fields[9])
+
+
+def executable_files(pid: int) -> set[str]:
+    """Files (and `[anonymous]`) that a process has mapped executable: what code it could have run."""
+    found = set()
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(None, 5)
+        if "x" in fields[1]:
+            found.add(fields[5].strip() if len(fields) > 5 else "[anonymous]")
+    return found

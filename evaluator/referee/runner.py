@@ -1,0 +1,210 @@
+"""What runs in a runner: foreign code, driven by the referee's messages.
+
+Nothing that this process says is evidence. It claims where its outputs lie; the referee stops it and reads them. It
+holds no secret, no clock that counts and no result channel, so a candidate that takes it over gains nothing.
+"""
+
+import gc
+import importlib.util
+import io
+import mmap
+import os
+import socket
+import sys
+import tarfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import oracle, perturb, roofline, wire
+from .tree import Tree, TreeError, decode, encode, view
+
+_MAX_TRACE = 4000
+
+
+class Runner:
+    """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.module: Any = None
+        self.model: Any = None
+        self.inbox: mmap.mmap | None = None
+        self.kept: list[Any] = []  # whatever the referee has been told the address of
+
+    def serve(self) -> None:
+        """Answer messages until the referee closes the connection."""
+        commands: dict[str, Callable[[wire.Message], wire.Message]] = {
+            "attach": self.attach,
+            "load": self.load,
+            "construct": self.construct,
+            "load_state": self.load_state,
+            "init_inputs": self.init_inputs,
+            "inputs": self.inputs,
+            "call": self.call,
+            "oracle": self.oracle,
+            "flops": self.flops,
+            "compile": self.compile,
+            "settle": self.settle,
+            "top_operators": self.top_operators,
+            "peaks": self.peaks,
+            "pack": self.pack,
+            "unpack": self.unpack,
+            "release": self.release,
+        }
+        while True:
+            try:
+                message = wire.receive(self.sock)
+            except wire.WireError:
+                return
+            try:
+                reply = {"ok": True, **commands[message["op"]](message)}
+            except (Exception, SystemExit) as error:
+                reply = failure(error)
+            wire.send(self.sock, reply)
+
+    def attach(self, message: wire.Message) -> wire.Message:
+        """Map the inbox that the referee has just passed along as a file descriptor."""
+        _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
+        size = message["size"]
+        self.inbox = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        os.close(fds[0])
+        return {}
+
+    def load(self, message: wire.Message) -> wire.Message:
+        """Import the task's or candidate's source from a file, so that inspect and torch.compile find it."""
+        name = message["name"]
+        path = Path.cwd() / f"{name}.py"
+        path.write_text(message["source"], encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = self.module
+        torch.manual_seed(message["seed"])
+        spec.loader.exec_module(self.module)
+        getattr(self.module, message["needs"])
+        return {}
+
+    def init_inputs(self, _: wire.Message) -> wire.Message:
+        """The arguments of the model's constructor, as the task gives them."""
+        return self._reveal(self.module.get_init_inputs())
+
+    def construct(self, message: wire.Message) -> wire.Message:
+        """Build the model under a seed; returns its state dict."""
+        arguments = self._decode(message["tree"])
+        torch.manual_seed(message["seed"])
+        model = getattr(self.module, message["class"])(*arguments)
+        if not callable(model):
+            raise TypeError(f"{message['class']}(...) is not callable")
+        self.model = model
+        return self._reveal(dict(model.state_dict()) if isinstance(model, torch.nn.Module) else {})
+
+    def load_state(self, message: wire.Message) -> wire.Message:
+        """Copy the reference's parameters and buffers into those of the same name and shape."""
+        state = self._decode(message["tree"])
+        own = dict(self.model.state_dict()) if isinstance(self.model, torch.nn.Module) else {}
+        missing = [name for name in state if name not in own or own[name].shape != state[name].shape]
+        with torch.no_grad():
+            for name, value in state.items():
+                if name not in missing:
+                    own[name].copy_(value)
+        return {"missing": missing}
+
+    def inputs(self, message: wire.Message) -> wire.Message:
+        """A fresh set of inputs from the task's own generator, changed as the family says."""
+        torch.manual_seed(message["seed"])
+        values = list(self.module.get_inputs())
+        return self._reveal(perturb.apply(message["family"], values, message["seed"]))
+
+    def call(self, message: wire.Message) -> wire.Message:
+        """One call of the model on inputs in the inbox."""
+        arguments = self._decode(message["tree"])
+        if not message["keep"]:
+            self.kept.clear()
+        torch.manual_seed(message["seed"])
+        with torch.no_grad():
+            return self._reveal(self.model(*arguments))
+
+    def oracle(self, message: wire.Message) -> wire.Message:
+        """The model in float64 on the same inputs."""
+        torch.manual_seed(message["seed"])
+        return self._reveal(oracle.evaluate(self.model, self._decode(message["tree"])))
+
+    def flops(self, message: wire.Message) -> wire.Message:
+        """Floating-point operations of one call by torch's own counter (matrix products and convolutions)."""
+        return {"flops": oracle.count_flops(self.model, self._decode(message["tree"]))}
+
+    def compile(self, _: wire.Message) -> wire.Message:
+        """Turn the model into torch.compile's."""
+        self.model = torch.compile(self.model, dynamic=False)
+        return {}
+
+    def settle(self, _: wire.Message) -> wire.Message:
+        """Put garbage out of the way before timed calls."""
+        self.kept.clear()
+        gc.collect()
+        gc.freeze()
+        return {}
+
+    def release(self, _: wire.Message) -> wire.Message:
+        """Drop everything that was kept for the referee to read."""
+        self.kept.clear()
+        return {}
+
+    def top_operators(self, message: wire.Message) -> wire.Message:
+        """Where torch's profiler sees the time of one call go: operator, share of CPU time (advice, not evidence)."""
+        arguments = self._decode(message["tree"])
+        with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            self.model(*arguments)
+        rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+        total = sum(row.self_cpu_time_total for row in rows) or 1.0
+        return {"operators": [[row.key[:60], round(row.self_cpu_time_total / total, 3)] for row in rows[:6]]}
+
+    def peaks(self, message: wire.Message) -> wire.Message:
+        """This machine's limits; asked only of a runner that has loaded nothing foreign."""
+        peaks = roofline.measure(message["footprint_bytes"], message["written_share"])
+        return {"bytes_per_s": peaks.bytes_per_s, "flops_per_s": peaks.flops_per_s}
+
+    def pack(self, message: wire.Message) -> wire.Message:
+        """The compiler's cache folder as one archive in memory."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+            tar.add(message["folder"], arcname=".")
+        data = torch.frombuffer(bytearray(archive.getvalue()), dtype=torch.uint8)
+        return self._reveal(data)
+
+    def unpack(self, message: wire.Message) -> wire.Message:
+        """Fill the compiler's cache folder from such an archive."""
+        folder = Path(message["folder"])
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data = decode(Tree.from_json(message["tree"]), self._at).numpy().tobytes()
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
+            tar.extractall(folder, filter="data")
+        return {}
+
+    def _at(self, row: Any) -> torch.Tensor:
+        return view(self.inbox, row)
+
+    def _decode(self, tree: Any) -> Any:
+        return decode(Tree.from_json(tree), self._at)
+
+    def _reveal(self, value: Any) -> wire.Message:
+        tree, tensors = encode(value)
+        self.kept.append((value, tensors))
+        return {"tree": tree.to_json()}
+
+
+def failure(error: BaseException) -> wire.Message:
+    """A failed command as a message: kind, one line, and the end of the traceback."""
+    kind = "error"
+    text = str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+        kind = "out_of_memory"
+    elif isinstance(error, TreeError):
+        kind = "output"
+    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+    first = text.strip().splitlines()[0][:500] if text.strip() else ""
+    return {"ok": False, "kind": kind, "error": f"{type(error).__name__}: {first}"[:600], "trace": trace}

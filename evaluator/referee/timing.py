@@ -1,0 +1,72 @@
+"""How long a call takes: blocks of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
+
+A *set* is one freshly forked process of each variant. A *round* is one block of each variant, on the same fresh inputs.
+A *block* is untimed calls first (so that a variant meets its own cache and allocator state, not its predecessor's), then
+timed ones, each with inputs never shown before and each with its outputs read and checked. All other runners are stopped.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import statistics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure. `budget_s` is spent only as long as the interval is wider than `target_width`."""
+
+    sets: int = 2
+    rounds_min: int = 5
+    rounds_max: int = 16
+    calls: int = 3  # timed calls a block
+    warm_calls: int = 2
+    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
+    budget_s: float = 6.0
+
+
+@dataclass
+class Measurement:
+    """Call times by variant and set, in seconds, and block times for pairing."""
+
+    calls: dict[str, list[list[float]]] = field(default_factory=dict)
+    blocks: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def open_set(self, variants: Sequence[str]) -> None:
+        """Begin a process set."""
+        for variant in variants:
+            self.calls.setdefault(variant, []).append([])
+            self.blocks.setdefault(variant, []).append([])
+
+    def add_block(self, variant: str, seconds: Sequence[float]) -> None:
+        """Record one block of timed calls."""
+        self.calls[variant][-1].extend(seconds)
+        self.blocks[variant][-1].append(sum(seconds))
+
+    def speedup(self, baseline: str, variant: str = "candidate") -> tuple[float, float, float]:
+        """Median of the paired block ratios baseline/variant with its 95 % interval."""
+        ratios = [
+            [slow / fast for slow, fast in zip(slows, fasts, strict=False)]
+            for slows, fasts in zip(self.blocks[baseline], self.blocks[variant], strict=True)
+        ]
+        return statistics.median_interval(ratios)
+
+    def latency_ms(self, variant: str) -> tuple[float, float, float]:
+        """Median time of a call with its 95 % interval."""
+        value, low, high = statistics.median_interval(self.calls[variant])
+        return value * 1e3, low * 1e3, high * 1e3
+
+    def precise(self, baseline: str, target_width: float) -> bool:
+        """Whether the interval is as narrow as wanted."""
+        value, low, high = self.speedup(baseline)
+        return high - low <= target_width * value
+
+
+def orders(variants: Sequence[str], rounds: int, rng: random.Random) -> list[tuple[str, ...]]:
+    """Balanced orders: each is followed by its mirror image (ABBA), and who precedes whom is shuffled."""
+    result: list[tuple[str, ...]] = []
+    while len(result) < rounds:
+        order = list(variants)
+        rng.shuffle(order)
+        result += [tuple(order), tuple(reversed(order))]
+    return result[:rounds]

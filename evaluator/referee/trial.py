@@ -1,0 +1,344 @@
+"""A trial: correctness, then timing, then the verdict. Everything that it states the referee has read or timed itself."""
+
+import base64
+import binascii
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import accuracy, correctness, roofline, statistics, timing
+from .accuracy import flatten
+from .bench import Bench, progress
+from .correctness import Evidence
+from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .processes import cpu_time_s, executable_files, page_faults
+from .tree import TensorRow, Tree
+from .verdicts import Finding, of_candidate, of_task
+
+_CACHE_FOLDER = "compile-cache"
+_MAX_CACHE_BYTES = 32 * 1024 * 1024
+_TOO_FAST = 0.7  # below this share of the roofline's time limit a measurement is impossible, not good
+
+
+@dataclass
+class Trial:
+    """The state of one trial and what it will report."""
+
+    bench: Bench
+    evidence: Evidence = field(default_factory=Evidence)
+    measurement: timing.Measurement = field(default_factory=timing.Measurement)
+    cost_s: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    profile: dict[str, Any] = field(default_factory=dict)
+    limit: dict[str, Any] | None = None
+    compile_cache: str = ""
+    timed_checks: int = 0
+    warm: list[InputSet] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        """Hold the trial; the evaluation as plain JSON."""
+        try:
+            finding = self._hold()
+        except Finding as found:
+            finding = found
+        finally:
+            self.bench.dismiss_all()
+        return self._report(finding)
+
+    def _hold(self) -> Finding:
+        bench = self.bench
+        with self._stage("reference"):
+            progress("running the reference")
+            reference = bench.seat_reference()
+        with self._stage("build"):
+            progress("building the candidate")
+            candidate = self._seat_candidate()
+        with self._stage("correctness"):
+            progress("checking outputs")
+            correctness.examine(bench, reference, candidate, self.evidence)
+        self._name_what_ran(reference, candidate)
+        with self._stage("timing"):
+            self._time(reference, candidate)
+        with self._stage("limits"):
+            self._find_limit(reference)
+        return self._verdict()
+
+    def _seat_candidate(self) -> Handle:
+        try:
+            return self.bench.seat_model("candidate", self.bench.request.candidate_source, "ModelNew")
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=True, doing="building the candidate") from None
+
+    def _name_what_ran(self, reference: Handle, candidate: Handle) -> None:
+        known = (sys.prefix, sys.base_prefix, "/usr", "/lib", "[")
+        own = executable_files(candidate.pid) - executable_files(reference.pid)
+        foreign = sorted(name for name in own if not name.startswith(known))
+        self.tags.append("custom_kernel" if foreign else "torch_only")
+
+    def _time(self, reference: Handle, candidate: Handle) -> None:
+        plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
+        rng = random.Random(self.bench.next_seed())  # noqa: S311 - order of blocks, no secret
+        for number in range(plan.sets):
+            progress(f"timing, process set {number + 1} of {plan.sets}")
+            runners: dict[str, Handle] = {}
+            for baseline in self.bench.request.baselines:
+                if baseline == "eager" or "compile" not in self.profile.get("absent", {}):
+                    handle = self._seat_baseline(baseline)
+                    if handle is not None:
+                        runners[baseline] = handle
+            runners["candidate"] = candidate if number == 0 else self._seat_candidate()
+            self._settle(reference, runners)
+            self._measure_set(reference, runners, plan, rng, last=number == plan.sets - 1)
+            for handle in runners.values():
+                self.bench.dismiss(handle)
+
+    def _seat_baseline(self, name: str) -> Handle | None:
+        source = self.bench.request.task_source
+        try:
+            if name == "eager":
+                return self.bench.seat_model("eager", source, "Model")
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="setting up its baseline") from None
+        folder = f"{self.bench.scratch}/{_CACHE_FOLDER}"
+        environment = _compiler_environment(folder)
+        handle = None
+        try:
+            handle = self.bench.seat_model("compile", source, "Model", environment)
+            self._restore_cache(handle, folder)
+            handle.ask({"op": "compile"}, timeout_s=60)
+            # The first call compiles; the set of inputs it sees is not used again.
+            inputs = self.warm[0] if self.warm else self.bench.make_inputs(self._reference())
+            handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=180)
+        except RunnerFailed as failure:
+            self.profile.setdefault("absent", {})["compile"] = (
+                f"torch.compile cannot run this task: {failure.message[:200]}"
+            )
+            if handle is None:
+                handle = next((seat for seat in self.bench.seated if seat.role == "compile"), None)
+            if handle is not None:
+                self.bench.dismiss(handle)
+            return None
+        if not self.compile_cache:
+            self._keep_cache(handle, folder)
+        return handle
+
+    def _reference(self) -> Handle:
+        return next(handle for handle in self.bench.seated if handle.role == "reference")
+
+    def _restore_cache(self, handle: Handle, folder: str) -> None:
+        packed = self.compile_cache or self.bench.request.compile_cache
+        if not packed:
+            return
+        try:
+            data = torch.frombuffer(bytearray(base64.b64decode(packed, validate=True)), dtype=torch.uint8)
+        except (binascii.Error, ValueError):
+            return
+        row = TensorRow(0, "uint8", (data.numel(),), (1,))
+        tree = Tree({"tensor": 0}, (row,))
+        if data.numel() <= self.bench.input_bytes:
+            # A broken or foreign cache costs a compilation, nothing else.
+            with contextlib.suppress(RunnerFailed):
+                handle.give({"op": "unpack", "folder": folder}, tree, [data], timeout_s=60)
+                self.compile_cache = packed
+
+    def _keep_cache(self, handle: Handle, folder: str) -> None:
+        with contextlib.suppress(RunnerFailed):
+            tree = handle.reveal({"op": "pack", "folder": folder}, timeout_s=60)
+            if len(tree.tensors) == 1 and tree.tensors[0].span_bytes <= _MAX_CACHE_BYTES:
+                self.compile_cache = base64.b64encode(handle.read(tree.tensors[0]).numpy().tobytes()).decode()
+            handle.ask({"op": "release"}, timeout_s=60)
+
+    def _settle(self, reference: Handle, runners: dict[str, Handle]) -> None:
+        while len(self.warm) < 2:
+            self.warm.append(self.bench.make_inputs(reference))
+        for name, handle in runners.items():
+            with self._blame(name):
+                handle.ask({"op": "settle"}, timeout_s=60)
+                for inputs in self.warm * 2:
+                    self._call(handle, inputs)
+
+    def _measure_set(
+        self, reference: Handle, runners: dict[str, Handle], plan: timing.Plan, rng: random.Random, *, last: bool
+    ) -> None:
+        self.measurement.open_set(list(runners))
+        start = time.perf_counter()
+        budget_s = plan.budget_s / plan.sets
+        candidate = runners["candidate"]
+        usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
+        for number, order in enumerate(timing.orders(list(runners), plan.rounds_max, rng)):
+            spent = time.perf_counter() - start
+            narrow = number >= plan.rounds_min and self.measurement.precise("eager", plan.target_width)
+            if number >= plan.rounds_min and (spent > budget_s or narrow):
+                break
+            fresh = [self.bench.make_inputs(reference) for _ in range(plan.calls)]
+            self._run_round(runners, order, plan, fresh)
+        usage = [cpu_time_s(candidate.pid) - usage[0], page_faults(candidate.pid) - usage[1]]
+        if last:
+            self._describe_candidate(candidate, usage, plan)
+
+    def _run_round(
+        self, runners: dict[str, Handle], order: tuple[str, ...], plan: timing.Plan, fresh: list[InputSet]
+    ) -> None:
+        outputs: dict[str, list[dict[str, torch.Tensor]]] = {}
+        for variant in order:
+            handle, seconds = runners[variant], []
+            with self._blame(variant):
+                for inputs in self.warm[: plan.warm_calls]:
+                    self._call(handle, inputs)
+                for inputs in fresh:
+                    call = self._call(handle, inputs)
+                    seconds.append(call.seconds)
+                    outputs.setdefault(variant, []).append(self._read(variant, handle, call, inputs))
+            self.measurement.add_block(variant, seconds)
+        for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
+            self._check_timed(want, have)
+
+    def _call(self, handle: Handle, inputs: InputSet) -> Call:
+        timeout_s = self.bench.request.call_timeout_s
+        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+
+    def _read(self, variant: str, handle: Handle, call: Call, inputs: InputSet) -> dict[str, torch.Tensor]:
+        """Read the outputs of a timed call; for every variant alike, so that all meet the same caches."""
+        if variant != "compile":
+            assert self.evidence.expected is not None
+            wrong = accuracy.compare_form(self.evidence.expected, call.outputs)
+            if wrong is not None:
+                raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
+        if variant == "candidate":
+            assert handle.inbox is not None
+            for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
+                if index not in self.evidence.mutated and not handle.inbox.unchanged(row, content):
+                    raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
+        leaves = flatten(call.outputs).items()
+        return {path: tensor(row, handle.read(row)) for path, row in leaves if isinstance(row, TensorRow)}
+
+    def _check_timed(self, want: dict[str, torch.Tensor], have: dict[str, torch.Tensor]) -> None:
+        for path, value in want.items():
+            if not accuracy.within(have[path], value, self.evidence.allowances[path]):
+                raise Finding("wrong_output", f"output{path} of a timed call is wrong", "values")
+        self.timed_checks += 1
+
+    def _describe_candidate(self, candidate: Handle, usage: list[float], plan: timing.Plan) -> None:
+        timed = self.measurement.calls["candidate"][-1]
+        calls = len(timed) // plan.calls * (plan.calls + plan.warm_calls)
+        median_s = statistics.median(timed)
+        self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, calls * median_s), 2)
+        self.profile["page_faults_per_call"] = round(usage[1] / max(1, calls), 1)
+        with contextlib.suppress(RunnerFailed):
+            inputs = self.warm[0]
+            reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
+            self.profile["torch_operators_claimed"] = reply.get("operators", [])[:6]
+
+    def _find_limit(self, reference: Handle) -> None:
+        inputs = self.warm[0]
+        state_bytes = sum(row.span_bytes for row in self.bench.state[0].tensors) if self.bench.state else 0
+        nbytes = inputs.nbytes + self.evidence.output_bytes + state_bytes
+        flops = 0
+        with contextlib.suppress(RunnerFailed):
+            reply = reference.give({"op": "flops"}, inputs.tree, inputs.contents, timeout_s=60)
+            flops = max(0, int(reply.get("flops", 0)))
+        try:
+            runner = self.bench.seat("peaks")
+            share = self.evidence.output_bytes / max(1, nbytes)
+            reply = runner.ask({"op": "peaks", "footprint_bytes": nbytes, "written_share": share}, timeout_s=60)
+            self.bench.dismiss(runner)
+        except RunnerFailed as failure:
+            raise Finding("sandbox_error", f"the device's limits could not be measured: {failure.message}") from None
+        peaks = roofline.Peaks(float(reply["bytes_per_s"]), float(reply["flops_per_s"]))
+        limit = roofline.limit(nbytes, flops, peaks)
+        median_s = self.measurement.latency_ms("candidate")[0] / 1e3
+        self.limit = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / median_s}
+        self.profile |= {
+            "bytes_moved_min": nbytes,
+            "flops": flops,
+            "achieved_gb_per_s": round(nbytes / median_s / 1e9, 2),
+            "achieved_gflop_per_s": round(flops / median_s / 1e9, 2),
+            "peak_gb_per_s": round(peaks.bytes_per_s / 1e9, 2),
+            "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2),
+            "output_bytes": self.evidence.output_bytes,
+            "threads": torch.get_num_threads(),
+        }
+
+    def _verdict(self) -> Finding:
+        assert self.limit is not None
+        if self.limit["fraction"] * _TOO_FAST > 1.0:
+            return Finding(
+                "integrity",
+                f"the candidate takes {self.limit['limit_ms'] / self.limit['fraction']:.3f} ms, less than this machine "
+                f"needs to move or compute what the task requires ({self.limit['limit_ms']:.3f} ms)",
+                "impossible_time",
+            )
+        value, low, high = self.measurement.speedup("eager")
+        if high < 1.0:
+            self.tags.append("slower")
+        elif low <= 1.0:
+            self.tags.append("tie")
+        checks = len(self.evidence.checks)
+        return Finding(
+            "passed",
+            f"correct on {checks} input families and {self.timed_checks} timed calls; {value:.2f}x eager "
+            f"({low:.2f} to {high:.2f})",
+        )
+
+    def _report(self, finding: Finding) -> dict[str, Any]:
+        passed = finding.verdict == "passed"
+        timed = [name for name, sets in self.measurement.calls.items() if any(sets)]
+        speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
+        latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed}
+        return {
+            "verdict": finding.verdict,
+            "code": finding.code,
+            "message": finding.message,
+            "detail": finding.detail,
+            "tags": self.tags if passed else [],
+            "correctness": self.evidence.to_json(),
+            "speedup": speedup if passed else None,
+            "latency_ms": latency if passed else {},
+            "roofline": self.limit if passed else None,
+            "profile": self.profile if passed else {},
+            "cost_s": self.cost_s,
+            "seed": f"{self.bench.seed:016x}",
+            "compile_cache": self.compile_cache,
+        }
+
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.cost_s[name] = round(time.perf_counter() - start, 3)
+
+    @contextlib.contextmanager
+    def _blame(self, variant: str) -> Iterator[None]:
+        try:
+            yield
+        except RunnerFailed as failure:
+            if variant == "candidate":
+                raise of_candidate(failure, building=False, doing="a timed call") from None
+            raise of_task(failure, doing=f"a timed call ({variant})") from None
+
+
+def _compiler_environment(folder: str) -> dict[str, str]:
+    # One worker, because a pool of them would run beside timed calls; no precompiled header, because building it takes
+    # longer than the one or two kernels of a task.
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    }
+
+
+def _interval(values: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("value", "low", "high"), values, strict=True))
+
+
+def _latency(values: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("median", "low", "high"), values, strict=True))

@@ -1,0 +1,58 @@
+"""From what happened to a runner to a verdict with its code."""
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .handle import RunnerFailed
+
+_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+@dataclass
+class Finding(Exception):
+    """The end of a trial: a verdict with its code and what to tell the user."""
+
+    verdict: str
+    message: str
+    code: str | None = None
+    detail: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Finding:
+    """The verdict on a candidate whose runner failed while `doing` something."""
+    message = f"{doing}: {failure.message}"
+    if failure.kind == "timed_out":
+        return Finding("timed_out", message, None, failure.detail)
+    if failure.kind == "out_of_memory" or (failure.kind == "died" and oom_kills() > 0):
+        return Finding("out_of_memory", message, None, failure.detail)
+    if failure.kind == "output":
+        return Finding("wrong_output", message, "type", failure.detail)
+    if failure.kind == "protocol":
+        return Finding("integrity", message, "forged_result", failure.detail)
+    if failure.kind == "unreadable":
+        return Finding("integrity", message, "unreadable_output", failure.detail)
+    if building and failure.kind == "error":
+        return Finding("build_failed", message, None, failure.detail)
+    return Finding("crashed", message, None, failure.detail)
+
+
+def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
+    """The verdict where the task itself cannot be run."""
+    code = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None
+    if failure.kind == "died" and oom_kills() > 0:
+        code = "out_of_memory"
+    return Finding("task_invalid", f"the reference failed in {doing}: {failure.message}", code, failure.detail)
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for memory in this container (0 where that cannot be told)."""
+    for name in _OOM_COUNTERS:
+        with contextlib.suppress(OSError, ValueError):
+            for line in Path(name).read_text().splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value)
+    return 0

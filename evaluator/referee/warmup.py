@@ -1,0 +1,45 @@
+"""What happens before anything foreign: importing torch once, so that every runner can be forked with it in place."""
+
+import os
+import platform
+import socket
+import sys
+
+
+def import_torch() -> None:
+    """Import what runners need. No thread pool may start here: a fork would break it."""
+    import torch
+    import torch._dynamo
+    import torch._inductor.compile_fx
+    import torch.profiler
+    import torch.utils.flop_counter  # noqa: F401
+
+    # A missing module would otherwise be looked up in the folder that we were started from.
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]  # noqa: PTH109
+
+
+def quieten() -> None:
+    """One thread for the referee: an idle pool that spins would steal time from the runners."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    import torch
+
+    return {"torch": torch.__version__, "python": platform.python_version(), "kernel": platform.release()}
+
+
+def become_nursery(sock: socket.socket) -> None:
+    """Serve as the nursery; never returns. The result channel and the request are closed before anything foreign runs."""
+    from . import nursery
+
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        nursery.serve(sock)
+    finally:
+        os._exit(0)
