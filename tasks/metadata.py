@@ -54,6 +54,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("reduce", r"sum|mean|amax|amin|max|min|prod|var|std|norm|logsumexp|argmax|argmin|var_mean"),
 )
 
+_GRADIENTS = frozenset({"grad", "grads", "gradient", "gradients"})
+
 
 def check_category(category: str, where: str, *, line: int | None = None) -> str:
     """Return the category if it is one of `CATEGORIES`; else raise TaskError."""
@@ -89,8 +91,14 @@ def read_header(tree: ast.Module, where: str) -> dict[str, str]:
     return found
 
 
-def guess_category(tree: ast.Module) -> str:
-    """Guess the category from the names that the source calls; `fuse` for three kinds of work or more, else `other`."""
+def guess_category(tree: ast.Module, parameters: Sequence[str]) -> str:
+    """Guess the category from the names that the source calls and that its op takes.
+
+    An op that takes a gradient is an `optimizer`; one that does three kinds of work or more is `fuse`; what tells
+    nothing is `other`.
+    """
+    if _GRADIENTS & {name.lower() for name in parameters}:
+        return "optimizer"
     names = set(_called_names(tree))
     hits = [category for category, words in _HINTS if any(re.fullmatch(words, name) for name in names)]
     if len(set(hits) - {"reduce"}) >= 3:

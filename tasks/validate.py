@@ -59,7 +59,7 @@ def validate(source: str | bytes, where: str) -> Op:
         function=function,
         parameters=parameters,
         inputs=inputs,
-        category=header.get("category") or guess_category(tree),
+        category=header.get("category") or guess_category(tree, parameters.names),
         dtype=header.get("dtype") or guess_dtype(tree),
         imports_torch="torch" in found.assigned,
     )

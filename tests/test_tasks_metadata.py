@@ -73,6 +73,11 @@ def test_a_category_is_guessed_from_what_is_called(expression: str, category: st
     assert task_from_source(op(expression), name="op").category == category
 
 
+def test_an_op_that_takes_a_gradient_is_an_optimizer_step() -> None:
+    source = "def op(param, grad):\n    return param - grad.sqrt()\ndef get_inputs():\n    return [1, 2]\n"
+    assert task_from_source(source, name="sgd").category == "optimizer"
+
+
 @pytest.mark.parametrize(
     ("inputs", "dtype"),
     [
