@@ -20,8 +20,15 @@ class Device:
 class Platform(Protocol):
     """One file in this folder each."""
 
-    name: str
-    language: str
+    @property
+    def name(self) -> str:
+        """How commands and the store name it: `cpu`."""
+        ...
+
+    @property
+    def language(self) -> str:
+        """What candidates are written in, for prompts."""
+        ...
 
     def device(self) -> Device:
         """The device of this host.

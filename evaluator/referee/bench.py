@@ -105,8 +105,8 @@ class Bench:
             if self.input_bytes > limit:
                 raise Finding(
                     "task_invalid",
-                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's {self.request.memory_mb} "
-                    "MiB; give the sandbox more memory (--memory-mb) or the task smaller shapes",
+                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's "
+                    f"{self.request.memory_mb} MiB; give the task smaller shapes or the sandbox more memory",
                     "out_of_memory",
                 )
             handle.attach(Inbox(self.input_bytes, self.slots()))

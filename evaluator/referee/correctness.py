@@ -1,4 +1,4 @@
-"""The first half of a trial: is the candidate right, on every input family, and does it leave alone what is not its own?"""
+"""The first half of a trial: is the candidate right on every input family, and does it leave what is not its own?"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,6 +197,7 @@ def _mostly_non_finite(want: Expected) -> bool:
 
 
 def value_of(handle: Handle, leaf: Any) -> torch.Tensor:
+    """A leaf of a runner's outputs as a tensor: read out of its memory, or made of the scalar that it sent."""
     if isinstance(leaf, TensorRow):
         return tensor(leaf, handle.read(leaf))
     number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31

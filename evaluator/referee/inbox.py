@@ -14,8 +14,8 @@ _ALIGN = 4096
 class Inbox:
     """A sealed anonymous file, mapped by the referee and by one runner, cut into slots of one set of inputs each.
 
-    Sealed, so that a hostile runner cannot shrink it under the referee's feet. Slots are used in turn, so that addresses
-    repeat with other contents and inputs come from a footprint larger than the caches.
+    Sealed, so that a hostile runner cannot shrink it under the referee's feet. Slots are used in turn, so that
+    addresses repeat with other contents and inputs come from a footprint larger than the caches.
     """
 
     def __init__(self, slot_bytes: int, slots: int) -> None:

@@ -1,7 +1,7 @@
-"""Input families: the task's own inputs, and changes to them that shortcuts do not survive. Runs in the reference runner.
+"""Input families: the task's own inputs, and changes to them that shortcuts do not survive.
 
-Only floating-point tensors are changed. A tensor that holds no negative value is taken to be non-negative by nature (a
-variance, a probability), so its sign is left alone.
+Runs in the reference runner. Only floating-point tensors are changed. A tensor that holds no negative value is taken
+to be non-negative by nature (a variance, a probability), so its sign is left alone.
 """
 
 from typing import Any

@@ -1,8 +1,9 @@
 """How long a call takes: blocks of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
 
-A *set* is one freshly forked process of each variant. A *round* is one block of each variant, on the same fresh inputs.
-A *block* is untimed calls first (so that a variant meets its own cache and allocator state, not its predecessor's), then
-timed ones, each with inputs never shown before and each with its outputs read and checked. All other runners are stopped.
+A *set* is one freshly forked process of each variant. A *round* is one block of each variant, on the same fresh
+inputs. A *block* is untimed calls first (so that a variant meets its own cache and allocator state, not its
+predecessor's), then timed ones, each with inputs never shown before and each with its outputs read and checked. All
+other runners are stopped.
 """
 
 import random

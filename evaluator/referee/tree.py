@@ -165,7 +165,7 @@ def describe(tensor: torch.Tensor) -> TensorRow:
     base = torch.Tensor
     name = str(base.dtype.__get__(tensor)).removeprefix("torch.")  # type: ignore[attr-defined]
     layout = str(base.layout.__get__(tensor)).removeprefix("torch.")  # type: ignore[attr-defined]
-    device = str(base.device.__get__(tensor))  # type: ignore[attr-defined]
+    device = str(base.device.__get__(tensor))
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise TreeError(f"a tensor of type {type(tensor).__name__}; return plain torch.Tensor objects")
     if layout != "strided" or device != "cpu":

@@ -1,4 +1,4 @@
-"""A trial: correctness, then timing, then the verdict. Everything that it states the referee has read or timed itself."""
+"""A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
 import base64
 import binascii

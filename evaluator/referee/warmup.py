@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def become_nursery(sock: socket.socket) -> None:
-    """Serve as the nursery; never returns. The result channel and the request are closed before anything foreign runs."""
+    """Serve as the nursery; never returns. Result channel and request are closed before anything foreign runs."""
     from . import nursery
 
     try:
