@@ -1,0 +1,1 @@
+"""Runs inside a sandbox: has TorchInductor generate C++ for an op. Imports nothing of ours outside this folder."""

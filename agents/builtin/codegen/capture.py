@@ -1,0 +1,172 @@
+"""From an op's source to TorchInductor's module: load, export, lower, describe."""
+
+import copy
+import types
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
+
+MAX_CONSTANT_BYTES = 1 << 20
+
+
+class CaptureError(Exception):
+    """The op could not be turned into kernels; `stage` is load, inputs, export or lower."""
+
+    def __init__(self, stage: str, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+def generate(source: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    """Everything the host needs to build candidates for the op, one for each set of TorchInductor's options.
+
+    `modules`: for each set of options `{"text": Inductor's Python module}` or `{"error": why not}`; `inputs`: the flat arguments of its
+    `call` in order, each a parameter, buffer, constant, tensor argument or fixed scalar; `arguments`: the tree that
+    `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: the tree of the result;
+    `training`: the mode in which the op was captured; `vector_bytes`: width of the vectors in the kernels; `threads`.
+
+    Raises:
+        CaptureError: the op fails, or cannot be exported or lowered; the text names the cause.
+    """
+    model, arguments = _load(source)
+    with torch.no_grad():
+        program = _export(model, arguments)
+        flat = _flat_inputs(program, arguments)
+        values = [value for _, value in flat]
+        modules, metadata = _lower_each(program.graph_module, values, options)
+    torch_inputs = [description for description, _ in flat]
+    return {
+        "torch": torch.__version__,
+        "modules": modules,
+        "inputs": torch_inputs,
+        "arguments": describe_tree(program.call_spec.in_spec.children()[0]),
+        "outputs": describe_outputs(program, metadata),
+        "result": describe_tree(program.call_spec.out_spec),
+        "training": bool(model.training),
+        "vector_bytes": _vector_bytes(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _load(source: str) -> tuple[torch.nn.Module, list[Any]]:
+    module = types.ModuleType("task")
+    try:
+        exec(compile(source, "task.py", "exec"), module.__dict__)  # noqa: S102 (inside the sandbox only)
+        torch.manual_seed(0)
+        model = module.Model(*module.get_init_inputs())
+    except BaseException as error:
+        raise CaptureError("load", f"{type(error).__name__}: {error}") from error
+    try:
+        inputs = module.get_inputs()
+        # Distinct storages: an input given twice would be exported as one.
+        inputs = [value.clone() if isinstance(value, torch.Tensor) and _dense(value) else value for value in inputs]
+    except BaseException as error:
+        raise CaptureError("inputs", f"{type(error).__name__}: {error}") from error
+    return model, inputs
+
+
+def _dense(value: torch.Tensor) -> bool:
+    return value.is_contiguous()
+
+
+def _export(model: torch.nn.Module, arguments: list[Any]) -> Any:
+    try:
+        return torch.export.export(model, tuple(arguments))
+    except BaseException as error:
+        raise CaptureError("export", f"{type(error).__name__}: {error}") from error
+
+
+def _flat_inputs(program: Any, arguments: list[Any]) -> list[tuple[dict[str, Any], Any]]:
+    """Each flat input of the exported graph: its description for the host, and its value for the compiler."""
+    user_values = iter(pytree.tree_leaves((tuple(arguments), {})))
+    flat: list[tuple[dict[str, Any], Any]] = []
+    for spec in program.graph_signature.input_specs:
+        kind = spec.kind.name
+        if kind == "USER_INPUT":
+            value = next(user_values)
+            if isinstance(value, torch.Tensor):
+                description = {"kind": "argument", **describe_tensor(value)}
+            else:
+                description = {"kind": "scalar", "value": value if isinstance(value, (bool, int, float, str)) else None}
+        elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            held = program.state_dict if spec.target in program.state_dict else program.constants
+            value = held[spec.target]
+            description = {"kind": kind.lower(), "name": spec.target, **describe_tensor(value)}
+            if kind == "CONSTANT_TENSOR":
+                if value.numel() * value.element_size() > MAX_CONSTANT_BYTES:
+                    raise CaptureError(
+                        "export", f"the constant {spec.target} is larger than {MAX_CONSTANT_BYTES} bytes"
+                    )
+                description |= describe_constant(value)
+        else:
+            raise CaptureError("export", f"an input of kind {kind} is not supported")
+        flat.append((description, value))
+    return flat
+
+
+def _lower_each(
+    graph: torch.fx.GraphModule, values: list[Any], options: list[dict[str, Any]]
+) -> tuple[list[dict[str, str]], Any]:
+    modules: list[dict[str, str]] = []
+    metadata: Any = None
+    problem: CaptureError | None = None
+    for patches in options:
+        try:
+            text, metadata = _lower(copy.deepcopy(graph), values, patches)
+            modules.append({"text": text})
+        except CaptureError as error:
+            problem = error
+            modules.append({"error": str(error)[:2000]})
+    if metadata is None:
+        raise problem or CaptureError("lower", "no set of options was asked for")
+    return modules, metadata
+
+
+def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any]) -> tuple[str, Any]:
+    """The text of Inductor's module, without compiling or running them, and AOTAutograd's notes on outputs and aliases."""
+    import torch._inductor.config as settings
+    from torch._guards import TracingContext, tracing
+    from torch._inductor import compile_fx
+    from torch._inductor.graph import GraphLowering
+    from torch._subclasses import FakeTensorMode
+
+    texts: list[str] = []
+    notes: list[Any] = []
+
+    class NotCompiled:
+        def call(self, *_: Any) -> None:
+            raise RuntimeError("this module was generated to be read, not run")
+
+    def keep_text(lowering: Any) -> NotCompiled:
+        wrapper, _ = lowering.codegen()
+        texts.append(wrapper.value)
+        return NotCompiled()
+
+    def inner(inner_graph: Any, example: Any, **kwargs: Any) -> Any:
+        context = TracingContext.try_get()
+        notes.append(context.fw_metadata if context else None)
+        return compile_fx.compile_fx_inner(inner_graph, example, **kwargs)
+
+    patches = {"fx_graph_cache": False, "compile_threads": 1, "cpp.vec_isa_ok": True, **options}
+    try:
+        with (
+            mock.patch.object(GraphLowering, "compile_to_module", keep_text),
+            settings.patch(patches),
+            tracing(TracingContext(FakeTensorMode())),
+        ):
+            compile_fx.compile_fx(graph, values, inner_compile=inner)
+    except BaseException as error:
+        raise CaptureError("lower", f"{type(error).__name__}: {error}") from error
+    if len(texts) != 1 or notes[0] is None:
+        raise CaptureError("lower", f"expected one module from TorchInductor and got {len(texts)}")
+    return texts[0], notes[0]
+
+
+def _vector_bytes() -> int:
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    return pick_vec_isa().bit_width() // 8
