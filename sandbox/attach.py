@@ -6,26 +6,16 @@ import socket
 import struct
 import threading
 import time
-from enum import Enum, auto
 from types import TracebackType
 from typing import Any
 
 import docker
 
-from sandbox.streams import Collected
+from sandbox.streams import Collected, Ended
 
 _HEADER = struct.Struct(">BxxxL")  # stream (1 output, 2 error), then the payload's length: Docker Engine API, attach
 _CHUNK_BYTES = 256 * 1024
 _LONGEST_WAIT_S = 0.1  # how soon a cancellation is seen
-
-
-class Ended(Enum):
-    """Why a conversation ended."""
-
-    CLOSED = auto()
-    TIMED_OUT = auto()
-    CANCELLED = auto()
-    TOO_MUCH_OUTPUT = auto()
 
 
 class Attached:

@@ -12,14 +12,14 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import LogConfig, Ulimit
 
-from sandbox.attach import Attached, Ended
+from sandbox.attach import Attached
 from sandbox.base import Command, Completed, Promise, SandboxUnavailable
 from sandbox.engine import connect
 from sandbox.environment import COMMAND_ENVIRONMENT
 from sandbox.image import image_tag
 from sandbox.owner import Owner, is_gone, this_process
 from sandbox.package import readable_copy
-from sandbox.streams import Collected
+from sandbox.streams import Collected, Ended
 
 CAPABILITIES = ("SETUID", "SETGID", "KILL", "SYS_PTRACE")
 """What the referee needs to give code other uids, to freeze and kill it, and to read its outputs."""

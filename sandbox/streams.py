@@ -1,9 +1,19 @@
-"""Bounded collection of a command's output, shared by the sandboxes."""
+"""Bounded collection of a command's output and how it ended, shared by the sandboxes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 _LONGEST_LINE_BYTES = 64 * 1024
+
+
+class Ended(Enum):
+    """Why a conversation ended."""
+
+    CLOSED = auto()
+    TIMED_OUT = auto()
+    CANCELLED = auto()
+    TOO_MUCH_OUTPUT = auto()
 
 
 @dataclass
