@@ -1,0 +1,54 @@
+"""The one fake of the test suite: a model that answers from a script."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agents.errors import LLMError
+from agents.ports import Message, Reply
+from agents.sections import parse
+
+
+@dataclass
+class ScriptedLLM:
+    """Answers with `replies` in order (an LLMError among them is raised) and keeps every prompt it was given.
+
+    Each reply costs `cost_usd` and takes 100 prompt and 10 completion tokens.
+    """
+
+    replies: list[str | Reply | LLMError]
+    cost_usd: float | None = 0.01
+    prompts: list[list[Message]] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    limits: list[float | None] = field(default_factory=list)
+
+    def complete(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        should_stop: Callable[[], bool],
+        max_cost_usd: float | None = None,
+    ) -> Reply:
+        self.prompts.append(list(messages))
+        self.models.append(model)
+        self.limits.append(max_cost_usd)
+        assert self.replies, f"the script is at its end; asked for {self.sections(-1).get('request')}"
+        reply = self.replies.pop(0)
+        if isinstance(reply, LLMError):
+            raise reply
+        if isinstance(reply, Reply):
+            return reply
+        return Reply(reply, model, 100, 10, self.cost_usd, latency_s=0.0)
+
+    def sections(self, index: int) -> dict[str, str]:
+        """The sections of the first user message of a prompt."""
+        return parse(next(message.content for message in self.prompts[index] if message.role == "user"))
+
+    def requests(self) -> list[str]:
+        """The request of every prompt, in order."""
+        return [self.sections(index)["request"] for index in range(len(self.prompts))]
+
+
+def fenced(source: str, before: str = "Here it is.", language: str = "python") -> str:
+    """A reply that holds `source` in one fence."""
+    return f"{before}\n\n```{language}\n{source}\n```\n"
