@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, ImageNotFound, NotFound
 from docker.types import LogConfig, Ulimit
 
 from sandbox.attach import Attached
 from sandbox.base import Command, Completed, Promise, SandboxUnavailable
-from sandbox.engine import connect
+from sandbox.engine import ENGINE_ERRORS, connect
 from sandbox.environment import COMMAND_ENVIRONMENT
 from sandbox.image import image_tag
 from sandbox.owner import Owner, is_gone, this_process
@@ -78,7 +78,7 @@ class DockerSandbox:
             container = self._create(command, package)
             try:
                 return self._run_created(container, command, Collected(command.limits.output_bytes, on_stderr), cancel)
-            except DockerException as error:
+            except ENGINE_ERRORS as error:
                 raise SandboxUnavailable(
                     f"The Docker daemon failed while it ran a command ({_explain(error)}).",
                     "See the daemon's log, and try: kernelwright sandbox check",
@@ -125,7 +125,7 @@ class DockerSandbox:
                 stdin_open=True,
                 labels={_LABEL: "1", _OWNER_LABEL: this_process().to_label(), "kernelwright.command": command.label},
             )
-        except DockerException as error:
+        except ENGINE_ERRORS as error:
             raise SandboxUnavailable(
                 f"The Docker daemon cannot make a container ({_explain(error)}).",
                 "See: kernelwright doctor",
@@ -141,13 +141,14 @@ class DockerSandbox:
             api.start(container)
             deadline = started + command.limits.wall_s
             ended = attached.communicate(command.stdin, collected, deadline=deadline, cancel=cancel)
-            state = _wait_for_exit(api, container, deadline, cancel) if ended is Ended.CLOSED else None
-            if state is None and ended is Ended.CLOSED:
-                ended = Ended.CANCELLED if cancel is not None and cancel.is_set() else Ended.TIMED_OUT
-            if state is None:
-                with contextlib.suppress(APIError):
-                    api.kill(container)
-                state = api.inspect_container(container)["State"]
+        # The connection is closed here: the daemon cannot end a container whose output nobody takes.
+        state = _wait_for_exit(api, container, deadline, cancel) if ended is Ended.CLOSED else None
+        if state is None and ended is Ended.CLOSED:
+            ended = Ended.CANCELLED if cancel is not None and cancel.is_set() else Ended.TIMED_OUT
+        if state is None:
+            with contextlib.suppress(APIError):
+                api.kill(container)
+            state = api.inspect_container(container)["State"]
         collected.finish_line()
         return Completed(
             exit_code=int(state["ExitCode"]) if ended is Ended.CLOSED else None,
@@ -203,7 +204,7 @@ def _remove(client: docker.DockerClient, container: str) -> None:
             raise
 
 
-def _explain(error: DockerException) -> str:
+def _explain(error: Exception) -> str:
     text = str(getattr(error, "explanation", None) or error)
     with contextlib.suppress(ValueError, AttributeError, TypeError):
         text = str(json.loads(text)["message"])

@@ -2,8 +2,12 @@
 
 import docker
 from docker.errors import DockerException
+from requests.exceptions import RequestException
 
 from sandbox.base import SandboxUnavailable
+
+ENGINE_ERRORS = (DockerException, RequestException)
+"""What the Docker client raises: its own errors, and the HTTP library's, as when the daemon takes too long."""
 
 
 def connect(*, timeout_s: int = 30) -> docker.DockerClient:
@@ -15,7 +19,7 @@ def connect(*, timeout_s: int = 30) -> docker.DockerClient:
     try:
         client = docker.from_env(timeout=timeout_s)
         client.ping()
-    except (DockerException, OSError) as error:
+    except (*ENGINE_ERRORS, OSError) as error:
         raise SandboxUnavailable(
             f"The Docker daemon does not answer ({_short(error)}).",
             "Start it (on Debian: apt-get install docker.io, then systemctl start docker, or dockerd &), let this user "

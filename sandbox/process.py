@@ -31,14 +31,13 @@ _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.jail.launch
 _UNPRIVILEGED_UID = 20000  # what root becomes where namespaces are not permitted
 _ADDRESS_SPACE_MB = 4096  # libraries and reservations, beyond the memory that a command may fill
 _KILL_WAIT_S = 20.0
-_ALWAYS = frozenset(
-    {Promise.BOUNDED_OUTPUT, Promise.WALL_CLOCK, Promise.NO_NEW_PRIVILEGES, Promise.NO_HOST_ENVIRONMENT}
-)
+_ALWAYS = frozenset({Promise.BOUNDED_OUTPUT, Promise.WALL_CLOCK, Promise.NO_NEW_PRIVILEGES})
 _BY_NAMESPACES = frozenset(
     {
         Promise.NO_NETWORK,
         Promise.READ_ONLY_ROOT,
         Promise.NO_HOST_FILES,
+        Promise.NO_HOST_ENVIRONMENT,
         Promise.BOUNDED_DISK,
         Promise.NOTHING_LEFT_RUNNING,
     }

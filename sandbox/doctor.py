@@ -1,0 +1,136 @@
+"""What this machine has of what sandboxes need, and what to do about the rest."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from sandbox.base import Promise, SandboxUnavailable
+from sandbox.docker import DockerSandbox
+from sandbox.engine import connect
+from sandbox.image import has_image, image_tag
+from sandbox.process import ProcessSandbox
+
+Status = Literal["ok", "missing", "optional"]
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_GIGABYTE = 1024**3
+_ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_CORES = 6, 4, 2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `optional` means missing, but something else does in its place."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+def examine(data_dir: Path) -> list[Finding]:
+    """Look at everything; starts no container and changes nothing. `data_dir` is where the disk is measured."""
+    docker = _try("Docker sandbox", lambda: f"image {DockerSandbox().image}")
+    process = _try("process sandbox", _describe_process)
+    either = "ok" in (docker.status, process.status)
+    return [
+        Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}"),
+        _program("g++", "builds kernels in the process sandbox", "apt-get install g++", needed=docker.status != "ok"),
+        _program("make", "runs make setup, demo and test", "apt-get install make", needed=False),
+        _program("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
+        _program("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
+        _program("valgrind", "profiles kernels in the process sandbox", "apt-get install valgrind"),
+        _daemon(),
+        _image(),
+        _program("debootstrap", "makes the image's base where no registry answers", "apt-get install debootstrap"),
+        _torch(),
+        docker if docker.status == "ok" or not either else _optional(docker),
+        process if process.status == "ok" or not either else _optional(process),
+        _disk(data_dir),
+        _memory(),
+        _cores(),
+    ]
+
+
+def _try(name: str, describe: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, "ok", describe())
+    except SandboxUnavailable as error:
+        return Finding(name, "missing", error.problem, error.remedy)
+
+
+def _describe_process() -> str:
+    sandbox = ProcessSandbox()
+    missing = [promise.value for promise in Promise if promise not in sandbox.promises]
+    return f"{sandbox.describe()['isolation']}; does not promise: {', '.join(missing) or 'nothing is left out'}"
+
+
+def _optional(finding: Finding) -> Finding:
+    return Finding(finding.name, "optional", finding.detail, finding.remedy)
+
+
+def _program(name: str, purpose: str, remedy: str, *, needed: bool = False) -> Finding:
+    search = f"{os.defpath}:{_SBIN}:/usr/local/bin:{Path(sys.executable).parent}"
+    path = shutil.which(name, path=search)
+    if path is None:
+        return Finding(name, "missing" if needed else "optional", f"not found; {purpose}", remedy)
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    first_line = next(iter(answer.stdout.splitlines()), "")
+    return Finding(name, "ok", first_line if answer.returncode == 0 and first_line else path)
+
+
+def _daemon() -> Finding:
+    def describe() -> str:
+        info = connect().info()
+        return f"{info['ServerVersion']}, cgroup version {info.get('CgroupVersion', '?')}, {info['Driver']}"
+
+    return _as_optional(_try("docker daemon", describe))
+
+
+def _image() -> Finding:
+    def describe() -> str:
+        if not has_image(connect()):
+            raise SandboxUnavailable(f"{image_tag()} is not there", "kernelwright sandbox build")
+        return image_tag()
+
+    return _as_optional(_try("image", describe))
+
+
+def _as_optional(finding: Finding) -> Finding:
+    return _optional(finding) if finding.status == "missing" else finding
+
+
+def _torch() -> Finding:
+    try:
+        return Finding("torch", "ok", version("torch"))
+    except PackageNotFoundError:
+        return Finding(
+            "torch", "optional", "not installed; the process sandbox needs it", "pip install 'kernelwright[process]'"
+        )
+
+
+def _disk(data_dir: Path) -> Finding:
+    folder = next(path for path in (data_dir, *data_dir.absolute().parents) if path.exists())
+    free_gb = shutil.disk_usage(folder).free / _GIGABYTE
+    status: Status = "ok" if free_gb >= _ENOUGH_DISK_GB else "missing"
+    remedy = "" if status == "ok" else f"free {_ENOUGH_DISK_GB} GB; the image takes 2 GB and its making 6"
+    return Finding("free disk", status, f"{free_gb:.1f} GB at {folder}", remedy)
+
+
+def _memory() -> Finding:
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free_gb = int(lines["MemAvailable"].split()[0]) * 1024 / _GIGABYTE
+    status: Status = "ok" if free_gb >= _ENOUGH_MEMORY_GB else "missing"
+    remedy = "" if status == "ok" else f"free {_ENOUGH_MEMORY_GB} GB"
+    return Finding("free memory", status, f"{free_gb:.1f} GB", remedy)
+
+
+def _cores() -> Finding:
+    count = len(os.sched_getaffinity(0))
+    status: Status = "ok" if count >= _ENOUGH_CORES else "missing"
+    remedy = "" if status == "ok" else f"timings need {_ENOUGH_CORES} cores: one for the kernel, one for the rest"
+    return Finding("cores", status, str(count), remedy)
