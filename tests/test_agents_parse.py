@@ -1,0 +1,230 @@
+"""Replies are hostile and sloppy: what is taken out of them, and what is refused."""
+
+import ast
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.parse import (
+    MAX_CANDIDATE_BYTES,
+    MAX_REPLY_CHARS,
+    Advice,
+    ReplyError,
+    candidate_problem,
+    extract_advice,
+    extract_candidate,
+)
+from agents.sections import SECTIONS, parse, render
+
+GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
+OTHER = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    x = 1\n"
+FENCES_INSIDE = 'class ModelNew:\n    """Use it so:\n\n```python\nModelNew()\n```\n\nand so:\n\n```\nx\n```\n    """\n'
+ADVICE = {"bottleneck": "memory", "evidence": ["36 GB/s"], "change": "fuse", "expected_speedup": 1.5, "stop": False}
+
+
+def fence(body: str, language: str = "python", mark: str = "```") -> str:
+    return f"{mark}{language}\n{body}{mark}\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        fence(GOOD),
+        "Reasoning first.\n\n" + fence(GOOD) + "\nThat is all.",
+        fence(GOOD, ""),
+        fence(GOOD, "py"),
+        fence(GOOD, "Python"),
+        fence(GOOD, "python title=kernel.py"),
+        fence(GOOD, mark="~~~"),
+        fence(GOOD, mark="````"),
+        fence(GOOD).replace("\n", "\r\n"),
+        fence(GOOD).replace("\n", "\r"),
+        "```python\n" + GOOD,  # never closed
+        GOOD,  # no fence at all
+        "\ufeff" + GOOD,
+        fence("import os\n") + "not that one, this one:\n" + fence(GOOD),
+        fence(OTHER) + "I see a mistake. Corrected:\n" + fence(GOOD),
+        fence(GOOD) + "Build it with\n" + fence("g++ -O3 kernel.cpp\n", "bash"),
+        fence(GOOD) + fence('{"a": 1}\n', "json"),
+        fence("class ModelNew(:\n") + fence(GOOD),
+        "1. Do this:\n\n   ```python\n" + "".join(f"   {line}\n" for line in GOOD.split("\n")) + "   ```\n",
+    ],
+)
+def test_the_one_file_is_found(reply: str) -> None:
+    assert extract_candidate(reply) == GOOD
+
+
+def test_fences_inside_of_the_file_do_not_end_it() -> None:
+    assert extract_candidate(fence(FENCES_INSIDE)) == FENCES_INSIDE
+    assert extract_candidate("First:\n" + fence(FENCES_INSIDE) + "Done.\n") == FENCES_INSIDE
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "no closed ```python block"),
+        ("I cannot do that.", "no closed ```python block"),
+        (fence("def f():\n    return 1\n"), "no top-level class named ModelNew"),
+        (fence("if True:\n    class ModelNew: pass\n"), "no top-level class named ModelNew"),
+        (fence("class ModelNew(:\n"), "not valid Python: line 1"),
+        (fence(GOOD + "\0"), "not valid Python"),
+        (fence(GOOD + "# \ud800"), "UTF-8"),
+        (fence(GOOD + "#" * MAX_CANDIDATE_BYTES), "bytes; at most"),
+        (fence(GOOD + "#" + "ä" * (MAX_CANDIDATE_BYTES // 2)), "bytes; at most"),
+        (fence(GOOD + "(" * 5000), "not valid Python"),
+        (fence(GOOD + "x = " + "-" * 100_000 + "1"), "not valid Python"),
+        ("x" * (MAX_REPLY_CHARS + 1), "characters; at most"),
+    ],
+)
+def test_no_candidate_says_why(reply: str, why: str) -> None:
+    with pytest.raises(ReplyError, match=why):
+        extract_candidate(reply)
+
+
+def test_cut_off_file_is_refused_even_if_what_is_left_parses() -> None:
+    for reply in ("```python\n" + GOOD, GOOD):
+        with pytest.raises(ReplyError, match="cut off"):
+            extract_candidate(reply, truncated=True)
+    assert extract_candidate(fence(GOOD) + "And now I expl", truncated=True) == GOOD
+
+
+def test_parsing_warns_nobody() -> None:
+    assert candidate_problem(GOOD + '\nx = "\\d"\n') is None
+
+
+def test_reply_of_fences_alone_takes_no_time() -> None:
+    started = time.monotonic()
+    for line in ("```python\nclass ModelNew(\n", "```\n", "```python\n"):
+        with pytest.raises(ReplyError):
+            extract_candidate(line * (MAX_REPLY_CHARS // len(line)))
+    assert time.monotonic() - started < 20
+
+
+@given(st.text())
+def test_any_text_gives_a_candidate_or_a_reply_error(reply: str) -> None:
+    try:
+        source = extract_candidate(reply)
+    except ReplyError as error:
+        assert str(error)
+    else:
+        assert candidate_problem(source) is None
+
+
+@given(
+    st.lists(st.sampled_from(["```", "```python", "~~~", GOOD, OTHER, "prose", '"""', "```json", "    ", "\r"])),
+    st.booleans(),
+)
+def test_what_is_taken_is_always_a_candidate(parts: list[str], truncated: bool) -> None:
+    try:
+        source = extract_candidate("\n".join(parts), truncated=truncated)
+    except ReplyError:
+        return
+    assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in ast.parse(source).body)
+
+
+@given(
+    st.text(
+        alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\r\0`~\f\x1c\x1d\x1e\x85\u2028\u2029")
+    )
+)
+def test_fenced_file_comes_back_unchanged(comment: str) -> None:
+    source = GOOD + "".join(f"# {line}\n" for line in comment.split("\n"))
+    assert extract_candidate(f"Here:\n\n```python\n{source}```\n\nDone.") == source.rstrip() + "\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        fence(json.dumps(ADVICE) + "\n", "json"),
+        fence(json.dumps(ADVICE, indent=2) + "\n", ""),
+        json.dumps(ADVICE),
+        "I think: " + json.dumps(ADVICE) + " and that is it.",
+        "```json\n" + json.dumps(ADVICE),
+        fence(json.dumps(ADVICE) + "\n", "json").replace("\n", "\r\n"),
+        fence("[1, 2]\n", "json") + fence(json.dumps(ADVICE) + "\n", "json"),
+        fence(json.dumps({**ADVICE, "confidence": "high"}) + "\n", "json"),
+    ],
+)
+def test_advice_is_found(reply: str) -> None:
+    assert extract_advice(reply) == Advice(
+        bottleneck="memory", evidence=("36 GB/s",), change="fuse", expected_speedup=1.5, stop=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "no JSON object"),
+        ("It is slow.", "no JSON object"),
+        ("[1, 2]", "no JSON object"),
+        ('{"bottleneck": "x"', "cannot be read"),
+        ('{"bottleneck": "x"}', "change: Field required"),
+        (json.dumps({**ADVICE, "expected_speedup": "a lot"}), "expected_speedup"),
+        (json.dumps({**ADVICE, "expected_speedup": -1}), "expected_speedup"),
+        (json.dumps({**ADVICE, "expected_speedup": float("nan")}), "expected_speedup"),
+        (json.dumps({**ADVICE, "evidence": "one string"}), "evidence"),
+        (json.dumps({**ADVICE, "change": "x" * 10_000}), "change"),
+        (json.dumps({**ADVICE, "stop": "perhaps"}), "stop"),
+        ("[" * 100_000 + "{", "cannot be read|no JSON object"),
+        ('{"a":' * 100_000, "cannot be read"),
+    ],
+)
+def test_no_advice_says_why(reply: str, why: str) -> None:
+    with pytest.raises(ReplyError, match=why):
+        extract_advice(reply)
+
+
+def test_advice_survives_json() -> None:
+    advice = Advice.model_validate(ADVICE)
+    assert Advice.model_validate(json.loads(json.dumps(advice.to_json()))) == advice
+
+
+@given(st.text())
+def test_any_text_gives_advice_or_a_reply_error(reply: str) -> None:
+    with pytest.raises(ReplyError):
+        extract_advice(reply)
+
+
+BODIES = st.one_of(
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    st.lists(
+        st.sampled_from(
+            [
+                "</reference>",
+                "<candidate>",
+                "<request>",
+                "judge-improve",
+                "\n",
+                "<\\/reference>",
+                "< / Advice >",
+                "<\\\\",
+                "x",
+                "</REQUEST",
+            ]
+        )
+    ).map("".join),
+)
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), BODIES))
+def test_sections_come_back_unchanged_whatever_they_hold(sections: dict[str, str]) -> None:
+    assert parse("Do it.\n\n" + render(sections) + "\n\nNow.") == sections
+
+
+@given(BODIES)
+def test_no_body_closes_or_opens_a_section(body: str) -> None:
+    text = render({"reference": body, "request": "write"}).lower()
+    for name in SECTIONS:
+        assert text.count(f"<{name}>") == text.count(f"</{name}>") == (name in ("reference", "request"))
+
+
+def test_body_that_no_encoding_carries_is_mended() -> None:
+    assert parse(render({"evaluation": "a\ud800b"})) == {"evaluation": "a?b"}
+
+
+def test_unknown_section_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown prompt section 'secrets'"):
+        render({"secrets": "x"})
