@@ -66,10 +66,10 @@ class Bench:
         self._draws += 1
         return (self.seed * 6364136223846793005 + self._draws * 1442695040888963407) % 2**62
 
-    def seat(self, role: str, environment: dict[str, str] | None = None) -> Handle:
+    def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
         house = House(self.nursery, self.scratch, self.memory_bytes, os.geteuid() == 0)
-        handle = Handle(house, role, UIDS[role], environment=environment)
+        handle = Handle(house, role, UIDS[role])
         self.seated.append(handle)
         return handle
 
@@ -112,13 +112,13 @@ class Bench:
             handle.attach(Inbox(self.input_bytes, self.slots()))
         return handle
 
-    def seat_model(self, role: str, source: str, class_name: str, environment: dict[str, str] | None = None) -> Handle:
+    def seat_model(self, role: str, source: str, class_name: str) -> Handle:
         """A runner with a model built from `source` and the reference's parameters in it.
 
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
         """
-        handle = self.seat(role, environment)
+        handle = self.seat(role)
         self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
         self._construct(handle, class_name)
         assert self.state is not None

@@ -5,7 +5,7 @@ import select
 import signal
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -35,18 +35,18 @@ class House:
     scratch: str
     memory_bytes: int
     separate_uids: bool
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 class Handle:
     """One runner. Stopped whenever it is not answering."""
 
-    def __init__(self, house: House, role: str, uid: int, *, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, house: House, role: str, uid: int) -> None:
         self.role = role
         self._house = house
         self._uid = uid if house.separate_uids else None
         self._stopped: list[int] = []
         self.inbox: Inbox | None = None
+        self._layouts: list[dict[str, object]] = []  # those that the runner has read already
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         wire.send(
@@ -55,7 +55,6 @@ class Handle:
                 "op": "spawn",
                 "uid": self._uid,
                 "home": f"{house.scratch}/{role}-{os.urandom(4).hex()}",
-                "environment": {**house.environment, **(environment or {})},
                 "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
                 # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
                 "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
@@ -94,8 +93,10 @@ class Handle:
         processes.thaw(self._stopped)
         wire.send(self._sock, {"op": "attach", "size": inbox.size})
         socket.send_fds(self._sock, [b"x"], [inbox.fd])
-        self._answer(time.perf_counter() + 60)
+        self._await(60)
+        self._receive()
         self._freeze()
+        self._layouts.clear()
 
     def call(
         self, tree: Tree, contents: list[torch.Tensor], *, seed: int, timeout_s: float, keep: bool = False
@@ -109,7 +110,8 @@ class Handle:
         """
         assert self.inbox is not None
         placed = self.inbox.put(tree, contents)
-        reply, seconds = self._exchange({"op": "call", "tree": placed.to_json(), "seed": seed, "keep": keep}, timeout_s)
+        message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
+        reply, seconds = self._exchange(message, timeout_s)
         return Call(self._tree(reply), seconds, placed)
 
     def give(
@@ -158,16 +160,25 @@ class Handle:
             self.inbox.close()
         return gone
 
+    def _layout(self, placed: Tree) -> int:
+        form = placed.to_json()
+        if form not in self._layouts:
+            self.ask({"op": "layout", "tree": form}, timeout_s=60)
+            self._layouts.append(form)
+        return self._layouts.index(form)
+
     def _exchange(self, message: wire.Message, timeout_s: float) -> tuple[wire.Message, float]:
         self._sock.settimeout(timeout_s)
-        start = time.perf_counter()
-        processes.thaw(self._stopped)
         try:
+            # It is stopped and cannot read this yet: one wake-up less than sending to a running process.
             wire.send(self._sock, message)
         except OSError:
             raise self._death() from None
-        reply = self._answer(start + timeout_s)
+        start = time.perf_counter()
+        processes.thaw(self._stopped)
+        self._await(timeout_s)
         seconds = time.perf_counter() - start
+        reply = self._receive()
         self._freeze()
         if reply.get("ok") is not True:
             kind = str(reply.get("kind", "error"))
@@ -177,12 +188,14 @@ class Handle:
             raise RunnerFailed(kind, str(reply.get("error", "no reason given"))[:600], detail)
         return reply, seconds
 
-    def _answer(self, deadline: float) -> wire.Message:
-        ready = self._poll.poll(max(1.0, (deadline - time.perf_counter()) * 1000))
+    def _await(self, timeout_s: float) -> None:
+        ready = self._poll.poll(timeout_s * 1000)
         if not ready:
-            raise RunnerFailed("timed_out", f"the {self.role} runner did not answer in time", self.log_tail())
+            raise RunnerFailed("timed_out", f"no answer within {timeout_s:g} s", self.log_tail())
         if all(fd != self._sock.fileno() for fd, _ in ready):
             raise self._death()
+
+    def _receive(self) -> wire.Message:
         try:
             return wire.receive(self._sock)
         except wire.WireError as error:

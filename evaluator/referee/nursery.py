@@ -12,7 +12,7 @@ import signal
 import socket
 from pathlib import Path
 
-from . import wire
+from . import compiler_cache, wire
 from .runner import Runner
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -73,7 +73,9 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
         home = Path(message["home"])
         home.mkdir(mode=0o700)
         os.chdir(home)
-        os.environ.update(HOME=str(home), TMPDIR=str(home), **message["environment"])
+        cache = home / "inductor"
+        compiler_cache.prepare(cache)
+        os.environ.update(HOME=str(home), TMPDIR=str(home), TORCHINDUCTOR_CACHE_DIR=str(cache))
         keep = {0, 1, 2, sock.fileno()}
         for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
             if int(entry) not in keep:
@@ -81,7 +83,7 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
                     os.close(int(entry))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        Runner(sock).serve()
+        Runner(sock, cache).serve()
         status = 0
     finally:
         os._exit(status)

@@ -6,12 +6,10 @@ holds no secret, no clock that counts and no result channel, so a candidate that
 
 import gc
 import importlib.util
-import io
 import mmap
 import os
 import socket
 import sys
-import tarfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import oracle, perturb, roofline, wire
+from . import compiler_cache, oracle, perturb, roofline, wire
 from .tree import Tree, TreeError, decode, encode, view
 
 _MAX_TRACE = 4000
@@ -28,8 +26,10 @@ _MAX_TRACE = 4000
 class Runner:
     """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, cache: Path) -> None:
         self.sock = sock
+        self.cache = cache  # TorchInductor's folder
+        self.layouts: list[Tree] = []
         self.module: Any = None
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
@@ -44,6 +44,7 @@ class Runner:
             "load_state": self.load_state,
             "init_inputs": self.init_inputs,
             "inputs": self.inputs,
+            "layout": self.layout,
             "call": self.call,
             "oracle": self.oracle,
             "flops": self.flops,
@@ -119,12 +120,17 @@ class Runner:
         values = list(self.module.get_inputs())
         return self._reveal(perturb.apply(message["family"], values, message["seed"]))
 
+    def layout(self, message: wire.Message) -> wire.Message:
+        """Where in the inbox the inputs of later calls will lie, said before so that no timed call need read it."""
+        self.layouts.append(Tree.from_json(message["tree"]))
+        return {}
+
     def call(self, message: wire.Message) -> wire.Message:
         """One call of the model on inputs in the inbox."""
-        arguments = self._decode(message["tree"])
         if not message["keep"]:
             self.kept.clear()
-        torch.manual_seed(message["seed"])
+        arguments = decode(self.layouts[message["layout"]], self._at)
+        torch.default_generator.manual_seed(message["seed"])
         with torch.no_grad():
             return self._reveal(self.model(*arguments))
 
@@ -168,21 +174,13 @@ class Runner:
         peaks = roofline.measure(message["footprint_bytes"], message["written_share"])
         return {"bytes_per_s": peaks.bytes_per_s, "flops_per_s": peaks.flops_per_s}
 
-    def pack(self, message: wire.Message) -> wire.Message:
-        """The compiler's cache folder as one archive in memory."""
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-            tar.add(message["folder"], arcname=".")
-        data = torch.frombuffer(bytearray(archive.getvalue()), dtype=torch.uint8)
-        return self._reveal(data)
+    def pack(self, _: wire.Message) -> wire.Message:
+        """What the compiler has put into its cache folder, as one archive in memory."""
+        return self._reveal(torch.frombuffer(bytearray(compiler_cache.pack(self.cache)), dtype=torch.uint8))
 
     def unpack(self, message: wire.Message) -> wire.Message:
         """Fill the compiler's cache folder from such an archive."""
-        folder = Path(message["folder"])
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = decode(Tree.from_json(message["tree"]), self._at).numpy().tobytes()
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
-            tar.extractall(folder, filter="data")
+        compiler_cache.unpack(self._decode(message["tree"]).numpy().tobytes(), self.cache)
         return {}
 
     def _at(self, row: Any) -> torch.Tensor:

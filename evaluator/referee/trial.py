@@ -1,7 +1,5 @@
 """A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
-import base64
-import binascii
 import contextlib
 import random
 import sys
@@ -14,15 +12,14 @@ import torch
 
 from . import accuracy, correctness, roofline, statistics, timing
 from .accuracy import flatten
+from .baselines import Baselines
 from .bench import Bench, progress
 from .correctness import Evidence
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .processes import cpu_time_s, executable_files, page_faults
-from .tree import TensorRow, Tree
+from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
-_CACHE_FOLDER = "compile-cache"
-_MAX_CACHE_BYTES = 32 * 1024 * 1024
 _TOO_FAST = 0.7  # below this share of the roofline's time limit a measurement is impossible, not good
 
 
@@ -34,13 +31,15 @@ class Trial:
     evidence: Evidence = field(default_factory=Evidence)
     measurement: timing.Measurement = field(default_factory=timing.Measurement)
     cost_s: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     profile: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, Any] | None = None
-    compile_cache: str = ""
     timed_checks: int = 0
-    warm: list[InputSet] = field(default_factory=list)
+    warm: list[InputSet] = field(default_factory=list)  # inputs of the untimed calls
+
+    def __post_init__(self) -> None:
+        """The baselines need the bench."""
+        self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
 
     def run(self) -> dict[str, Any]:
         """Hold the trial; the evaluation as plain JSON."""
@@ -85,79 +84,21 @@ class Trial:
     def _time(self, reference: Handle, candidate: Handle) -> None:
         plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         rng = random.Random(self.bench.next_seed())  # noqa: S311 - order of blocks, no secret
+        self.warm = [self.bench.make_inputs(reference) for _ in range(plan.warm_calls)]
         for number in range(plan.sets):
             progress(f"timing, process set {number + 1} of {plan.sets}")
-            runners: dict[str, Handle] = {}
-            for baseline in self.bench.request.baselines:
-                if baseline == "eager" or "compile" not in self.profile.get("absent", {}):
-                    handle = self._seat_baseline(baseline)
-                    if handle is not None:
-                        runners[baseline] = handle
+            runners = {"eager": self.baselines.seat_eager()}
+            if "compile" in self.bench.request.baselines and not self.baselines.compile_fails:
+                compiled = self.baselines.seat_compile(self.warm[0])
+                if compiled is not None:
+                    runners["compile"] = compiled
             runners["candidate"] = candidate if number == 0 else self._seat_candidate()
-            self._settle(reference, runners)
+            self._settle(runners)
             self._measure_set(reference, runners, plan, rng, last=number == plan.sets - 1)
             for handle in runners.values():
                 self.bench.dismiss(handle)
 
-    def _seat_baseline(self, name: str) -> Handle | None:
-        source = self.bench.request.task_source
-        try:
-            if name == "eager":
-                return self.bench.seat_model("eager", source, "Model")
-        except RunnerFailed as failure:
-            raise of_task(failure, doing="setting up its baseline") from None
-        folder = f"{self.bench.scratch}/{_CACHE_FOLDER}"
-        environment = _compiler_environment(folder)
-        handle = None
-        try:
-            handle = self.bench.seat_model("compile", source, "Model", environment)
-            self._restore_cache(handle, folder)
-            handle.ask({"op": "compile"}, timeout_s=60)
-            # The first call compiles; the set of inputs it sees is not used again.
-            inputs = self.warm[0] if self.warm else self.bench.make_inputs(self._reference())
-            handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=180)
-        except RunnerFailed as failure:
-            self.profile.setdefault("absent", {})["compile"] = (
-                f"torch.compile cannot run this task: {failure.message[:200]}"
-            )
-            if handle is None:
-                handle = next((seat for seat in self.bench.seated if seat.role == "compile"), None)
-            if handle is not None:
-                self.bench.dismiss(handle)
-            return None
-        if not self.compile_cache:
-            self._keep_cache(handle, folder)
-        return handle
-
-    def _reference(self) -> Handle:
-        return next(handle for handle in self.bench.seated if handle.role == "reference")
-
-    def _restore_cache(self, handle: Handle, folder: str) -> None:
-        packed = self.compile_cache or self.bench.request.compile_cache
-        if not packed:
-            return
-        try:
-            data = torch.frombuffer(bytearray(base64.b64decode(packed, validate=True)), dtype=torch.uint8)
-        except (binascii.Error, ValueError):
-            return
-        row = TensorRow(0, "uint8", (data.numel(),), (1,))
-        tree = Tree({"tensor": 0}, (row,))
-        if data.numel() <= self.bench.input_bytes:
-            # A broken or foreign cache costs a compilation, nothing else.
-            with contextlib.suppress(RunnerFailed):
-                handle.give({"op": "unpack", "folder": folder}, tree, [data], timeout_s=60)
-                self.compile_cache = packed
-
-    def _keep_cache(self, handle: Handle, folder: str) -> None:
-        with contextlib.suppress(RunnerFailed):
-            tree = handle.reveal({"op": "pack", "folder": folder}, timeout_s=60)
-            if len(tree.tensors) == 1 and tree.tensors[0].span_bytes <= _MAX_CACHE_BYTES:
-                self.compile_cache = base64.b64encode(handle.read(tree.tensors[0]).numpy().tobytes()).decode()
-            handle.ask({"op": "release"}, timeout_s=60)
-
-    def _settle(self, reference: Handle, runners: dict[str, Handle]) -> None:
-        while len(self.warm) < 2:
-            self.warm.append(self.bench.make_inputs(reference))
+    def _settle(self, runners: dict[str, Handle]) -> None:
         for name, handle in runners.items():
             with self._blame(name):
                 handle.ask({"op": "settle"}, timeout_s=60)
@@ -190,7 +131,7 @@ class Trial:
         for variant in order:
             handle, seconds = runners[variant], []
             with self._blame(variant):
-                for inputs in self.warm[: plan.warm_calls]:
+                for inputs in self.warm:
                     self._call(handle, inputs)
                 for inputs in fresh:
                     call = self._call(handle, inputs)
@@ -302,10 +243,10 @@ class Trial:
             "speedup": speedup if passed else None,
             "latency_ms": latency if passed else {},
             "roofline": self.limit if passed else None,
-            "profile": self.profile if passed else {},
+            "profile": {**self.profile, "absent": self.baselines.absent()} if passed else {},
             "cost_s": self.cost_s,
             "seed": f"{self.bench.seed:016x}",
-            "compile_cache": self.compile_cache,
+            "compile_cache": self.baselines.packed,
         }
 
     @contextlib.contextmanager
@@ -324,16 +265,6 @@ class Trial:
             if variant == "candidate":
                 raise of_candidate(failure, building=False, doing="a timed call") from None
             raise of_task(failure, doing=f"a timed call ({variant})") from None
-
-
-def _compiler_environment(folder: str) -> dict[str, str]:
-    # One worker, because a pool of them would run beside timed calls; no precompiled header, because building it takes
-    # longer than the one or two kernels of a task.
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": folder,
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
-    }
 
 
 def _interval(values: tuple[float, float, float]) -> dict[str, float]:

@@ -5,9 +5,16 @@ import platform
 import socket
 import sys
 
+from . import compiler_cache
+
 
 def import_torch() -> None:
     """Import what runners need. No thread pool may start here: a fork would break it."""
+    # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if not compiler_cache.READY.exists():
+        # Building a precompiled header takes longer than the one or two kernels of a task.
+        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     import torch
     import torch._dynamo
     import torch._inductor.compile_fx

@@ -1,0 +1,77 @@
+"""What a candidate is measured against: the reference as PyTorch runs it, and as torch.compile does."""
+
+import base64
+import binascii
+import contextlib
+from dataclasses import dataclass
+
+import torch
+
+from .bench import Bench
+from .handle import Handle, InputSet, RunnerFailed
+from .inbox import Inbox
+from .tree import TensorRow, Tree
+from .verdicts import of_task
+
+_MAX_CACHE_BYTES = 32 * 1024 * 1024
+_COMPILE_TIMEOUT_S = 180.0
+
+
+@dataclass
+class Baselines:
+    """Seats the baselines of one trial. `packed` is the compiler's cache in base64, from an earlier trial or this."""
+
+    bench: Bench
+    packed: str = ""
+    compile_fails: str = ""  # why torch.compile cannot run the task
+
+    def absent(self) -> dict[str, str]:
+        """The baselines that could not be measured, with the reason."""
+        return {"compile": self.compile_fails} if self.compile_fails else {}
+
+    def seat_eager(self) -> Handle:
+        """A runner with the reference as it is.
+
+        Raises:
+            Finding: the task cannot be set up.
+        """
+        try:
+            return self.bench.seat_model("eager", self.bench.request.task_source, "Model")
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="setting up its baseline") from None
+
+    def seat_compile(self, inputs: InputSet) -> Handle | None:
+        """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible."""
+        try:
+            handle = self.bench.seat_model("compile", self.bench.request.task_source, "Model")
+            restored = self._restore(handle)
+            handle.ask({"op": "compile"}, timeout_s=60)
+            handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_COMPILE_TIMEOUT_S)
+        except RunnerFailed as failure:
+            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
+            for handle in [seated for seated in self.bench.seated if seated.role == "compile"]:
+                self.bench.dismiss(handle)
+            return None
+        if not restored:
+            self._keep(handle)
+        return handle
+
+    def _restore(self, handle: Handle) -> bool:
+        """Whether the cache could be put into the runner; a broken one costs a compilation, nothing else."""
+        try:
+            data = torch.frombuffer(bytearray(base64.b64decode(self.packed, validate=True)), dtype=torch.uint8)
+            tree = Tree({"tensor": 0}, (TensorRow(0, "uint8", (data.numel(),), (1,)),))
+        except (binascii.Error, ValueError):
+            return False
+        handle.attach(Inbox(data.numel(), 1))
+        with contextlib.suppress(RunnerFailed):
+            handle.give({"op": "unpack"}, tree, [data], timeout_s=60)
+        handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
+        return True
+
+    def _keep(self, handle: Handle) -> None:
+        with contextlib.suppress(RunnerFailed):
+            tree = handle.reveal({"op": "pack"}, timeout_s=60)
+            if len(tree.tensors) == 1 and tree.tensors[0].span_bytes <= _MAX_CACHE_BYTES:
+                self.packed = base64.b64encode(handle.read(tree.tensors[0]).numpy().tobytes()).decode()
+            handle.ask({"op": "release"}, timeout_s=60)

@@ -1,0 +1,14 @@
+# tries: the result twice
+# verdict: wrong_output/count
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width) + 0.5)
+
+    def forward(self, x):
+        y = torch.softmax(x * self.scale, -1)
+        return y, y
