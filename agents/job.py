@@ -19,6 +19,7 @@ class JobSpec:
     """What to do and within which bounds. `device` is the text about the device that prompts show.
 
     `judge_model` None: the Coder's model. `budget_usd` None: no limit. `plateau_rounds` 0: that rule is off.
+    `api_base` is for whoever opens the LLM.
     """
 
     task_id: str

@@ -35,12 +35,12 @@ def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform
     Raises:
         ValueError: there are no rules for this platform; names those that exist.
     """
-    folder = files("agents") / "prompts" / "platforms"
-    rules = folder / f"{platform}.md"
-    if not platform.isidentifier() or not rules.is_file():
-        known = sorted(path.name[:-3] for path in folder.iterdir() if not path.name.endswith("_categories.md"))
+    prompts = files("agents") / "prompts"
+    known = sorted(path.name.removesuffix(".md") for path in (prompts / "platforms").iterdir())
+    if platform not in known:
         raise ValueError(f"platform {platform!r} has no prompt rules; known: {', '.join(known)}")
-    hint = _category_hint(folder / f"{platform}_categories.md", category)
+    rules = prompts / "platforms" / f"{platform}.md"
+    hint = _category_hint(prompts / "categories" / f"{platform}.md", category)
     exemplars = files("agents") / "exemplars" / platform
     name = "activation" if category in _ELEMENTWISE else "normalization"
     return Brief(
