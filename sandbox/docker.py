@@ -52,6 +52,10 @@ class DockerSandbox:
                 f"Docker has no image {self.image}.", "Make it with: kernelwright sandbox build"
             ) from error
 
+    def close(self) -> None:
+        """Let go of the connections to the daemon."""
+        self._client.close()
+
     def describe(self) -> dict[str, str]:
         """Name, image with its id, and version of the engine."""
         return {
