@@ -96,8 +96,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _plain(error: Exception, secrets: Collection[str]) -> str:
-    """The provider's own words in one line, scrubbed and bounded."""
-    text = " ".join(scrub(str(error), secrets).split())
+    """The provider's own words in one printable line, scrubbed and bounded."""
+    words = " ".join(scrub(str(error), secrets).split())
+    text = "".join(character for character in words if character.isprintable())
     text = _PREFIX.sub("", text)
     return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
 

@@ -7,7 +7,7 @@ REMOVED = "[removed]"
 MIN_SECRET_CHARS = 6  # shorter ones would blot out ordinary words
 
 _PATTERNS = (
-    (re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|key|r8|nvapi|AIza)[-_][\w*.-]{6,}|\bAIza[\w-]{10,}"), REMOVED),
+    (re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|r8|nvapi)[-_][\w*.-]{6,}|\bAIza[\w-]{10,}"), REMOVED),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=*-]{6,}"), rf"\1 {REMOVED}"),
     (
         re.compile(

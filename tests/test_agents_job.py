@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, LLMRefused, ModelUnavailable, PriceUnknown
 from agents.job import JobResult, JobSpec, run_job
 from agents.ports import Event, Outcome, PastRound, Reply, Spent, candidate_hash
 from agents.replay import past_of_events
+from agents.rounds import Round, best_of
 from agents.sections import parse
 from agents.stopping import StopReason, is_better
 from tests.fakes import ScriptedLLM, fenced
@@ -240,6 +243,32 @@ def test_better_means_beyond_the_noise(new: dict[str, object], best: dict[str, o
     one, other = Outcome("1", **new), Outcome("2", **best)  # type: ignore[arg-type]
     assert is_better(one, other) is better
     assert is_better(one, None) is (one.passed and one.speedup is not None)
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.tuples(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 1), st.booleans())),
+        max_size=20,
+    )
+)
+def test_best_is_never_lost_and_never_gets_slower(rounds: list[tuple[float, float, float, bool] | None]) -> None:
+    best = None
+    done: tuple[Round, ...] = ()
+    for number, shown in enumerate(rounds, start=1):
+        source = candidate(str(number))
+        if shown is None:
+            done = (*done, Round(number, ""))
+        else:
+            value, below, above, correct = shown
+            verdict = "passed" if correct else "crashed"
+            speedups = (value, value - below * value, value + above) if correct else (None, None, None)
+            outcome = Outcome(candidate_hash(source), verdict, None, "", "", (), *speedups)
+            done = (*done, Round(number, "", source, outcome))
+        now = best_of(done)
+        assert best is None or (now is not None and (now.outcome.speedup or 0) >= (best.outcome.speedup or 0))
+        assert now is None or now.outcome.passed
+        assert (now is None) == (not any(entry.outcome is not None and entry.outcome.passed for entry in done))
+        best = now
 
 
 def test_stop_at_the_roofline() -> None:

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -23,9 +24,11 @@ from agents.errors import (
     ModelUnavailable,
     PriceUnknown,
 )
+from agents.job import JobSpec, run_job
 from agents.litellm_setup import import_litellm
 from agents.llm import CallLimits, open_llm
-from agents.ports import LLM, Message, Reply
+from agents.ports import LLM, Event, Message, Outcome, Reply, candidate_hash
+from agents.scrub import scrub
 from sandbox.base import SandboxUnavailable
 
 KEY = "sk-verysecret-0123456789abcdef"
@@ -313,6 +316,68 @@ def test_cancel_while_waiting_to_try_again(server: Server) -> None:
     with pytest.raises(LLMCancelled):
         open_llm(api_base=server.url, sleep=waits).complete("openai/x", HELLO, should_stop=lambda: len(waits) >= 3)
     assert sum(waits) == 3
+
+
+def test_ctrl_c_while_the_model_thinks(server: Server) -> None:
+    server.answers = [says("hi")]
+    server.drip_s = 0.2
+
+    def press() -> bool:
+        if server.asked:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        open_llm(api_base=server.url).complete("openai/x", HELLO, should_stop=press)
+
+
+def test_control_characters_of_a_provider_do_not_reach_the_terminal(server: Server) -> None:
+    server.answers = [fails(400, "no\x1b[2J\x07\nway")]
+    with pytest.raises(LLMFailed, match=r"no\[2J way"):
+        ask(open_llm(api_base=server.url))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Incorrect API key provided: sk-proj-abc123def456.", "Incorrect API key provided: [removed]"),
+        ("Authorization: Bearer abcdef123456", "[removed]"),
+        ('{"api_key": "abc123"}', "[removed]"),
+        ("GET https://host/v1?key=AbC123&alt=json failed", "GET https://host/v1?key=[removed]&alt=json failed"),
+        ("https://me:pw@host/v1", "https://[removed]@host/v1"),
+        ("the monkey-puzzle tree asks for a keyboard", "the monkey-puzzle tree asks for a keyboard"),
+        ("max_tokens: 32768 is too large", "max_tokens: 32768 is too large"),
+    ],
+)
+def test_scrub(text: str, expected: str) -> None:
+    assert expected in scrub(text)
+    assert "abc123" not in scrub(text).lower() and "abcdef" not in scrub(text)
+
+
+def test_whole_job_over_http(server: Server) -> None:
+    source = "class ModelNew:\n    pass\n"
+    advice = {"bottleneck": "memory", "evidence": [], "change": "fuse", "expected_speedup": 2, "stop": False}
+    server.answers = [
+        says(f"Here.\n```python\n{source}```"),
+        fails(503, "busy"),
+        says(f"```json\n{json.dumps(advice)}\n```"),
+        fails(401, f"Incorrect API key provided: {KEY}"),
+    ]
+    events: list[Event] = []
+    spec = JobSpec(
+        "local/op", "class Model: ...\n", "other", "float32", "cpu", "2 cores", "openai/gpt-4o", budget_usd=1.0
+    )
+    result = run_job(
+        spec,
+        evaluate=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.5),
+        record=events.append,
+        llm=open_llm(api_base=server.url, sleep=Waits()),
+        should_stop=lambda: False,
+    )
+    assert (result.stop_reason, result.best_source, result.rounds_done) == ("model_unavailable", source, 1)
+    assert result.cost_usd == pytest.approx(2 * (12 * 2.5e-6 + 7 * 10e-6))
+    assert [event.data["attempts"] for event in events if event.kind == "llm_call"] == [1, 2]
+    assert KEY not in "".join(json.dumps(event.data) for event in events)
 
 
 def test_huge_reply_is_cut(server: Server) -> None:
