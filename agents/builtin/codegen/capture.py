@@ -24,9 +24,9 @@ class CaptureError(Exception):
 def generate(source: str, options: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything the host needs to build candidates for the op, one for each set of TorchInductor's options.
 
-    `modules`: for each set of options `{"text": Inductor's Python module}` or `{"error": why not}`; `inputs`: the flat arguments of its
-    `call` in order, each a parameter, buffer, constant, tensor argument or fixed scalar; `arguments`: the tree that
-    `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: the tree of the result;
+    `modules`: for each set of options `{"text": Inductor's Python module}` or `{"error": why not}`; `inputs`: the flat
+    arguments of its `call` in order, each a parameter, buffer, constant, tensor argument or fixed scalar; `arguments`:
+    the tree that `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: the tree of the result;
     `training`: the mode in which the op was captured; `vector_bytes`: width of the vectors in the kernels; `threads`.
 
     Raises:
@@ -127,7 +127,7 @@ def _lower_each(
 
 
 def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any]) -> tuple[str, Any]:
-    """The text of Inductor's module, without compiling or running them, and AOTAutograd's notes on outputs and aliases."""
+    """The text of Inductor's module, neither compiled nor run, and AOTAutograd's notes on outputs and aliases."""
     import torch._inductor.config as settings
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx

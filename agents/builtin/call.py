@@ -1,0 +1,109 @@
+"""Rewrites the body of a generated `call` into plain Python that needs torch and the loaded library alone."""
+
+import ast
+from collections.abc import Collection
+
+from agents.builtin.errors import NotTranslatable
+
+LIBRARY = "LIBRARY"
+# What TorchInductor calls through `extern_kernels`, by torch's own names.
+_EXTERN = {
+    "addmm": "torch.addmm",
+    "baddbmm": "torch.baddbmm",
+    "bmm": "torch.bmm",
+    "convolution": "torch.ops.aten.convolution",
+    "mm": "torch.mm",
+    "_int_mm": "torch.ops.aten._int_mm",
+}
+_KNOWN = frozenset({"torch", "aten", "math", "inf", "nan", "device"})
+
+
+def rewrite_call(
+    statements: Collection[ast.stmt], parameters: Collection[str], kernels: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Lines of Python that compute, and the expressions that `call` returns, over the names of its `parameters`.
+
+    Raises:
+        NotTranslatable: a statement of a form that this project does not know.
+    """
+    known = set(parameters)
+    lines: list[str] = []
+    for statement in statements:
+        if isinstance(statement, ast.Return):
+            value = statement.value
+            if not isinstance(value, ast.Tuple):
+                raise NotTranslatable("a call that returns no tuple")
+            _check_names(value, known)
+            return lines, [ast.unparse(_rewrite(item, kernels)) for item in value.elts]
+        if _is_dropped(statement, parameters):
+            continue
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            _check_names(statement.value, known)
+            for node in ast.walk(statement.targets[0]):
+                if isinstance(node, ast.Name):
+                    known.add(node.id)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            _check_names(statement.value, known | set(kernels))
+        elif not isinstance(statement, ast.Delete):
+            raise NotTranslatable(f"a call with a statement {type(statement).__name__}")
+        lines.append(ast.unparse(_rewrite(statement, kernels)))
+    raise NotTranslatable("a call that returns nothing")
+
+
+def _is_dropped(statement: ast.stmt, parameters: Collection[str]) -> bool:
+    """Whether the candidate does without: it checks its arguments itself, and need not drop its references to them."""
+    if isinstance(statement, ast.Delete):
+        return all(isinstance(target, ast.Name) and target.id in parameters for target in statement.targets)
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    function = statement.value.func
+    if isinstance(function, ast.Name) and function.id == "assert_size_stride":
+        subject = statement.value.args[0]
+        return isinstance(subject, ast.Name) and subject.id in parameters
+    return ast.unparse(function) in ("assert_alignment", "args.clear")
+
+
+def _check_names(node: ast.AST, known: Collection[str]) -> None:
+    special = {"extern_kernels", "reinterpret_tensor", "empty_strided_cpu", "assert_size_stride"}
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and child.id not in known and child.id not in _KNOWN and child.id not in special:
+            raise NotTranslatable(f"a call that uses {child.id[:80]}")
+
+
+def _rewrite(node: ast.AST, kernels: Collection[str]) -> ast.AST:
+    rewritten: ast.AST = _Rewrite(kernels).visit(node)
+    return ast.fix_missing_locations(rewritten)
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, kernels: Collection[str]) -> None:
+        self._kernels = kernels
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        plain = {"aten": "torch.ops.aten", "inf": "float('inf')", "nan": "float('nan')", "device": "torch.device"}
+        return _parsed(plain[node.id]) if node.id in plain else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = node.func
+        arguments = [self.visit(argument) for argument in node.args]
+        keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        if isinstance(function, ast.Name) and function.id in self._kernels:
+            pointers: list[ast.expr] = [
+                ast.Call(ast.Attribute(item, "data_ptr", ast.Load()), [], []) for item in arguments
+            ]
+            return ast.Call(_parsed(f"{LIBRARY}.{function.id}"), pointers, [])
+        if isinstance(function, ast.Name) and function.id == "empty_strided_cpu" and len(arguments) == 3:
+            return ast.Call(_parsed("torch.empty_strided"), arguments[:2], [ast.keyword("dtype", arguments[2])])
+        if isinstance(function, ast.Name) and function.id == "assert_size_stride" and len(arguments) >= 3:
+            return ast.Call(_parsed("check_layout"), arguments[:3], [])
+        if isinstance(function, ast.Name) and function.id == "reinterpret_tensor" and len(arguments) == 4:
+            return ast.Call(_parsed("view"), arguments, [])
+        if isinstance(function, ast.Attribute) and ast.unparse(function.value) == "extern_kernels":
+            if function.attr not in _EXTERN:
+                raise NotTranslatable(f"a call of extern_kernels.{function.attr}")
+            return ast.Call(_parsed(_EXTERN[function.attr]), arguments, keywords)
+        return ast.Call(self.visit(function), arguments, keywords)

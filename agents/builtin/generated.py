@@ -1,0 +1,158 @@
+"""What the codegen package reports about an op, read from untrusted JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agents.builtin.errors import CodegenFailed
+
+MAX_TEXT = 2_000_000  # characters of one generated module
+MAX_TENSORS = 2048
+
+
+@dataclass(frozen=True)
+class Input:
+    """One flat argument of the generated `call`: a parameter, buffer, constant_tensor, argument or fixed scalar."""
+
+    kind: str
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    base64: str
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One leaf of the result: `computed` by the kernels, an `input` itself, or a `view_of_input`."""
+
+    kind: str
+    index: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The generated modules (`text` or, where one failed, its `error`), and how to call what they hold.
+
+    `arguments` and `result` are trees: `["leaf"]`, `["tuple"|"list", [trees]]`, `["dict", [keys], [trees]]`.
+    """
+
+    torch: str
+    modules: tuple[str | CodegenFailed, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    arguments: Any
+    result: Any
+    training: bool
+    vector_bytes: int
+    threads: int
+
+
+def read_generated(stdout: bytes) -> Generated:
+    """The result that `codegen` wrote; whatever does not have the right form is refused.
+
+    Raises:
+        CodegenFailed: it reports a failure, or is no such result.
+    """
+    try:
+        data = json.loads(stdout)
+        if not data["ok"]:
+            raise CodegenFailed(_word(data["stage"]), str(data["error"])[:2000])
+        inputs = tuple(_input(item) for item in _items(data["inputs"]))
+        return Generated(
+            torch=_word(data["torch"]),
+            modules=tuple(_module(item) for item in _items(data["modules"])),
+            inputs=inputs,
+            outputs=tuple(_output(item, len(inputs)) for item in _items(data["outputs"])),
+            arguments=_tree(data["arguments"]),
+            result=_tree(data["result"]),
+            training=bool(data["training"]),
+            vector_bytes=_one_of(int(data["vector_bytes"]), (0, 16, 32, 64)),
+            threads=max(1, min(int(data["threads"]), 1024)),
+        )
+    except CodegenFailed:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise CodegenFailed("sandbox", f"unreadable result: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _items(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > MAX_TENSORS:
+        raise ValueError("expected a list of bounded length")
+    return value
+
+
+def _word(value: Any) -> str:
+    text = str(value)[:80]
+    if not text.isprintable():
+        raise ValueError("a word with unprintable characters")
+    return text
+
+
+def _one_of(value: int, known: tuple[int, ...]) -> int:
+    if value not in known:
+        raise ValueError(f"{value} is not one of {known}")
+    return value
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    return tuple(int(item) for item in _items(value or []))
+
+
+def _module(item: Any) -> str | CodegenFailed:
+    if "error" in item:
+        return CodegenFailed("lower", str(item["error"])[:2000])
+    text = str(item["text"])
+    if len(text) > MAX_TEXT:
+        return CodegenFailed("lower", f"the generated module is larger than {MAX_TEXT} characters")
+    return text
+
+
+def _input(item: Any) -> Input:
+    value = item.get("value")
+    if not isinstance(value, (bool, int, float, str, type(None))):
+        raise ValueError("a scalar argument that is no scalar")
+    dtype = str(item.get("dtype", ""))
+    name = str(item.get("name", ""))
+    if (dtype and not dtype.isidentifier()) or (
+        name and not all(part.isidentifier() or part.isdigit() for part in name.split("."))
+    ):
+        raise ValueError("a name that is no name")
+    return Input(
+        kind=_word(item["kind"]),
+        name=name,
+        shape=_integers(item.get("shape")),
+        stride=_integers(item.get("stride")),
+        dtype=dtype,
+        base64="".join(ch for ch in str(item.get("base64", "")) if ch.isalnum() or ch in "+/="),
+        value=value,
+    )
+
+
+def _output(item: Any, inputs: int) -> Output:
+    index = int(item.get("index", -1))
+    if item["kind"] != "computed" and not 0 <= index < inputs:
+        raise ValueError("an output that refers to no input")
+    return Output(
+        kind=_word(item["kind"]),
+        index=index,
+        shape=_integers(item.get("shape")),
+        stride=_integers(item.get("stride")),
+        offset=int(item.get("offset", 0)),
+    )
+
+
+def _tree(value: Any) -> Any:
+    kind = value[0]
+    if kind == "leaf":
+        return ["leaf"]
+    if kind in ("tuple", "list"):
+        return [kind, [_tree(child) for child in _items(value[1])]]
+    if kind == "dict":
+        keys = [key if isinstance(key, int) else str(key) for key in _items(value[1])]
+        return ["dict", keys, [_tree(child) for child in _items(value[2])]]
+    raise ValueError(f"unknown container {kind!r}"[:80])
