@@ -10,7 +10,7 @@ from evaluator.cache import CompileCache
 from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
 from evaluator.harness import HarnessFailed, harness_hash, run_referee
 from evaluator.platforms import Platform
-from sandbox.base import Limits, Promise, Sandbox
+from sandbox.base import Limits, Sandbox
 from tasks.task import Task
 
 
@@ -126,7 +126,7 @@ def _provenance(
         "versions": result.get("versions", {}),
         "image": described.get("image"),
         "sandbox": described,
-        "security_boundary": Promise.NO_HOST_FILES in sandbox.promises and Promise.NO_NETWORK in sandbox.promises,
+        "security_boundary": described.get("security_boundary") != "none",
         "harness": harness_hash(),
         "task": {"id": task.id, "hash": task.source_hash},
         "candidate": candidate_hash(candidate_source),

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import perturb
+from . import perturb, wire
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
 from .tree import Tree
@@ -72,6 +72,11 @@ class Bench:
         handle = Handle(house, role, UIDS[role])
         self.seated.append(handle)
         return handle
+
+    def import_compiler(self) -> None:
+        """Have the nursery import torch.compile's machinery, so that no runner forked later needs to."""
+        wire.send(self.nursery, {"op": "import_compiler"})
+        wire.receive(self.nursery)
 
     def dismiss(self, handle: Handle) -> None:
         """Kill a runner and all it started."""

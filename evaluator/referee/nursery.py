@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import traceback
 from pathlib import Path
 
 from . import compiler_cache, wire
@@ -38,6 +39,12 @@ def serve(sock: socket.socket) -> None:
             for fd in fds:
                 os.close(fd)
             wire.send(sock, {"pid": pid})
+        elif message["op"] == "import_compiler":
+            # Only once a candidate is known to be right: it takes as long as importing torch.
+            import torch._dynamo
+            import torch._inductor.compile_fx  # noqa: F401
+
+            wire.send(sock, {})
         else:
             wire.send(sock, {"status": _reap(message["pid"])})
 
@@ -85,11 +92,19 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
             signal.signal(number, signal.SIG_DFL)
         Runner(sock, cache).serve()
         status = 0
+    except BaseException:
+        traceback.print_exc()  # into the runner's log, which the referee quotes
     finally:
         os._exit(status)
 
 
 def _limit(message: wire.Message) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (message["file_bytes"], message["file_bytes"]))
-    resource.setrlimit(resource.RLIMIT_AS, (message["address_bytes"], message["address_bytes"]))
+    limits = (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, message["file_bytes"]),
+        (resource.RLIMIT_AS, message["address_bytes"]),
+    )
+    for kind, wanted in limits:
+        hard = resource.getrlimit(kind)[1]  # the sandbox may have set a tighter one
+        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (bound, bound))

@@ -16,8 +16,6 @@ def import_torch() -> None:
         # Building a precompiled header takes longer than the one or two kernels of a task.
         os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     import torch
-    import torch._dynamo
-    import torch._inductor.compile_fx
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
