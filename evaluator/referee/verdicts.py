@@ -9,6 +9,8 @@ from .handle import RunnerFailed
 
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
+_KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
+
 
 @dataclass
 class Finding(Exception):
@@ -26,8 +28,10 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
     message = f"{doing}: {failure.message}"
     if failure.kind == "timed_out":
         return Finding("timed_out", message, None, failure.detail)
-    if failure.kind == "out_of_memory" or (failure.kind == "died" and oom_kills() > 0):
+    if failure.kind == "out_of_memory":
         return Finding("out_of_memory", message, None, failure.detail)
+    if failure.kind == "died" and oom_kills() > 0:
+        return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
         return Finding("wrong_output", message, "type", failure.detail)
     if failure.kind == "protocol":
@@ -41,10 +45,10 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
 
 def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     """The verdict where the task itself cannot be run."""
-    code = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None
+    code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
     if failure.kind == "died" and oom_kills() > 0:
-        code = "out_of_memory"
-    return Finding("task_invalid", f"the reference failed in {doing}: {failure.message}", code, failure.detail)
+        code, message = "out_of_memory", _KILLED_FOR_MEMORY
+    return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
 
 
 def oom_kills() -> int:
