@@ -1,5 +1,6 @@
 """Makes TorchInductor's reusable files for the process sandbox: `python -m sandbox.warm`, part of the installation."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,8 @@ def make_warm_files() -> Path:
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "TMPDIR": temporary}
         command = [sys.executable, "-I", str(_SCRIPT), str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        if not folder.exists():
-            made.rename(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
     return folder
 
 

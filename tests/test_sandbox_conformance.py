@@ -78,6 +78,7 @@ def containers_of_this_process() -> list[str]:
 # What is promised, and that it is kept
 
 
+@pytest.mark.exclusive
 def test_every_promise_is_kept_on_this_machine(any_sandbox: Sandbox) -> None:
     checks = check_promises(any_sandbox)
     assert [check.promise for check in checks] == list(Promise)
@@ -219,7 +220,7 @@ def test_an_endless_loop_that_ignores_signals_is_killed_in_time(run: Runner) -> 
     done = run(source, limits=Limits(wall_s=1, memory_mb=512))
     assert done.timed_out
     assert done.exit_code is None
-    assert done.wall_s < 4
+    assert done.wall_s < 10
 
 
 def test_closing_the_streams_does_not_escape_the_clock(run: Runner) -> None:
@@ -227,9 +228,10 @@ def test_closing_the_streams_does_not_escape_the_clock(run: Runner) -> None:
         "import os, time\nfor i in (0, 1, 2): os.close(i)\ntime.sleep(60)", limits=Limits(wall_s=1, memory_mb=512)
     )
     assert done.timed_out
-    assert done.wall_s < 4
+    assert done.wall_s < 10
 
 
+@pytest.mark.exclusive
 def test_a_fork_bomb_ends_with_its_command(run: Runner) -> None:
     source = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
     done = run(source, limits=Limits(wall_s=2, memory_mb=1024, processes=48))

@@ -165,7 +165,11 @@ def separate_uids() -> dict[str, Any]:
         os.write(tell, json.dumps(reached).encode())
         time.sleep(60)
         os._exit(0)
-    reached_by_child = json.loads(os.read(answer, 4096))
+    os.close(tell)
+    told = os.read(answer, 4096)
+    if not told:
+        raise PermissionError("no process can be given another uid")
+    reached_by_child = json.loads(told)
     with Path(f"/proc/{child}/mem").open("rb"):
         pass
     os.kill(child, signal.SIGKILL)

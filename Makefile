@@ -1,0 +1,71 @@
+# The few verbs of this project. `make` alone lists them. Everything is installed into .venv; nothing needs root.
+PYTHON ?= python3
+BIN := .venv/bin
+CPU_WHEELS := https://download.pytorch.org/whl/cpu
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint serve
+
+help:
+	@echo "make setup   install into .venv (Python 3.11 or newer, g++)"
+	echo "make demo    optimize an example op with the built-in model: no key, no server"
+	echo "make test    run all tests, with Docker where its daemon answers"
+	echo "make lint    ruff, mypy --strict and the direction of imports"
+	echo "make serve   the web pages (not there yet)"
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+	    echo "setup: $(PYTHON) is missing or older than 3.11; install one and name it: make setup PYTHON=python3.12" >&2; exit 2
+	fi
+	if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
+	    echo "setup: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 2
+	fi
+	if ! command -v g++ >/dev/null; then
+	    echo "setup: no g++; on Debian: apt-get install g++" >&2; exit 2
+	fi
+	if [ ! -x $(BIN)/python ]; then
+	    echo "setup: making .venv with $$($(PYTHON) --version)"
+	    $(PYTHON) -m venv .venv
+	fi
+	pip=($(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt)
+	echo "setup: installing PyTorch for CPUs (200 MB) into .venv"
+	torch=$$(sed -n 's/^torch==//p' constraints.txt)
+	"$${pip[@]}" "torch==$$torch+cpu" 2>/dev/null || "$${pip[@]}" --extra-index-url $(CPU_WHEELS) "torch==$$torch+cpu"
+	echo "setup: installing Kernelwright, its dependencies and the tools for tests into .venv"
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .venv/dev.txt
+	"$${pip[@]}" -e '.[process]' -r .venv/dev.txt
+	echo "setup: compiling torch's headers once, so that torch.compile starts quickly (20 s)"
+	$(BIN)/python -m sandbox.warm >/dev/null
+	touch $@
+	echo "setup: done"
+
+demo: setup
+	@$(BIN)/kernelwright optimize examples/rmsnorm_gelu.py
+
+# Docker's tests fail without a daemon; where none answers they are left out here, which is said, unless
+# KERNELWRIGHT_TEST_DOCKER=1 asks for them.
+test: setup
+	@if $(BIN)/python -c 'from sandbox.engine import connect; connect()' 2>/dev/null; then
+	    echo "test: Docker answers; making the sandbox image unless it is there"
+	    $(BIN)/kernelwright sandbox build
+	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
+	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
+	    export KERNELWRIGHT_TEST_DOCKER=0
+	fi
+	echo "test: the tests that may run side by side, then those that measure time"
+	$(BIN)/python -m pytest -n 2 -m "not exclusive"
+	$(BIN)/python -m pytest -m exclusive
+
+lint: setup
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+serve:
+	@echo "serve: the web pages come in a later version; kernelwright leaderboard shows the results in the terminal" >&2
+	exit 2
