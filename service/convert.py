@@ -1,11 +1,11 @@
 """The same evaluation as the evaluator, the agents and the store each want it."""
 
-import json
 from collections.abc import Mapping
 
 from agents.ports import Outcome
-from db.records import EvaluationRecord, Measured
+from db.records import Measured
 from evaluator.evaluation import Evaluation, Interval
+from evaluator.platforms import Platform
 
 
 def measured_of(evaluation: Evaluation) -> Measured:
@@ -27,7 +27,7 @@ def measured_of(evaluation: Evaluation) -> Measured:
     )
 
 
-def outcome_of(evaluation: Evaluation, *, candidate_hash: str, evaluation_id: str) -> Outcome:
+def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: str, evaluation_id: str) -> Outcome:
     """What the agents get to know."""
     measured = measured_of(evaluation)
     return Outcome(
@@ -44,36 +44,15 @@ def outcome_of(evaluation: Evaluation, *, candidate_hash: str, evaluation_id: st
         latency_ms=_medians(evaluation),
         roofline_fraction=measured.roofline_fraction,
         roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
-        profile_text=profile_text(evaluation),
+        profile_text=platform.profile_text(dict(evaluation.profile)),
         evaluation_id=evaluation_id,
     )
 
 
-def outcome_of_record(record: EvaluationRecord) -> Outcome:
-    """What the agents got to know of an evaluation that is in the store."""
-    evaluation = Evaluation.from_json(record.result)
-    return outcome_of(evaluation, candidate_hash=record.candidate_hash, evaluation_id=record.id)
-
-
-def profile_text(evaluation: Evaluation) -> str:
-    """The profile for prompts: its own text where it has one, else its values line by line."""
-    text = evaluation.profile.get("text")
-    if isinstance(text, str):
-        return text
-    return "\n".join(f"{key}: {_plain(value)}" for key, value in evaluation.profile.items())
-
-
-def device_text(device: object) -> str:
-    """One line that names a device, of what provenance holds about it."""
-    if isinstance(device, Mapping):
-        if isinstance(device.get("name"), str):
-            return str(device["name"])
-        return ", ".join(f"{key} {_plain(value)}" for key, value in device.items())
-    return str(device) if device else "unknown"
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def device_name(evaluation: Evaluation) -> str:
+    """The one line that names the device in tables and on the leaderboard."""
+    device = evaluation.provenance.get("device")
+    return str(device.get("name", "unknown")) if isinstance(device, Mapping) else "unknown"
 
 
 def _interval(evaluation: Evaluation, baseline: str) -> Interval | None:

@@ -49,7 +49,7 @@ class Journal:
                 results.add_candidate(
                     session, job_id, round_number=number, candidate_hash=data["hash"], source=data["source"]
                 )
-            case "llm_call" if data.get("attempts") != 0:  # 0: replayed from an earlier run, which kept it
+            case "llm_call":
                 results.add_llm_call(session, job_id, _llm_call(number, data))
                 self._count(session)
             case "advice":

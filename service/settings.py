@@ -38,7 +38,6 @@ class Settings(BaseSettings):
     sandbox: Literal["docker", "process"] | None = None
     image: str | None = None
     api_base: str | None = None
-    api_key: SecretStr | None = None
 
     @property
     def store_url(self) -> str:
@@ -64,9 +63,8 @@ def load_settings(**options: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        origin = "--" + name.replace("_", "-") if name in given else PREFIX + name.upper()
-        secret = name in ("api_key", "database_url")
-        value = "" if secret else f"={str(first['input'])[:80]!r}"
+        origin = f"--{name.replace('_', '-')} " if name in given else f"{PREFIX}{name.upper()}="
+        value = "..." if name == "database_url" else str(first["input"])[:80]
         raise BadRequest(f"{origin}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f".env: cannot be read ({error}); correct or remove it") from error

@@ -8,10 +8,14 @@ POLL_S = 2.0
 
 
 class Stop:
-    """A request to stop and the first reason that was given. `event` is what sandboxes and evaluators wait for."""
+    """A request to stop and the first reason that was given. `event` is what sandboxes and evaluators wait for.
+
+    `signal_number` is the signal that made the request, if one did.
+    """
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.signal_number: int | None = None
         self._reason: str | None = None
 
     @property

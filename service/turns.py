@@ -47,12 +47,13 @@ def device_lock(folder: Path, platform: str) -> Path:
 
 
 class TurnSandbox:
-    """A sandbox whose commands wait for their turn on a device."""
+    """A sandbox whose commands wait for their turn on a device, and end when `stop` is set."""
 
-    def __init__(self, inner: Sandbox, lock: Path, on_wait: Callable[[], None]) -> None:
+    def __init__(self, inner: Sandbox, lock: Path, *, on_wait: Callable[[], None], stop: threading.Event) -> None:
         self._inner = inner
         self._lock = lock
         self._on_wait = on_wait
+        self._stop = stop
         self.name: str = inner.name
         self.promises: frozenset[Promise] = inner.promises
 
@@ -64,6 +65,7 @@ class TurnSandbox:
         cancel: threading.Event | None = None,
     ) -> Completed:
         """As `Sandbox.run`, once it is our turn; cancelled while it waits, the command never ran."""
+        cancel = cancel or self._stop
         try:
             with turn(self._lock, on_wait=self._on_wait, cancel=cancel):
                 return self._inner.run(command, on_stderr=on_stderr, cancel=cancel)

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agents.ports import LLM
+from evaluator.cache import CompileCache
+from evaluator.evaluate import evaluate
 from evaluator.evaluation import Evaluation
+from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from sandbox.base import Sandbox
 from service.errors import BadRequest
 from service.settings import Settings
 from service.stopping import Stop
 from service.turns import StillWaiting, TurnSandbox, device_lock, turn
 from tasks.task import Task
-
-if TYPE_CHECKING:
-    from evaluator.platforms import Platform
 
 WAITING = "waiting for the device: another job measures on it"
 BUILTIN_PREFIX = "builtin/"
@@ -29,7 +28,7 @@ class Bench:
     """Where the candidates of a task are evaluated, one at a time on a host's device."""
 
     task: Task
-    platform: "Platform"
+    platform: Platform
     sandbox: Sandbox
     settings: Settings
 
@@ -40,8 +39,6 @@ class Bench:
             Stopped: a stop was requested before there was a result.
             SandboxUnavailable: the sandbox cannot run anything.
         """
-        from evaluator.evaluate import evaluate
-
         lock = device_lock(self.settings.lock_dir, self.platform.name)
         try:
             with turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event):
@@ -50,13 +47,14 @@ class Bench:
                     source,
                     sandbox=self.sandbox,
                     platform=self.platform,
+                    cache=CompileCache(self.settings.data_dir / "compiled"),
                     on_progress=step,
                     cancel=stop.event,
                 )
         except StillWaiting as waiting:
             raise Stopped from waiting
-        if stop.requested() and not evaluation.passed:
-            raise Stopped  # killed half-way: what it says is about the kill
+        if evaluation.code == "cancelled":
+            raise Stopped
         return evaluation
 
 
@@ -70,14 +68,12 @@ def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Bench:
     return Bench(task, open_platform(settings.platform), open_sandbox(settings, own_code_only=own_code_only), settings)
 
 
-def open_platform(name: str) -> "Platform":
+def open_platform(name: str) -> Platform:
     """The platform of this name.
 
     Raises:
         BadRequest: there is none.
     """
-    from evaluator.platforms import PLATFORM_NAMES, load_platform
-
     if name not in PLATFORM_NAMES:
         raise BadRequest(f"platform {name!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
     return load_platform(name)
@@ -89,24 +85,20 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Sandbox:
     Raises:
         SandboxUnavailable: there is none to work with; its text says what to do.
     """
-    from sandbox.choose import choose_sandbox
+    from sandbox.choose import choose_sandbox  # Docker's client takes half a second to import
 
     return choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=settings.image)
 
 
-def open_models(settings: Settings, bench: Bench, step: Callable[[str], None]) -> LLM:
-    """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device.
+def open_models(settings: Settings, bench: Bench, *, step: Callable[[str], None], stop: Stop) -> LLM:
+    """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device."""
+    from agents.builtin.provider import open_builtin
 
-    Raises:
-        ModelUnavailable: a model cannot be reached as the settings stand.
-    """
-    from agents.builtin.provider import Compiler
     from agents.llm import open_llm
 
     lock = device_lock(settings.lock_dir, bench.platform.name)
-    compiler_sandbox = TurnSandbox(bench.sandbox, lock, lambda: step(WAITING))
-    api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    return open_llm(builtin=Compiler(compiler_sandbox), api_base=settings.api_base, api_key=api_key)
+    sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
+    return open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base)
 
 
 def only_builtin(settings: Settings) -> bool:

@@ -1,0 +1,10 @@
+"""The command line: `kernelwright`."""
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the console script; ends the process with the command's exit status."""
+    from service.cli.app import run
+
+    sys.exit(run(sys.argv[1:]))

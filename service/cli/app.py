@@ -1,0 +1,98 @@
+"""Puts the commands together, runs one, and turns every error into one line and an exit status."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli import evaluate, jobs, leaderboard, machine, optimize, store, tasks
+from service.cli.output import print_json
+
+if TYPE_CHECKING:
+    from service.cli.failures import Failure
+
+USAGE = 2
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit status: 0 done, 2 bad usage or op, 3 nothing to work with.
+
+    Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it.
+    """
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    as_json = "--json" in arguments
+    try:
+        status = build_app()(arguments, prog_name="kernelwright", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        from service.cli.failures import Failure
+
+        return _report(Failure(USAGE, "usage", _usage_line(error)), as_json)
+    except typer.Abort:
+        return 130
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stdout = None  # nothing may be flushed into it at exit
+        return 0
+    except Exception as error:
+        from service.cli.failures import failure_of
+
+        failure = failure_of(error)
+        if debug:
+            traceback.print_exc()
+        return _report(failure, as_json)
+    return status if isinstance(status, int) else 0
+
+
+def build_app() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # plain help starts twice as fast, and reads the same in a log
+        pretty_exceptions_enable=False,
+        help="Takes a PyTorch op and gives back a faster kernel with proof.",
+        epilog="Example: kernelwright optimize op.py",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    optimize.add_to(app)
+    evaluate.add_to(app)
+    tasks.add_to(app)
+    leaderboard.add_to(app)
+    jobs.add_to(app)
+    machine.add_to(app)
+    store.add_to(app)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from service.version import program_version
+
+        print(f"kernelwright {program_version()}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
+) -> None:
+    pass  # both are dealt with before a command runs
+
+
+def _usage_line(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return " ".join(error.format_message().split()) + hint
+
+
+def _report(failure: "Failure", as_json: bool) -> int:
+    print(f"error: {failure.message}", file=sys.stderr)
+    if as_json:
+        print_json({"schema": "kernelwright.error/1", "error": {"kind": failure.kind, "message": failure.message}})
+    return failure.status

@@ -1,0 +1,165 @@
+"""`kernelwright jobs list|show|cancel|resume|export`."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from service.cli.options import JobId, Json, Out, SandboxName
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        no_args_is_help=True, help="What was asked for and what became of it.", epilog="Example: kernelwright jobs list"
+    )
+    group.command("list", epilog="Example: kernelwright jobs list --all")(list_)
+    group.command(epilog="Example: kernelwright jobs show 7")(show)
+    group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
+    group.command(epilog="Example: kernelwright jobs resume 7")(resume)
+    group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
+    app.add_typer(group, name="jobs")
+
+
+def list_(
+    everything: Annotated[bool, typer.Option("--all", help="Single evaluations, too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    from service import jobs
+    from service.cli.output import job_json, note, print_json, print_table
+    from service.settings import load_settings
+    from service.store import open_store
+
+    store = open_store(load_settings())
+    try:
+        found = jobs.list_jobs(store, everything=everything, limit=limit)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"schema": "kernelwright.jobs/1", "jobs": [job_json(job) for job in found]})
+        return
+    if not found:
+        note("no jobs yet; try: kernelwright optimize starter/rmsnorm_gelu")
+        return
+    rows = [
+        (
+            job.id,
+            job.task.ref,
+            job.platform,
+            job.model or job.kind,
+            job.status.value
+            if job.stop_reason in (None, job.status.value)
+            else f"{job.status.value}: {job.stop_reason}",
+            job.rounds_done,
+            f"{job.created_at:%Y-%m-%d %H:%M}",
+        )
+        for job in found
+    ]
+    print_table(("job", "task", "platform", "model", "status", "rounds", "begun (UTC)"), rows, right=("job", "rounds"))
+
+
+def show(job_id: JobId, as_json: Json = False) -> None:
+    """Show a job: its rounds, and its best candidate so far."""
+    from service.cli.output import job_json, plain, print_json, print_table, ratio
+    from service.cli.result import show_evaluation
+    from service.jobs import show_job
+    from service.settings import load_settings
+    from service.store import open_store
+
+    store = open_store(load_settings())
+    try:
+        details = show_job(store, job_id)
+    finally:
+        store.close()
+    job = details.job
+    if as_json:
+        best = None if details.best is None else details.best.result
+        rounds = [asdict(line) for line in details.rounds]
+        print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best})
+        return
+    why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
+    print(
+        f"job {job.id}: {plain(job.task.ref)} on {job.platform} with {plain(job.model or job.kind)}: {job.status}{why}"
+    )
+    if job.error:
+        print(plain(job.error))
+    print(f"{job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}")
+    if details.rounds:
+        rows = [
+            (
+                f"{line.number}{' *' if line.best else ''}",
+                line.change[:60],
+                line.verdict if line.code is None else f"{line.verdict} ({line.code})",
+                ratio(line.speedup, line.speedup_low, line.speedup_high),
+            )
+            for line in details.rounds
+        ]
+        print_table(("round", "change", "verdict", "over eager"), rows, right=("over eager",))
+    if details.best is not None:
+        show_evaluation(details.best.result, last="best candidate")
+
+
+def cancel(job_id: JobId, as_json: Json = False) -> None:
+    """Stop a job: a running one keeps and exports its best within seconds."""
+    from service.cli.output import job_json, print_json
+    from service.jobs import cancel_job
+    from service.settings import load_settings
+    from service.store import open_store
+
+    store = open_store(load_settings())
+    try:
+        job = cancel_job(store, job_id)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"schema": "kernelwright.job/1", "job": job_json(job)})
+    elif job.cancel_requested and job.status == "running":
+        print(f"job {job_id} was told to stop")
+    else:
+        print(f"job {job_id} is {job.status}")
+
+
+def resume(job_id: JobId, sandbox: SandboxName = None, as_json: Json = False) -> int:
+    """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
+    from service.cli.finish import finish
+    from service.cli.progress import showing
+    from service.cli.signals import stopping_on_signals
+    from service.optimize import resume as run
+    from service.settings import load_settings
+    from service.stopping import Stop
+    from service.store import open_store
+
+    settings = load_settings(sandbox=sandbox)
+    store = open_store(settings)
+    stop = Stop()
+    try:
+        with stopping_on_signals(stop), showing(f"Going on with job {job_id}") as observe:
+            report = run(job_id, settings=settings, store=store, observe=observe, stop=stop)
+    finally:
+        store.close()
+    return finish(report, stop, as_json=as_json)
+
+
+def export(job_id: JobId, out: Out = None, as_json: Json = False) -> None:
+    """Write a job's best candidate and its report to files again."""
+    from service.cli.output import print_json
+    from service.export import check_target, export_job
+    from service.jobs import get_job
+    from service.settings import load_settings
+    from service.store import open_store
+
+    if out is not None:
+        check_target(out)
+    settings = load_settings()
+    store = open_store(settings)
+    try:
+        exported = export_job(store, get_job(store, job_id), settings, out=out)
+    finally:
+        store.close()
+    if as_json:
+        files = {"kernel": str(exported.kernel), "report": str(exported.report)}
+        print_json({"schema": "kernelwright.export/1", "job_id": job_id, **files})
+    else:
+        print(f"kernel     {exported.kernel}\nreport     {exported.report}")

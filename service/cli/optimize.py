@@ -1,0 +1,65 @@
+"""`kernelwright optimize`."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import Json, Op, Out, Platform, SandboxName
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: kernelwright optimize op.py --rounds 4 --out best.py")(optimize)
+
+
+def optimize(
+    op: Op,
+    platform: Platform = None,
+    model: Annotated[str | None, typer.Option(help="The Coder, by LiteLLM's name. Default: builtin/compiler.")] = None,
+    judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="How candidates are searched for.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for models.")] = None,
+    plateau_rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds in vain; 0: never.")] = None,
+    roofline_target: Annotated[float | None, typer.Option(help="Stop at this share of what the device allows.")] = None,
+    sandbox: SandboxName = None,
+    image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
+    api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> int:
+    """Find a faster kernel for an op, prove it, and write it to a file.
+
+    The default model, builtin/compiler, is a compiler search and not an LLM; it needs no key and no network.
+    """
+    from service.cli.finish import finish
+    from service.cli.progress import showing
+    from service.cli.result import NOT_AN_LLM
+    from service.cli.signals import stopping_on_signals
+    from service.optimize import optimize as run
+    from service.settings import load_settings
+    from service.stopping import Stop
+    from service.store import open_store
+
+    settings = load_settings(
+        platform=platform,
+        model=model,
+        judge_model=judge_model,
+        strategy=strategy,
+        rounds=rounds,
+        budget_usd=budget_usd,
+        plateau_rounds=plateau_rounds,
+        roofline_target=roofline_target,
+        sandbox=sandbox,
+        image=image,
+        api_base=api_base,
+    )
+    store = open_store(settings)
+    stop = Stop()
+    about = NOT_AN_LLM if settings.model.startswith("builtin/") else settings.model
+    try:
+        with stopping_on_signals(stop), showing(f"Optimizing {op} for {settings.platform} with {about}") as observe:
+            report = run(op, settings=settings, store=store, observe=observe, stop=stop, out=out)
+    finally:
+        store.close()
+    return finish(report, stop, as_json=as_json)

@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Op = Annotated[str, typer.Argument(metavar="OP", help="A .py file with an op, or suite/name of a built-in task.")]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+Platform = Annotated[str | None, typer.Option(help="What to optimize for; see `kernelwright platforms`.")]
+SandboxName = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox", metavar="docker|process", help="Where foreign code runs; process is no security boundary."
+    ),
+]
+JobId = Annotated[int, typer.Argument(metavar="ID", help="The job's number, as `kernelwright jobs list` shows it.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE.py", help="Where to write the kernel; the report goes beside it.")
+]

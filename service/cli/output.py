@@ -1,0 +1,75 @@
+"""What commands print: one JSON object on stdout, or tables for people; everything else goes to stderr."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from db.records import JobRecord
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print exactly one JSON object on stdout."""
+    print(json.dumps(value, indent=2, allow_nan=False, default=str, ensure_ascii=True))
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr)
+
+
+def make_console(*, stderr: bool = False) -> "Console":
+    """A console that shows colours on a terminal only, and keeps to 80 columns where the width is not known."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 100
+    return Console(
+        file=stream, width=width, highlight=False, emoji=False, soft_wrap=False, no_color=not stream.isatty()
+    )
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """A table on stdout; `right` names the columns to align right. Cells are shown as they are, never as markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(value)) for value in row))
+    make_console().print(table)
+
+
+def plain(value: object) -> str:
+    """A cell's text: unknown values as a dash, nothing that a terminal would obey."""
+    text = "-" if value is None or value == "" else str(value)
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A speedup with its interval: `1.52 (1.49-1.55)`."""
+    if value is None:
+        return "-"
+    if low is None or high is None:
+        return f"{value:.2f}"
+    return f"{value:.2f} ({low:.2f}-{high:.2f})"
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency with three digits that count."""
+    return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.0f}"
+
+
+def job_json(job: "JobRecord") -> dict[str, Any]:
+    """A job for scripts; its task without the source."""
+    values = asdict(job)
+    task = values.pop("task")
+    del task["source"], values["owner"]
+    return {**values, "task": {**task, "ref": job.task.ref}}

@@ -1,0 +1,152 @@
+"""What a job is doing, live: a small moving picture on a terminal, plain lines elsewhere. All on stderr."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from service.cli.output import make_console, plain, ratio
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from agents.ports import Event
+    from service.journal import Observer
+
+
+@dataclass
+class Shown:
+    """The state of the picture."""
+
+    title: str
+    rounds: int = 0
+    round: int = 0
+    step: str = "starting"
+    cost_usd: float = 0.0
+    cost_known: bool = True
+    best: str = "none yet"
+    lines: list[tuple[str, str, str, str]] = field(default_factory=list)
+    changes: dict[int, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def take(self, event: "Event") -> str | None:
+        """Take in an event; a line that says it to people who do not see the picture, or None."""
+        data: Mapping[str, Any] = event.data
+        self.round = event.round or self.round
+        match event.kind:
+            case "job_started":
+                self.rounds = data["rounds"]
+                self.step = "starting"
+                return None
+            case "step":
+                self.step = plain(data["text"])
+                return self.step
+            case "round_started":
+                self.step = "the Coder writes" if data["request"] == "write" else f"the Coder {data['request']}s"
+                return self.step
+            case "llm_call":
+                self.cost_usd += data["cost_usd"] or 0.0
+                self.cost_known = self.cost_known and data["cost_usd"] is not None
+                return None
+            case "llm_failed" | "reply_rejected":
+                return plain(data.get("message") or data.get("reason"))[:200]
+            case "candidate":
+                self.step = "evaluating"
+                return None
+            case "evaluated":
+                return self._evaluated(event.round, data)
+            case "round_done":
+                self.step = "the Judge looks at it"
+                if data["verdict"] == "no_candidate":
+                    self.lines.append((str(event.round), self._change(event.round), "no candidate", "-"))
+                    return "no candidate"
+                return None
+            case "advice":
+                self.changes[event.round + 1] = plain(data.get("change"))
+                return f"the Judge: {plain(data.get('change'))[:160]}"
+            case "best":
+                self.best = f"{data['speedup']:.2f}x over eager in round {event.round}"
+                return f"best so far: {self.best}"
+            case _:
+                return None
+
+    def elapsed(self) -> str:
+        """Minutes and seconds since the start."""
+        seconds = int(time.monotonic() - self.started)
+        return f"{seconds // 60}:{seconds % 60:02}"
+
+    def cost(self) -> str:
+        """Dollars so far."""
+        return f"${self.cost_usd:.4f}" if self.cost_known else f"${self.cost_usd:.4f} + calls of unknown price"
+
+    def _evaluated(self, number: int, data: Mapping[str, Any]) -> str:
+        verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
+        speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
+        self.lines.append((str(number), self._change(number), plain(verdict), speedup))
+        if data["verdict"] == "passed":
+            return f"passed, {speedup} over eager"
+        return f"{plain(verdict)}: {plain(data['message'])[:200]}"
+
+    def _change(self, number: int) -> str:
+        return self.changes.get(number, "first candidate" if number <= 1 else "")
+
+
+@contextlib.contextmanager
+def showing(title: str) -> Iterator["Observer"]:
+    """While the block runs, show what the returned observer is told."""
+    shown = Shown(title)
+    if sys.stderr.isatty():
+        with _picture(shown) as observe:
+            yield observe
+        return
+    last = ""
+
+    def tell(event: "Event") -> None:
+        nonlocal last
+        line = shown.take(event)
+        if line and line != last:
+            last = line
+            place = f"round {shown.round}/{shown.rounds}: " if shown.round else ""
+            print(f"[{shown.elapsed():>5}] {place}{line}", file=sys.stderr, flush=True)
+
+    print(title, file=sys.stderr, flush=True)
+    yield tell
+
+
+@contextlib.contextmanager
+def _picture(shown: Shown) -> Iterator["Observer"]:
+    from rich.live import Live
+
+    console = make_console(stderr=True)
+    with Live(console=console, refresh_per_second=4, get_renderable=lambda: _render(shown), transient=True):
+
+        def tell(event: "Event") -> None:
+            shown.take(event)
+
+        yield tell
+
+
+def _render(shown: Shown) -> "RenderableType":
+    from rich import box
+    from rich.console import Group
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=False)
+    table.add_column("round", justify="right")
+    table.add_column("change", overflow="ellipsis", no_wrap=True, max_width=30)
+    table.add_column("verdict")
+    table.add_column("over eager", justify="right", no_wrap=True)
+    for line in shown.lines[-12:]:
+        style = "green" if line[2] == "passed" else "red"
+        table.add_row(Text(line[0]), Text(line[1]), Text(line[2], style=style), Text(line[3]))
+    of = f"round {shown.round} of {shown.rounds}: " if shown.round else ""
+    return Group(
+        Text(shown.title, style="bold", overflow="fold"),
+        *([table] if shown.lines else []),
+        Spinner("dots", Text(f"{of}{shown.step}", overflow="ellipsis", no_wrap=True)),
+        Text(f"best {shown.best} · {shown.elapsed()} · {shown.cost()}", style="dim"),
+    )

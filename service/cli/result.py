@@ -1,0 +1,78 @@
+"""How the result of a job or of an evaluation is shown: the final table, and the JSON object."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
+
+if TYPE_CHECKING:
+    from service.optimize import JobReport
+
+NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
+NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
+
+
+def report_json(report: "JobReport") -> dict[str, Any]:
+    """What `optimize --json` and `jobs resume --json` print."""
+    return {
+        "schema": "kernelwright.job/1",
+        "job": job_json(report.job),
+        "stop": {"reason": report.stop_reason, "detail": report.stop_detail},
+        "best": None if report.best is None else report.best.result,
+        "kernel": None if report.exported is None else str(report.exported.kernel),
+        "report": None if report.exported is None else str(report.exported.report),
+    }
+
+
+def show_report(report: "JobReport") -> None:
+    """The last screen of `optimize`."""
+    job = report.job
+    _line(f"{job.task.ref} on {job.platform}, job {job.id}: {report.stop_reason}", report.stop_detail)
+    if report.best is None:
+        _line("No candidate passed.")
+    else:
+        show_evaluation(report.best.result, last="best candidate")
+    if (job.model or "").startswith("builtin/"):
+        _line(f"model      {NOT_AN_LLM}")
+    if report.exported is not None:
+        _line(f"kernel     {report.exported.kernel}")
+        _line(f"report     {report.exported.report}")
+
+
+def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
+    """Verdict, latencies, speedups, roofline and tags of an evaluation (DESIGN §5's object)."""
+    verdict = result["verdict"] if result.get("code") is None else f"{result['verdict']} ({result['code']})"
+    if result["verdict"] != "passed":
+        _line(f"verdict    {verdict}", result.get("message") or "")
+        if result.get("detail"):
+            _line(str(result["detail"])[:2000].rstrip())
+    else:
+        _latency_table(result, last)
+        _line(f"verdict    {verdict}, {', '.join(result.get('tags') or []) or 'no tags'}")
+    roofline = result.get("roofline")
+    if roofline:
+        limit = f"{roofline['limit_ms']:.3f} ms"
+        _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
+    provenance = result.get("provenance") or {}
+    sandbox = (provenance.get("sandbox") or {}).get("name")
+    _line(f"sandbox    {sandbox or 'unknown'}", "" if provenance.get("security_boundary") else NO_BOUNDARY)
+
+
+def _latency_table(result: Mapping[str, Any], last: str) -> None:
+    latencies, speedups = result.get("latency_ms") or {}, result.get("speedup") or {}
+    rows = []
+    for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", last)):
+        latency, speedup = latencies.get(name), speedups.get(name)
+        shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
+        if name == "compile" and latency is None:
+            shown = "not available for this op"
+        rows.append((title, milliseconds(latency and latency["median"]), shown))
+    columns = ("", "latency (ms)", "speedup over it (95 %)")
+    print_table(columns, rows, right=columns[1:])
+
+
+def _line(text: str, detail: str = "") -> None:
+    from rich.text import Text
+
+    whole = "\n".join(plain(part) for part in text.splitlines()) + (f": {plain(detail)}" if detail else "")
+    make_console().print(Text(whole), soft_wrap=True)

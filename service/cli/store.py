@@ -1,0 +1,72 @@
+"""`kernelwright db upgrade|check|backup`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.options import Json
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        no_args_is_help=True, help="The database that remembers everything.", epilog="Example: kernelwright db check"
+    )
+    group.command(epilog="Example: kernelwright db upgrade")(upgrade)
+    group.command(epilog="Example: kernelwright db check")(check)
+    group.command(epilog="Example: kernelwright db backup copy.db")(backup)
+    app.add_typer(group, name="db")
+
+
+def upgrade(as_json: Json = False) -> None:
+    """Make the store, or bring it to this version's tables. Every command does so by itself when it must."""
+    from db.migrations import HEAD
+    from service.cli.output import print_json
+    from service.settings import load_settings
+    from service.store import open_store
+
+    store = open_store(load_settings())
+    url = store.engine.url.render_as_string(hide_password=True)
+    store.close()
+    if as_json:
+        print_json({"schema": "kernelwright.db/1", "url": url, "revision": HEAD})
+    else:
+        print(f"{url} is at revision {HEAD}")
+
+
+def check(as_json: Json = False) -> int:
+    """Compare the store with this version's tables, and have the database check itself; exit status 3 if it differs."""
+    from service.cli.output import note, print_json
+    from service.settings import load_settings
+    from service.store import check_store
+
+    found = check_store(load_settings())
+    if as_json:
+        values = {
+            "url": found.url,
+            "revision": found.revision,
+            "newest": found.newest,
+            "problems": list(found.problems),
+        }
+        print_json({"schema": "kernelwright.db_check/1", "ok": found.ok, **values})
+    elif found.ok:
+        print(f"{found.url} is whole and at revision {found.revision}")
+    for problem in found.problems:
+        note(f"error: {found.url}: {problem}")
+    return 0 if found.ok else 3
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file for the copy.")], as_json: Json = False
+) -> None:
+    """Write a whole copy of an SQLite store to a new file, also while jobs run."""
+    from service.cli.output import print_json
+    from service.settings import load_settings
+    from service.store import backup_store
+
+    backup_store(load_settings(), target)
+    if as_json:
+        print_json({"schema": "kernelwright.backup/1", "file": str(target)})
+    else:
+        print(target)

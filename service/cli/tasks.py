@@ -1,0 +1,96 @@
+"""`kernelwright tasks list|show|check`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.options import Json, Op, SandboxName
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        no_args_is_help=True, help="The ops that can be optimized.", epilog="Example: kernelwright tasks list"
+    )
+    group.command("list", epilog="Example: kernelwright tasks list --suite starter")(list_)
+    group.command(epilog="Example: kernelwright tasks show starter/rmsnorm_gelu")(show)
+    group.command(epilog="Example: kernelwright tasks check op.py")(check)
+    app.add_typer(group, name="tasks")
+
+
+def list_(
+    suite: Annotated[str | None, typer.Option(help="Only this suite.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks of the built-in suites."""
+    from service.cli.output import print_json, print_table
+    from service.tasks import list_tasks
+
+    tasks = list_tasks(suite)
+    if as_json:
+        print_json({"schema": "kernelwright.tasks/1", "tasks": [_task_json(task) for task in tasks]})
+        return
+    print_table(("task", "category", "dtype"), [(task.id, task.category, task.dtype) for task in tasks])
+
+
+def show(op: Op, as_json: Json = False) -> None:
+    """Show an op: what it is and its source, after validation."""
+    from service.cli.output import plain, print_json
+    from tasks.load import find_task
+
+    task = find_task(op)
+    if as_json:
+        print_json({"schema": "kernelwright.task/1", **_task_json(task), "source": task.source})
+        return
+    print(f"# {plain(task.id)}: {plain(task.category)}, {plain(task.dtype)}, source SHA-256 {task.source_hash}")
+    print("\n".join("" if not line else plain(line.replace("\t", "    ")) for line in task.source.splitlines()))
+
+
+def check(
+    op: Op,
+    sandbox: SandboxName = None,
+    as_json: Json = False,
+) -> int:
+    """Run an op in a sandbox and say whether it can be judged; exit status 2 if it cannot."""
+    from agents.ports import Event
+    from service.cli.output import milliseconds, note, plain, print_json
+    from service.cli.progress import showing
+    from service.cli.signals import exit_status, stopping_on_signals
+    from service.settings import load_settings
+    from service.stopping import Stop
+    from service.tasks import check as run
+    from service.wiring import Stopped
+
+    settings = load_settings(sandbox=sandbox)
+    stop = Stop()
+    try:
+        with stopping_on_signals(stop), showing(f"Checking {op}") as observe:
+            result = run(op, settings=settings, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
+    except Stopped:
+        note("error: stopped before the check was done")
+        return exit_status(stop) or 1
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print(f"{plain(result.task)}: {'can be judged' if result.ok else 'cannot be judged'}")
+        for name, values in (("inputs", result.inputs), ("outputs", result.outputs)):
+            print(f"{name + ':':10}{plain('; '.join(map(str, values)))}")
+        print(f"{'eager:':10}{milliseconds(result.eager_ms)} ms, {plain(result.memory_mb)} MiB")
+        for warning in result.warnings:
+            print(f"{'warning:':10}{plain(warning)}")
+    for problem in result.problems:
+        note(f"error: {plain(result.task)}: {plain(problem.code)}: {plain(problem.message)}")
+    if any(problem.code == "sandbox_error" for problem in result.problems):
+        return 3
+    return 0 if result.ok else 2
+
+
+def _task_json(task: Any) -> dict[str, Any]:
+    return {
+        "task": task.id,
+        "suite": task.suite,
+        "name": task.name,
+        "category": task.category,
+        "dtype": task.dtype,
+        "source_hash": task.source_hash,
+    }

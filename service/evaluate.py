@@ -1,0 +1,90 @@
+"""Evaluate one candidate that the user has as a file: no model, one verdict, kept for the leaderboard."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.ports import Event
+from db import jobs, results
+from db.records import EvaluationRecord, JobStatus
+from db.store import Store
+from evaluator.evaluation import Evaluation
+from service.errors import BadRequest
+from service.journal import Observer
+from service.keeping import keep_evaluation, keep_task
+from service.owner import this_process
+from service.settings import Settings
+from service.stopping import Stop
+from service.wiring import Stopped, open_bench
+from tasks.load import find_task
+
+MAX_CANDIDATE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation as the evaluator gave it and as it is kept."""
+
+    evaluation: Evaluation
+    record: EvaluationRecord
+
+
+def evaluate_file(
+    ref: str, candidate: Path, *, settings: Settings, store: Store, observe: Observer, stop: Stop
+) -> Evaluated:
+    """Evaluate the candidate in this file for the task that `ref` names.
+
+    Raises:
+        TaskError, BadRequest: the task or the candidate's file cannot be used.
+        SandboxUnavailable: there is no sandbox to work with.
+        Stopped: a stop was requested before there was a verdict; nothing is kept.
+    """
+    task = find_task(ref)
+    source = read_candidate(candidate)
+    bench = open_bench(task, settings, own_code_only=False)
+    owner = this_process()
+    with store.write() as session:
+        job_id = jobs.add_job(
+            session,
+            task_id=keep_task(session, task),
+            kind="evaluate",
+            platform=bench.platform.name,
+            sandbox=bench.sandbox.name,
+            owner=owner,
+            options={"candidate": str(candidate)},
+        )
+    status = JobStatus.FAILED
+    try:
+        evaluation = bench.evaluate(source, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
+        with store.write() as session:
+            evaluation_id = keep_evaluation(session, job_id, bench, source, evaluation, round_number=0)
+            jobs.set_best(session, job_id, evaluation_id)
+        status = JobStatus.DONE
+    except Stopped:
+        status = JobStatus.CANCELLED
+        raise
+    finally:
+        with store.write() as session:
+            jobs.finish_job(session, job_id, owner, status=status, stop_reason=stop.reason)
+    with store.read() as session:
+        return Evaluated(evaluation, results.get_evaluation(session, evaluation_id))
+
+
+def read_candidate(path: Path) -> str:
+    """A candidate's source, unexamined: what it is worth is found out in the sandbox.
+
+    Raises:
+        BadRequest: there is no such file, it is larger than 1 MiB, or it is not UTF-8.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise BadRequest(f"{path}: not a regular file; name a candidate's .py file")
+        with path.open("rb") as file:
+            data = file.read(MAX_CANDIDATE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{path}: {getattr(error, 'strerror', None) or error}; name a candidate's .py file") from error
+    if len(data) > MAX_CANDIDATE_BYTES:
+        raise BadRequest(f"{path}: larger than 1 MiB; a candidate is one Python file")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error

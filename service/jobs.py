@@ -1,0 +1,138 @@
+"""Looking at jobs, stopping them, and telling which of them died."""
+
+from dataclasses import dataclass, replace
+
+from agents.ports import Event
+from db import jobs, results
+from db.records import EvaluationRecord, JobRecord, JobStatus
+from db.store import Store
+from service.owner import is_dead
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One round as people read it. `change` is what the candidate was meant to change."""
+
+    number: int
+    change: str
+    verdict: str
+    code: str | None = None
+    message: str = ""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    candidate_hash: str | None = None
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class JobDetails:
+    """A job, its rounds and its best candidate so far."""
+
+    job: JobRecord
+    rounds: tuple[RoundLine, ...]
+    best: EvaluationRecord | None
+
+
+def list_jobs(store: Store, *, everything: bool = False, limit: int | None = None) -> list[JobRecord]:
+    """Jobs, newest first; `everything` includes single evaluations."""
+    settle(store)
+    with store.read() as session:
+        return jobs.list_jobs(session, kind=None if everything else "optimize", limit=limit)
+
+
+def get_job(store: Store, job_id: int) -> JobRecord:
+    """A job as it stands.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.read() as session:
+        return jobs.get_job(session, job_id)
+
+
+def show_job(store: Store, job_id: int) -> JobDetails:
+    """A job with its rounds.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    job = get_job(store, job_id)
+    with store.read() as session:
+        best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+    return JobDetails(job, round_lines(stored_events(store, job_id)), best)
+
+
+def cancel_job(store: Store, job_id: int) -> JobRecord:
+    """Ask a running job to stop (its process looks every two seconds), or cancel one that nobody runs.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.write() as session:
+        jobs.request_cancel(session, job_id)
+        return jobs.get_job(session, job_id)
+
+
+def settle(store: Store) -> None:
+    """Mark the running jobs whose processes have died as interrupted."""
+    with store.read() as session:
+        running = jobs.list_jobs(session, status=JobStatus.RUNNING)
+    dead = [job for job in running if job.owner is not None and is_dead(job.owner)]
+    if not dead:
+        return
+    with store.write() as session:
+        for job in dead:
+            if job.owner is not None:
+                jobs.mark_interrupted(session, job.id, job.owner)
+
+
+def stored_events(store: Store, job_id: int) -> list[Event]:
+    """A job's events as the agents recorded them, sources of candidates included (messages and replies are not)."""
+    with store.read() as session:
+        sources = results.list_candidate_sources(session, job_id)
+        events = results.list_events(session, job_id)
+    return [
+        Event(event.kind, event.round, {**event.data, "source": sources[str(event.data["hash"])]})
+        if event.kind == "candidate"
+        else Event(event.kind, event.round, event.data)
+        for event in events
+    ]
+
+
+def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
+    """The rounds that a job's events tell of; the last one may still be under way."""
+    lines: dict[int, RoundLine] = {}
+    changes: dict[int, str] = {}
+    for event in events:
+        number, data = event.round, event.data
+        match event.kind:
+            case "advice":
+                changes[number + 1] = str(data.get("change", ""))
+            case "round_started":
+                lines[number] = RoundLine(number, changes.get(number, ""), "under way")
+            case "candidate" if number in lines:
+                lines[number] = replace(lines[number], candidate_hash=str(data["hash"]))
+            case "evaluated":
+                known = lines.get(number, RoundLine(number, changes.get(number, ""), ""))
+                lines[number] = replace(
+                    known,
+                    verdict=str(data["verdict"]),
+                    code=None if data.get("code") is None else str(data["code"]),
+                    message=str(data.get("message") or ""),
+                    speedup=_number(data.get("speedup")),
+                    speedup_low=_number(data.get("speedup_low")),
+                    speedup_high=_number(data.get("speedup_high")),
+                    candidate_hash=str(data["candidate_hash"]),
+                )
+            case "best":
+                lines = {other: replace(line, best=other == number) for other, line in lines.items()}
+            case "round_done" if data.get("verdict") == "no_candidate" and number in lines:
+                lines[number] = replace(lines[number], verdict="no_candidate")
+    return tuple(lines[number] for number in sorted(lines))
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
