@@ -1,0 +1,54 @@
+"""Correct candidates of many styles: none is refused, and slow ones are reported as slow."""
+
+from pathlib import Path
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+HONEST = Path(__file__).parent / "honest"
+EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
+pytestmark = pytest.mark.docker
+
+
+def judged(path: Path, sandbox: Sandbox, effort: Effort = EFFORT) -> Evaluation:
+    op, candidate = path.read_text().split("# --- candidate ---\n")
+    task = task_from_source(op, name=path.stem)
+    return evaluate(task, candidate, sandbox=sandbox, platform=load_platform("cpu"), effort=effort)
+
+
+@pytest.mark.parametrize("path", sorted(HONEST.glob("*.py")), ids=lambda path: path.stem)
+def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
+    found = judged(path, docker_sandbox)
+    assert found.verdict is Verdict.PASSED, f"{found.code}: {found.message}\n{found.detail}"
+    assert found.speedup is not None
+    eager = found.speedup["eager"]
+    assert 0 < eager.low <= eager.value <= eager.high
+    assert found.roofline is not None
+    assert ("slower" in found.tags) == (eager.high < 1)
+    kind = "custom_kernel" if path.stem == "jit_library" else "torch_only"
+    assert kind in found.tags
+    assert Evaluation.from_json(found.to_json()) == found
+
+
+def test_a_slow_candidate_is_called_slower(docker_sandbox: Sandbox) -> None:
+    assert "slower" in judged(HONEST / "slow_but_right.py", docker_sandbox).tags
+
+
+def test_the_process_sandbox_gives_the_same_verdict_and_says_that_it_is_no_boundary(process_sandbox: Sandbox) -> None:
+    found = judged(HONEST / "jit_library.py", process_sandbox)
+    assert found.verdict is Verdict.PASSED, found.detail
+    assert found.provenance["security_boundary"] is False
+
+
+def test_torch_compile_is_measured_beside_eager(docker_sandbox: Sandbox) -> None:
+    effort = Effort(wall_s=240, memory_mb=6144, measure_budget_s=1)
+    found = judged(HONEST / "jit_library.py", docker_sandbox, effort)
+    assert found.verdict is Verdict.PASSED, found.detail
+    assert found.speedup is not None
+    assert set(found.speedup) == {"eager", "compile"}, found.profile["absent"]
+    assert set(found.latency_ms) == {"eager", "compile", "candidate"}
