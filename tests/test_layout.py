@@ -1,0 +1,104 @@
+"""The layout: our packages are ours, imports go one way, the environment is read in one place, modules stay small."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service")
+
+# May set variables (for a library that reads them at import); reading stays with service/settings.py.
+MAY_SET_ENVIRONMENT = {"agents/litellm_setup.py"}
+READS_ENVIRONMENT = {"service/settings.py"}
+# Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
+INSIDE_SANDBOX = ("evaluator/referee/", "agents/builtin/codegen/", "sandbox/probe/", "sandbox/jail/")
+# Data: ops are what users write.
+DATA = ("tasks/suites/", "agents/exemplars/")
+MAX_LINES = 300
+
+
+def modules():
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(DATA):
+                yield name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_is_the_one_of_this_repository(package):
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    assert Path(module.__file__).resolve() == (ROOT / package / "__init__.py").resolve()
+
+
+def test_imports_go_one_way_only():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_the_settings_read_the_environment():
+    offenders = []
+    for name in modules():
+        if name in READS_ENVIRONMENT or name.startswith(INSIDE_SANDBOX):
+            continue
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if not touches_environment(node):
+                continue
+            if name not in MAY_SET_ENVIRONMENT:
+                offenders.append(f"{name}:{node.lineno}")
+    assert offenders == []
+
+
+@pytest.mark.parametrize("name", sorted(MAY_SET_ENVIRONMENT))
+def test_who_may_set_variables_does_not_read_them(name):
+    tree = ast.parse((ROOT / name).read_text())
+    touched = [node for node in ast.walk(tree) if touches_environment(node)]
+    set_there = [
+        target.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Subscript)
+    ]
+    assert touched
+    assert all(node in set_there for node in touched)
+
+
+@pytest.mark.parametrize(
+    "source", ["import os\nos.environ['A']", "import os\nos.getenv('A')", "from os import environ"]
+)
+def test_the_check_for_the_environment_finds_it(source):
+    assert any(touches_environment(node) for node in ast.walk(ast.parse(source)))
+
+
+def test_modules_stay_small():
+    lengths = {name: len((ROOT / name).read_text().splitlines()) for name in modules()}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_commands_of_later_issues_do_not_exist_yet():
+    from service.cli.app import build_app
+
+    names = {command.callback.__name__ for command in build_app().registered_commands if command.callback}
+    names |= {group.name for group in build_app().registered_groups}
+    assert names.isdisjoint({"batch", "serve", "worker", "mcp"})
+    assert {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db"} == names
+
+
+def touches_environment(node):
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("environ", "environb", "getenv", "getenvb") and isinstance(node.value, ast.Name)
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "os" and any(alias.name.startswith(("environ", "getenv")) for alias in node.names)
+    return False

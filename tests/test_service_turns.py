@@ -1,0 +1,179 @@
+"""One at a time on a device: others wait and say so, and the dead hold nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from db.records import Owner
+from service.owner import is_dead, this_process
+from service.stopping import Stop, stop_when
+from service.turns import StillWaiting, device_lock, turn
+
+ROOT = Path(__file__).parent.parent
+HOLD = """
+import sys, time
+from pathlib import Path
+from service.turns import turn
+with turn(Path(sys.argv[1]), on_wait=lambda: None):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def holder(lock, seconds):
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline().strip() == "held"
+    return child
+
+
+def wait_for(child):
+    child.wait()
+    child.stdout.close()
+
+
+def no_wait():
+    raise AssertionError("there was nobody to wait for")
+
+
+def test_a_free_device_is_had_at_once_and_given_back(tmp_path):
+    for _ in range(3):
+        with turn(tmp_path / "lock", on_wait=no_wait):
+            pass
+
+
+def test_who_comes_second_is_told_once_and_waits(tmp_path):
+    child = holder(tmp_path / "lock", 0.8)
+    told = []
+    with turn(tmp_path / "lock", on_wait=lambda: told.append(1)):
+        assert child.poll() is not None or told == [1]
+    assert told == [1]
+    wait_for(child)
+
+
+def test_kill_9_frees_the_device(tmp_path):
+    child = holder(tmp_path / "lock", 60)
+    os.kill(child.pid, signal.SIGKILL)
+    begun = time.monotonic()
+    with turn(tmp_path / "lock", on_wait=lambda: None):
+        assert time.monotonic() - begun < 5
+    wait_for(child)
+
+
+def test_waiting_can_be_called_off(tmp_path):
+    child = holder(tmp_path / "lock", 60)
+    cancel = threading.Event()
+    threading.Timer(0.3, cancel.set).start()
+    with pytest.raises(StillWaiting), turn(tmp_path / "lock", on_wait=lambda: None, cancel=cancel):
+        pass
+    child.kill()
+    wait_for(child)
+
+
+def test_only_one_of_many_is_in_at_a_time(tmp_path):
+    inside, most = [0], [0]
+    guard = threading.Lock()
+
+    def work():
+        for _ in range(3):
+            with turn(tmp_path / "lock", on_wait=lambda: None):
+                with guard:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                time.sleep(0.01)
+                with guard:
+                    inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_a_lock_file_that_is_deleted_meanwhile_lets_nobody_in_twice(tmp_path):
+    with turn(tmp_path / "lock", on_wait=no_wait):
+        (tmp_path / "lock").unlink()
+    with turn(tmp_path / "lock", on_wait=no_wait):
+        assert (tmp_path / "lock").exists()
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError), turn(tmp_path / "lock", on_wait=lambda: None):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_other_users_can_take_part(tmp_path):
+    old = os.umask(0o077)
+    try:
+        with turn(tmp_path / "lock", on_wait=no_wait):
+            pass
+    finally:
+        os.umask(old)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o644
+
+
+def test_each_platform_has_a_lock_of_its_own(tmp_path):
+    assert device_lock(tmp_path, "cpu") != device_lock(tmp_path, "cuda")
+
+
+# Who is alive
+
+
+def test_this_process_is_alive():
+    assert not is_dead(this_process())
+
+
+def test_a_process_that_ended_is_dead_and_so_is_one_whose_pid_was_given_away(tmp_path):
+    child = subprocess.Popen(["sleep", "60"])
+    me = this_process()
+    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    assert not is_dead(Owner(me.host, child.pid, started))
+    assert is_dead(Owner(me.host, child.pid, "12345"))
+    child.kill()
+    child.wait()
+    assert is_dead(Owner(me.host, child.pid, started))
+
+
+def test_a_reboot_kills_all_and_other_hosts_are_not_judged():
+    me = this_process()
+    name, _, _ = me.host.partition("#")
+    assert is_dead(Owner(f"{name}#another-boot", me.pid, me.started))
+    assert not is_dead(Owner("elsewhere#boot", 1, "x"))
+
+
+# Stopping
+
+
+def test_the_first_reason_counts():
+    stop = Stop()
+    assert not stop.requested()
+    stop.request("cancelled")
+    stop.request("interrupted")
+    assert (stop.requested(), stop.reason) == (True, "cancelled")
+
+
+def test_a_stop_asked_for_elsewhere_is_noticed():
+    stop = Stop()
+    answers = iter([False, False, True])
+    with stop_when(lambda: next(answers), stop, "cancelled", poll_s=0.01):
+        assert stop.event.wait(5)
+    assert stop.reason == "cancelled"
+
+
+def test_without_a_request_the_watcher_ends_with_the_block():
+    stop = Stop()
+    with stop_when(lambda: False, stop, "cancelled", poll_s=0.01):
+        pass
+    assert not stop.requested()
+    assert not any(thread.name == "stop-when" for thread in threading.enumerate())
