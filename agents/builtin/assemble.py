@@ -98,12 +98,12 @@ def _function(kernel: Kernel) -> str:
 
 
 def _docstring(generated: Generated) -> str:
-    return (
-        f'"""Written by kernelwright\'s builtin/compiler, a compiler search and no LLM.\n\n'
-        f"TorchInductor's kernels (torch {generated.torch}) with a small runtime of their own, built by g++ when this file is imported.\n\n"
-        f"They are made for the shapes of the task; for other inputs `forward` runs the reference's torch code.\n"
-        f'"""\n'
-    )
+    return f'''"""Written by kernelwright's builtin/compiler, a compiler search and no LLM.
+
+TorchInductor's kernels (torch {generated.torch}) with a small runtime of their own, built by g++ when this file is
+imported. They are made for the shapes of the task; for other inputs `forward` runs the reference's torch code.
+"""
+'''
 
 
 def _build(kernels: Sequence[Kernel], flags: Sequence[str], sleef: bool) -> str:

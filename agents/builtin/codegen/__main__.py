@@ -4,7 +4,7 @@ Request: `{"source": str, "options": [{name: value}, …]}`: sets of TorchInduct
 Result: `{"ok": true, ...}` as `capture.generate` describes, or `{"ok": false, "stage": str, "error": str}`.
 
 The op's code runs in this process, so whoever reads the result must treat it as a claim. The real standard output is
-set aside before anything of the op runs, which keeps an op's own printing out of it; a hostile op can still write there.
+set aside before anything of the op runs, which keeps what an op prints out of it; a hostile op can still write there.
 """
 
 import json

@@ -26,7 +26,7 @@ def generate(source: str, options: list[dict[str, Any]]) -> dict[str, Any]:
 
     `modules`: for each set of options `{"text": Inductor's Python module}` or `{"error": why not}`; `inputs`: the flat
     arguments of its `call` in order, each a parameter, buffer, constant, tensor argument or fixed scalar; `arguments`:
-    the tree that `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: the tree of the result;
+    the tree that `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: their tree;
     `training`: the mode in which the op was captured; `vector_bytes`: width of the vectors in the kernels; `threads`.
 
     Raises:

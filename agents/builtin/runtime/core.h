@@ -65,6 +65,29 @@ template <class To, class From> KW_INLINE To bits(const From& from) {
   std::memcpy(&to, &from, sizeof to);
   return to;
 }
+// Lane by lane conversion in steps that processors have: integers change their width by two at a time, and become
+// floats as 32 bits at least.
+template <class To, int Lanes, class P> KW_INLINE Register<To, Lanes> converted(P part) {
+  using From = std::remove_cv_t<std::remove_reference_t<decltype(part[0])>>;
+  if constexpr (std::is_same_v<To, From>) return part;
+#if defined(__AVX512F__)
+  else if constexpr (std::is_same_v<To, int32_t> && Lanes == 16 && std::is_same_v<From, int8_t>)
+    return __builtin_ia32_pmovsxbd512_mask(bits<Register<char, 16>>(part), Register<int, 16>{}, -1);
+  else if constexpr (std::is_same_v<To, int32_t> && Lanes == 16 && std::is_same_v<From, uint8_t>)
+    return __builtin_ia32_pmovzxbd512_mask(bits<Register<char, 16>>(part), Register<int, 16>{}, -1);
+#endif
+  else if constexpr (std::is_integral_v<From> && std::is_floating_point_v<To> && sizeof(From) < 4)
+    return converted<To, Lanes>(converted<int32_t, Lanes>(part));
+  else if constexpr (std::is_integral_v<From> && std::is_integral_v<To> && sizeof(To) > 2 * sizeof(From)) {
+    using Twice = Int<std::array<From, 2>>;
+    using Step = std::conditional_t<std::is_signed_v<From>, Twice, std::make_unsigned_t<Twice>>;
+    return converted<To, Lanes>(__builtin_convertvector(part, Register<Step, Lanes>));
+  } else if constexpr (std::is_integral_v<From> && std::is_integral_v<To> && sizeof(From) > 2 * sizeof(To))
+    return converted<To, Lanes>(__builtin_convertvector(part, Register<typename IntOf<sizeof(From) / 2>::type, Lanes>));
+  else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) < 4)
+    return converted<To, Lanes>(__builtin_convertvector(part, Register<int32_t, Lanes>));
+  else return __builtin_convertvector(part, Register<To, Lanes>);
+}
 template <class R, class T> KW_INLINE R lane_numbers() {
   R r;
   _Pragma("GCC unroll 64") for (unsigned i = 0; i < sizeof(R) / sizeof(T); i++) r[i] = T(i);
@@ -102,6 +125,18 @@ template <class T, int N = 1> struct Vec {
     if constexpr (sizeof(T) == 4) {
       KW_EACH v.r[i] = kw::bits<R>(__builtin_ia32_loadups512_mask(
           reinterpret_cast<const float*>(from) + i * W, kw::Register<float, 16>{}, kw_mask(count - i * W)));
+      return v;
+    }
+#endif
+#if defined(__AVX512BW__) && KW_VEC_BYTES == 64
+    if constexpr (sizeof(T) == 1 && N == 1) {
+      uint64_t some = count >= 64 ? ~uint64_t(0) : (uint64_t(1) << count) - 1;
+      v.r[0] = kw::bits<R>(__builtin_ia32_loaddquqi512_mask(reinterpret_cast<const char*>(from), kw::Register<char, 64>{}, some));
+      return v;
+    }
+    if constexpr (sizeof(T) == 2 && N == 1) {
+      uint32_t some = count >= 32 ? ~uint32_t(0) : (uint32_t(1) << count) - 1;
+      v.r[0] = kw::bits<R>(__builtin_ia32_loaddquhi512_mask(reinterpret_cast<const short*>(from), kw::Register<short, 32>{}, some));
       return v;
     }
 #endif
@@ -176,7 +211,7 @@ template <class T, int N> struct VecMask {
       int64_t left = count - i * W;
       if (__builtin_constant_p(left >= W) && left >= W) __builtin_memcpy(&b, p + i * W, sizeof b);
       else if (left > 0) std::memcpy(&b, p + i * W, sizeof(U) * (left < W ? left : W));
-      v.m[i] = __builtin_convertvector(b, R) != 0;
+      v.m[i] = kw::converted<I, W>(b) != 0;
     }
     return v;
   }
@@ -191,7 +226,7 @@ template <class T, int N> struct VecMask {
       _Pragma("GCC unroll 16") for (int k = 0; k < lanes; k += step) {
         kw::Register<I, step> part;
         __builtin_memcpy(&part, reinterpret_cast<const I*>(this) + k, sizeof part);
-        kw::Register<To, step> wide = __builtin_convertvector(part, kw::Register<To, step>);
+        kw::Register<To, step> wide = kw::converted<To, step>(part);
         __builtin_memcpy(reinterpret_cast<To*>(&out) + k, &wide, sizeof wide);
       }
     }
@@ -201,23 +236,31 @@ template <class T, int N> struct VecMask {
   KW_INLINE void store(bool* p, int64_t count = size()) const {
     using B = kw::Register<uint8_t, W>;
     KW_EACH {
-      B b = __builtin_convertvector(m[i] & 1, B);
+      B b = kw::converted<uint8_t, W>(m[i] & 1);
       int64_t left = count - i * W;
       if (__builtin_constant_p(left >= W) && left >= W) __builtin_memcpy(p + i * W, &b, sizeof b);
       else if (left > 0) std::memcpy(p + i * W, &b, left < W ? left : W);
     }
   }
-  KW_INLINE bool is_masked(int k) const { return m[k / W][k % W] != 0; }
-  KW_INLINE bool all_zero() const { return !any(*this); }
-  KW_INLINE bool all_masked() const { VecMask v; KW_EACH v.m[i] = ~m[i]; return !any(v); }
-  KW_INLINE static bool any(const VecMask& v) {
-    using Q = kw::Register<uint64_t, KW_VEC_BYTES / 8>;
-    Q q{};
-    KW_EACH q |= kw::bits<Q>(v.m[i]);
+  // One bit a lane.
+  KW_INLINE uint64_t lane_bits() const {
     uint64_t all = 0;
-    _Pragma("GCC unroll 8") for (int k = 0; k < KW_VEC_BYTES / 8; k++) all |= q[k];
-    return all != 0;
+    KW_EACH {
+      uint64_t some = 0;
+#if defined(__AVX512DQ__) && KW_VEC_BYTES == 64
+      if constexpr (sizeof(T) == 4) some = uint16_t(__builtin_ia32_cvtd2mask512(m[i]));
+      else if constexpr (sizeof(T) == 8) some = uint8_t(__builtin_ia32_cvtq2mask512(kw::bits<kw::Register<long long, 8>>(m[i])));
+      else
+#endif
+        for (int k = 0; k < W; k++) some |= uint64_t(m[i][k] & 1) << k;
+      all |= some << (i * W % 64);
+    }
+    return all;
   }
+  static constexpr uint64_t every_lane = size() >= 64 ? ~uint64_t(0) : (uint64_t(1) << (size() % 64)) - 1;
+  KW_INLINE bool is_masked(int k) const { return (lane_bits() >> k) & 1; }
+  KW_INLINE bool all_zero() const { return lane_bits() == 0; }
+  KW_INLINE bool all_masked() const { return lane_bits() == every_lane; }
   KW_INLINE static VecMask blendv(const VecMask& a, const VecMask& b, const VecMask& mask) { VecMask v; KW_EACH v.m[i] = (a.m[i] & ~mask.m[i]) | (b.m[i] & mask.m[i]); return v; }
   KW_INLINE static VecMask set(const VecMask& a, const VecMask& b, int64_t count = size()) { return blendv(a, b, first(count)); }
   KW_INLINE static VecMask first(int64_t count) { VecMask v; KW_EACH v.m[i] = kw::lane_numbers<R, I>() < (R{} + I(count - i * W < 0 ? 0 : count - i * W > W ? W : count - i * W)); return v; }
@@ -332,9 +375,9 @@ template <class To, int M, class From, int K> KW_INLINE Vec<To, M> convert(const
     using Bits = kw::Register<uint32_t, step>;
     using Floats = kw::Register<float, step>;
     if constexpr (std::is_same_v<From, at::BFloat16>) {
-      done = __builtin_convertvector(kw::bits<Floats>(__builtin_convertvector(part, Bits) << 16), kw::Register<kw::Raw<To>, step>);
+      done = kw::converted<kw::Raw<To>, step>(kw::bits<Floats>(__builtin_convertvector(part, Bits) << 16));
     } else if constexpr (std::is_same_v<To, at::BFloat16>) {
-      Floats value = __builtin_convertvector(part, Floats);
+      Floats value = kw::converted<float, step>(part);
       Bits b = kw::bits<Bits>(value), even = (b + 0x7fff + ((b >> 16) & 1)) >> 16;
       done = __builtin_convertvector(value == value ? even : Bits{} + 0x7fc0, kw::Register<uint16_t, step>);
     } else if constexpr (std::is_same_v<From, at::Half>) {
@@ -342,9 +385,9 @@ template <class To, int M, class From, int K> KW_INLINE Vec<To, M> convert(const
     } else if constexpr (std::is_same_v<To, at::Half>) {
       done = kw::bits<kw::Register<uint16_t, step>>(__builtin_convertvector(part, kw::Register<_Float16, step>));
     } else if constexpr (std::is_same_v<To, bool>) {
-      done = __builtin_convertvector((part != 0) & 1, kw::Register<uint8_t, step>);
+      done = kw::converted<uint8_t, step>((part != 0) & 1);
     } else {
-      done = __builtin_convertvector(part, kw::Register<kw::Raw<To>, step>);
+      done = kw::converted<kw::Raw<To>, step>(part);
     }
     __builtin_memcpy(reinterpret_cast<kw::Raw<To>*>(&out) + k, &done, sizeof done);
   }

@@ -1,0 +1,141 @@
+"""The compiler behind the built-in model: an op and a set of variations in, a candidate's source out."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.builtin.assemble import HEADER, assemble
+from agents.builtin.draft import Draft
+from agents.builtin.errors import CodegenFailed, NotTranslatable
+from agents.builtin.fallback import assemble_fallback
+from agents.builtin.generated import Generated, read_generated
+from agents.builtin.module import read_module
+from agents.builtin.reference import read_frame
+from agents.builtin.variations import VARIATIONS, apply, known, merged_options
+from sandbox.base import Command, Limits, Sandbox
+
+CODEGEN = Path(__file__).parent / "codegen"
+CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
+FALLBACK = "torch-compile"
+_MAX_CACHED_OPS = 64
+
+
+@dataclass(frozen=True)
+class Written:
+    """A candidate's source and the variations in it; `reason` says why it is only a fallback, if it is one."""
+
+    source: str
+    variations: tuple[str, ...]
+    reason: str | None = None
+
+
+class Compiler:
+    """Generates kernels in a sandbox and turns them into candidates. Keeps what the sandbox generated for each op."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._generated: dict[str, Generated | CodegenFailed] = {}
+
+    def write(self, reference: str, names: Sequence[str]) -> Written:
+        """The candidate for the op `reference` with these variations; those that do not fit it change nothing.
+
+        Where its kernels cannot be had or translated, a candidate that calls torch.compile and says so.
+
+        Raises:
+            CodegenFailed: the op itself fails.
+            SandboxUnavailable: nothing can run at present.
+        """
+        names = known(names)
+        frame = read_frame(reference)
+        try:
+            generated, text = self._module(reference, names)
+            draft = apply(Draft(generated, read_module(text)), names)
+            note = _note(names)
+            return Written(assemble(frame, draft.generated, draft.module, note=note, flags=draft.flags), names)
+        except CodegenFailed as error:
+            if error.stage not in ("export", "lower", "codegen"):
+                raise
+            reason = str(error)
+        except NotTranslatable as error:
+            reason = str(error)
+        return Written(assemble_fallback(frame, _note((FALLBACK,)), reason), (), reason)
+
+    def fallback(self, reference: str, reason: str) -> Written:
+        """The candidate that leaves everything to torch.compile, and says why."""
+        return Written(assemble_fallback(read_frame(reference), _note((FALLBACK,)), reason), (), reason)
+
+    def body(self, reference: str, names: Sequence[str]) -> str:
+        """The candidate without its header: two sets of variations with the same body are the same candidate.
+
+        Raises:
+            As `write`.
+        """
+        return self.write(reference, names).source.partition("\n")[2]
+
+    def _module(self, reference: str, names: Sequence[str]) -> tuple[Generated, str]:
+        generated = self._ask(reference)
+        module = generated.modules[_option_sets().index(merged_options(names))]
+        if isinstance(module, CodegenFailed):
+            raise module
+        return generated, module
+
+    def _ask(self, reference: str) -> Generated:
+        key = hashlib.sha256(reference.encode()).hexdigest()
+        if key not in self._generated:
+            while len(self._generated) >= _MAX_CACHED_OPS:
+                self._generated.pop(next(iter(self._generated)))
+            try:
+                self._generated[key] = self._generate(reference)
+            except CodegenFailed as error:
+                self._generated[key] = error
+        found = self._generated[key]
+        if isinstance(found, CodegenFailed):
+            raise found
+        return found
+
+    def _generate(self, reference: str) -> Generated:
+        request = json.dumps({"source": reference, "options": _option_sets()}).encode()
+        command = Command(package=CODEGEN, stdin=request, limits=CODEGEN_LIMITS, label="codegen")
+        done = self._sandbox.run(command)
+        if done.timed_out:
+            raise CodegenFailed("load", f"the op did not finish within {CODEGEN_LIMITS.wall_s:.0f} s")
+        if done.out_of_memory:
+            raise CodegenFailed("load", f"the op needs more than {CODEGEN_LIMITS.memory_mb} MB")
+        if done.exit_code != 0 or done.output_truncated or not done.stdout:
+            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
+            raise CodegenFailed("load", f"the op ended the process (exit status {done.exit_code}): {last[0][:300]}")
+        return read_generated(done.stdout)
+
+
+def read_note(source: str) -> tuple[str, ...] | None:
+    """The variations that a candidate's header names, or None if the built-in model did not write it."""
+    first = source.partition("\n")[0]
+    if not first.startswith(HEADER):
+        return None
+    try:
+        names: Any = json.loads(first.removeprefix(HEADER))["variations"]
+        return known([str(name) for name in names])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def is_fallback(source: str) -> bool:
+    """Whether this is the candidate that leaves everything to torch.compile."""
+    first = source.partition("\n")[0]
+    return first.startswith(HEADER) and f'"{FALLBACK}"' in first
+
+
+def _note(names: Sequence[str]) -> dict[str, Any]:
+    return {"variations": list(names)}
+
+
+def _option_sets() -> list[dict[str, bool | int | float | str]]:
+    """Every set of TorchInductor's options that some combination of variations needs, generated in one go."""
+    sets: list[dict[str, bool | int | float | str]] = [{}]
+    for variation in VARIATIONS:
+        if variation.options:
+            sets += [{**known_set, **variation.options} for known_set in sets]
+    return sets

@@ -1,0 +1,143 @@
+"""The Judge's side of the built-in model: which variation to try next, from what the evaluation says."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.builtin.compiler import is_fallback, read_note
+from agents.builtin.variations import VARIATIONS, Variation, find, read_recipe, recipe_text
+
+NEAR_LIMIT = 0.95  # of the roofline: nothing left to gain
+FALLBACK_CHANGE = "torch-compile"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the Judge is asked about: the candidate, its evaluation, and what was tried before."""
+
+    repair: bool
+    candidate: str
+    best: str | None
+    evaluation: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+
+
+def judge(case: Case, changes: Callable[[tuple[str, ...], str], bool]) -> dict[str, Any]:
+    """Advice as the Judge's JSON. `changes(base, name)` says whether a variation changes the candidate at all.
+
+    The text of `change` begins with the whole recipe of the next candidate, which the Coder's side reads.
+    """
+    evidence = _evidence(case.evaluation)
+    if case.repair:
+        return _repair(case, evidence, changes)
+    base = read_note(case.candidate) or ()
+    bound, fraction = _bound(case.evaluation)
+    bottleneck = _bottleneck(bound, fraction)
+    if is_fallback(case.candidate):
+        return _stop(f"{bottleneck} It is torch.compile's own code, which this search does not vary.", evidence)
+    if fraction is not None and fraction >= NEAR_LIMIT:
+        return _stop(bottleneck, evidence)
+    chosen = _next(base, case.history, bound, changes)
+    if chosen is None:
+        return _stop(f"{bottleneck} Every variation that applies here has been tried.", evidence)
+    return _advice(bottleneck, evidence, (*base, chosen.name), chosen.sentence, _gain(chosen, bound))
+
+
+def _repair(case: Case, evidence: list[str], changes: Callable[[tuple[str, ...], str], bool]) -> dict[str, Any]:
+    verdict = str(case.evaluation.get("verdict", "failed"))
+    message = str(case.evaluation.get("message", ""))[:300]
+    bottleneck = f"The candidate failed: {verdict}. {message}".strip()
+    base = read_note(case.best) if case.best is not None else ()
+    failed = read_note(case.candidate) or ()
+    if case.best is None and failed:
+        return _advice(bottleneck, evidence, (), "Go back to the kernels as they were generated.", 1.0)
+    if case.best is None:
+        sentence = "The generated kernels do not work as they are; leave the op to torch.compile."
+        return _stop(bottleneck, evidence) if is_fallback(case.candidate) else _fallback(bottleneck, evidence, sentence)
+    chosen = _next(base or (), case.history, None, changes)
+    if chosen is None:
+        return _stop(f"{bottleneck} Nothing else is left to try.", evidence)
+    dropped = ", ".join(name for name in failed if name not in (base or ()))
+    sentence = f"Drop {dropped or 'the failed change'} and try another one: {chosen.sentence}"
+    return _advice(bottleneck, evidence, (*(base or ()), chosen.name), sentence, _gain(chosen, None))
+
+
+def _next(
+    base: tuple[str, ...],
+    history: Sequence[Mapping[str, Any]],
+    bound: str | None,
+    changes: Callable[[tuple[str, ...], str], bool],
+) -> Variation | None:
+    """The variation with the greatest gain to expect among those not tried and not without effect."""
+    tried = set(base)
+    for entry in history:
+        tried |= set(read_recipe(str(entry.get("change", ""))) or ())
+    left = sorted((v for v in VARIATIONS if v.name not in tried), key=lambda v: -_gain(v, bound))
+    return next((variation for variation in left if changes(base, variation.name)), None)
+
+
+def _gain(variation: Variation, bound: str | None) -> float:
+    if bound == "memory":
+        return variation.memory
+    return variation.compute if bound == "compute" else max(variation.memory, variation.compute)
+
+
+def _bound(evaluation: Mapping[str, Any]) -> tuple[str | None, float | None]:
+    """What limits the op in principle, and how much of that limit is reached."""
+    bound = evaluation.get("roofline_bound")
+    fraction = evaluation.get("roofline_fraction")
+    return (
+        bound if bound in ("memory", "compute") else None,
+        float(fraction) if isinstance(fraction, (int, float)) and not isinstance(fraction, bool) else None,
+    )
+
+
+def _bottleneck(bound: str | None, fraction: float | None) -> str:
+    what = {"memory": "memory traffic", "compute": "arithmetic"}.get(bound or "", "not known")
+    if fraction is None:
+        return f"The bottleneck is {what}."
+    return f"The bottleneck is {what}; the candidate reaches {fraction:.0%} of that limit."
+
+
+def _evidence(evaluation: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    latency = evaluation.get("latency_ms")
+    if isinstance(latency, Mapping) and latency:
+        figures = (f"{name} {value:.3f} ms" for name, value in latency.items() if isinstance(value, (int, float)))
+        lines.append("latency: " + ", ".join(figures))
+    for key, text in (("speedup", "over eager"), ("speedup_compile", "over torch.compile")):
+        if isinstance(evaluation.get(key), (int, float)):
+            lines.append(f"speedup {text}: {evaluation[key]:.2f}")
+    return lines
+
+
+def _advice(bottleneck: str, evidence: list[str], names: Sequence[str], sentence: str, gain: float) -> dict[str, Any]:
+    recipe = recipe_text(tuple(v.name for v in VARIATIONS if v.name in names))
+    return {
+        "bottleneck": bottleneck,
+        "evidence": evidence,
+        "change": f"{recipe}: {sentence}",
+        "expected_speedup": gain,
+        "stop": False,
+    }
+
+
+def _fallback(bottleneck: str, evidence: list[str], sentence: str) -> dict[str, Any]:
+    return {**_advice(bottleneck, evidence, (), sentence, 1.0), "change": f"{FALLBACK_CHANGE}: {sentence}"}
+
+
+def _stop(bottleneck: str, evidence: list[str]) -> dict[str, Any]:
+    return {"bottleneck": bottleneck, "evidence": evidence, "change": "none", "expected_speedup": 1.0, "stop": True}
+
+
+def explain(names: Sequence[str]) -> str:
+    """What these variations do, one line each."""
+    return (
+        "\n".join(f"- {name}: {find(name).sentence}" for name in names) or "- the kernels as TorchInductor makes them"
+    )
+
+
+def encode(advice: Mapping[str, Any]) -> str:
+    """The advice as a Judge's reply."""
+    return f"```json\n{json.dumps(advice, ensure_ascii=False, indent=1)}\n```\n"

@@ -1,0 +1,96 @@
+"""The changes that the built-in model knows to try, each with what it is good for."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agents.builtin.draft import Draft, Transform
+
+InductorOptions = Mapping[str, bool | int | float | str]
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One change to a candidate.
+
+    `sentence` says to people what it does; `memory` and `compute` are the gains to expect (1.0: none) where memory
+    traffic or arithmetic is the bottleneck; `options` are TorchInductor's; `transform` changes the generated code.
+    """
+
+    name: str
+    sentence: str
+    memory: float
+    compute: float
+    options: InductorOptions = field(default_factory=lambda: MappingProxyType({}))
+    transform: Transform | None = None
+
+
+def contract(draft: Draft) -> Draft:
+    """Let the compiler fuse multiplications with additions: fewer instructions, one rounding less."""
+    return draft.with_flags("-ffp-contract=fast", without=("-ffp-contract=off",))
+
+
+# In the order in which their transformations are applied, whatever the order in which they were found to help.
+VARIATIONS: Sequence[Variation] = (
+    Variation(
+        "two-pass-variance",
+        "Compute mean and variance in two passes over a row that stays in cache, without the long chain of one pass.",
+        memory=1.2,
+        compute=1.4,
+        options=MappingProxyType({"cpp.use_two_step_variance_threshold": 1 << 40}),
+    ),
+    Variation(
+        "contract",
+        "Let the compiler contract multiplications and additions into fused ones.",
+        memory=1.01,
+        compute=1.05,
+        transform=contract,
+    ),
+)
+_BY_NAME = MappingProxyType({variation.name: variation for variation in VARIATIONS})
+
+
+def known(names: Collection[str]) -> tuple[str, ...]:
+    """Those of `names` that are variations, once each and in the order of application."""
+    return tuple(variation.name for variation in VARIATIONS if variation.name in names)
+
+
+def find(name: str) -> Variation:
+    """The variation of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _BY_NAME[name]
+
+
+def recipe_text(names: Sequence[str]) -> str:
+    """A set of variations as the Judge writes and the Coder reads it: `a+b`, or `plain` for none."""
+    return "+".join(names) or PLAIN
+
+
+def read_recipe(text: str) -> tuple[str, ...] | None:
+    """The set of variations that a text begins with (`a+b: why`), or None where it begins with no such thing."""
+    head = text.partition(":")[0].strip()
+    if head == PLAIN:
+        return ()
+    names = head.split("+")
+    return known(names) if names and all(name in _BY_NAME for name in names) else None
+
+
+def merged_options(names: Sequence[str]) -> dict[str, bool | int | float | str]:
+    """TorchInductor's options for these variations."""
+    options: dict[str, bool | int | float | str] = {}
+    for name in names:
+        options |= _BY_NAME[name].options
+    return options
+
+
+def apply(draft: Draft, names: Sequence[str]) -> Draft:
+    """The draft with these variations' transformations."""
+    for name in known(names):
+        transform = _BY_NAME[name].transform
+        if transform is not None:
+            draft = transform(draft)
+    return draft
