@@ -12,6 +12,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,8 @@ class Runner:
 
     def peaks(self, message: wire.Message) -> wire.Message:
         """This machine's limits; asked only of a runner that has loaded nothing foreign."""
-        peaks = roofline.measure(message["footprint_bytes"], message["written_share"])
-        return {"bytes_per_s": peaks.bytes_per_s, "flops_per_s": peaks.flops_per_s}
+        peaks = roofline.measure(message["footprint_bytes"], message["rotation_bytes"], message["written_share"])
+        return asdict(peaks)
 
     def pack(self, _: wire.Message) -> wire.Message:
         """What the compiler has put into its cache folder, as one archive in memory."""

@@ -1,7 +1,6 @@
 """A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
 import contextlib
-import os
 import random
 import sys
 import time
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import accuracy, correctness, roofline, statistics, timing
+from . import accuracy, correctness, limits, statistics, timing
 from .accuracy import flatten
 from .baselines import Baselines
 from .bench import Bench, progress
@@ -22,8 +21,6 @@ from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
 _CHEAP_BUILD_S = 3.0  # a candidate that builds slower is timed first in the process that was checked
-_PEAK_RETRIES = 3
-_TOO_FAST = 0.7  # below this share of the roofline's time limit a measurement is impossible, not good
 
 
 @dataclass
@@ -186,56 +183,14 @@ class Trial:
             self.profile["torch_operators_claimed"] = reply.get("operators", [])[:6]
 
     def _find_limit(self, reference: Handle) -> None:
-        inputs = self.warm[0]
-        state_bytes = sum(row.span_bytes for row in self.bench.state[0].tensors) if self.bench.state else 0
-        nbytes = inputs.nbytes + self.evidence.output_bytes + state_bytes
-        flops = 0
-        with contextlib.suppress(RunnerFailed):
-            reply = reference.give({"op": "flops"}, inputs.tree, inputs.contents, timeout_s=60)
-            flops = max(0, int(reply.get("flops", 0)))
-        median_s = self.measurement.latency_ms("candidate")[0] / 1e3
-        peaks = self._measure_peaks(nbytes)
-        for _ in range(_PEAK_RETRIES):
-            if roofline.limit(nbytes, flops, peaks).seconds * _TOO_FAST <= median_s:
-                break
-            # Before calling a time impossible, make sure that the peak was not measured while something else ran.
-            peaks = roofline.best(peaks, self._measure_peaks(nbytes))
-        limit = roofline.limit(nbytes, flops, peaks)
-        self.limit = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / median_s}
-        self.profile |= {
-            "bytes_moved_min": nbytes,
-            "flops": flops,
-            "achieved_gb_per_s": round(nbytes / median_s / 1e9, 2),
-            "achieved_gflop_per_s": round(flops / median_s / 1e9, 2),
-            "peak_gb_per_s": round(peaks.bytes_per_s / 1e9, 2),
-            "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2),
-            "output_bytes": self.evidence.output_bytes,
-            "cores": len(os.sched_getaffinity(0)),
-        }
-
-    def _measure_peaks(self, nbytes: int) -> roofline.Peaks:
-        message = {
-            "op": "peaks",
-            "footprint_bytes": nbytes,
-            "written_share": self.evidence.output_bytes / max(1, nbytes),
-        }
-        try:
-            runner = self.bench.seat("peaks")
-            reply = runner.ask(message, timeout_s=60)
-            self.bench.dismiss(runner)
-        except RunnerFailed as failure:
-            raise Finding("sandbox_error", f"the device's limits could not be measured: {failure.message}") from None
-        return roofline.Peaks(float(reply["bytes_per_s"]), float(reply["flops_per_s"]))
+        candidate_s = self.measurement.latency_ms("candidate")[0] / 1e3
+        found = limits.find(self.bench, reference, self.warm[0], self.evidence.output_bytes, candidate_s)
+        self.profile |= found.profile
+        self.limit = found.roofline
+        if found.impossible:
+            raise Finding("integrity", found.impossible, "impossible_time")
 
     def _verdict(self) -> Finding:
-        assert self.limit is not None
-        if self.limit["fraction"] * _TOO_FAST > 1.0:
-            return Finding(
-                "integrity",
-                f"the candidate takes {self.limit['limit_ms'] / self.limit['fraction']:.3f} ms, less than this machine "
-                f"needs to move or compute what the task requires ({self.limit['limit_ms']:.3f} ms)",
-                "impossible_time",
-            )
         value, low, high = self.measurement.speedup("eager")
         if high < 1.0:
             self.tags.append("slower")
