@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import torch
 from . import perturb, wire
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
+from .seeds import Seeds
 from .tree import Tree
 from .verdicts import Finding, of_task
 
@@ -44,27 +44,21 @@ class Request:
 
 @dataclass
 class Bench:
-    """What one trial works with. `seed` is secret until the verdict stands."""
+    """What one trial works with. The secret of `seeds` is told only with the verdict."""
 
     request: Request
     nursery: socket.socket
     scratch: str
-    seed: int = field(default_factory=lambda: secrets.randbits(62))
+    seeds: Seeds = field(default_factory=Seeds)
     seated: list[Handle] = field(default_factory=list)
     init: tuple[Tree, list[torch.Tensor]] | None = None
     state: tuple[Tree, list[torch.Tensor]] | None = None
     input_bytes: int = 0
-    _draws: int = 0
 
     @property
     def memory_bytes(self) -> int:
         """What the sandbox may use."""
         return self.request.memory_mb << 20
-
-    def next_seed(self) -> int:
-        """A seed that nobody could foresee and that repeats with the trial's seed."""
-        self._draws += 1
-        return (self.seed * 6364136223846793005 + self._draws * 1442695040888963407) % 2**62
 
     def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
@@ -139,14 +133,14 @@ class Bench:
         Raises:
             Finding: the task's generator fails.
         """
-        seed = self.next_seed()
+        seed, call_seed = self.seeds.next()
         with _task_step(f"making inputs ({family})"):
             tree = reference.reveal({"op": "inputs", "seed": seed, "family": family}, timeout_s=60)
             if bytes_needed(tree) > self.input_bytes:
                 raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
             tree, contents = copy_value(reference, tree, self.memory_bytes // 3)
             reference.ask({"op": "release"}, timeout_s=60)
-        return InputSet(tree, contents, seed)
+        return InputSet(tree, contents, call_seed)
 
     def slots(self) -> int:
         """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
@@ -155,14 +149,20 @@ class Bench:
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
 
     def _load(self, handle: Handle, source: str, name: str, needs: str) -> None:
-        message = {"op": "load", "source": source, "name": name, "needs": needs, "seed": self.seed % 2**31}
+        message = {
+            "op": "load",
+            "source": source,
+            "name": name,
+            "needs": needs,
+            "seed": self.seeds.named(f"load {name}"),
+        }
         handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
 
     def _construct(self, handle: Handle, class_name: str) -> Tree:
         assert self.init is not None
         tree, contents = self.init
         handle.attach(Inbox(bytes_needed(tree), 1))
-        message = {"op": "construct", "class": class_name, "seed": (self.seed >> 8) % 2**31}
+        message = {"op": "construct", "class": class_name, "seed": self.seeds.named("model")}
         timeout_s = self.request.build_timeout_s
         assert handle.inbox is not None
         placed = handle.inbox.put(tree, contents)

@@ -255,7 +255,10 @@ class Call:
 
 @dataclass(frozen=True)
 class InputSet:
-    """One set of inputs in the referee's own memory: the tree and each tensor's bytes."""
+    """One set of inputs in the referee's own memory: the tree, each tensor's bytes, and the seed of calls on it.
+
+    That seed is told to candidates; it is not the one that made the inputs.
+    """
 
     tree: Tree
     contents: list[torch.Tensor]

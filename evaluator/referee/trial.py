@@ -83,7 +83,7 @@ class Trial:
 
     def _time(self, reference: Handle, candidate: Handle) -> None:
         plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
-        rng = random.Random(self.bench.next_seed())  # noqa: S311 - order of blocks, no secret
+        rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
         if "compile" in self.bench.request.baselines:
             self.bench.import_compiler()
         if self.cost_s["build"] < _CHEAP_BUILD_S:
@@ -220,7 +220,7 @@ class Trial:
             "roofline": self.limit if passed else None,
             "profile": {**self.profile, "absent": self.baselines.absent()} if passed else {},
             "cost_s": self.cost_s,
-            "seed": f"{self.bench.seed:016x}",
+            "seed": self.bench.seeds.secret.hex(),
             "compile_cache": self.baselines.packed,
         }
 
