@@ -31,7 +31,7 @@ setup: .venv/.installed
 	    echo "setup: making .venv with $$($(PYTHON) --version)"
 	    $(PYTHON) -m venv .venv
 	fi
-	pip=($(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt)
+	pip=($(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt)
 	echo "setup: installing PyTorch for CPUs (200 MB) into .venv"
 	torch=$$(sed -n 's/^torch==//p' constraints.txt)
 	"$${pip[@]}" "torch==$$torch+cpu" 2>/dev/null || "$${pip[@]}" --extra-index-url $(CPU_WHEELS) "torch==$$torch+cpu"

@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class DockerSandbox:
             SandboxUnavailable: the daemon does not answer or has no such image.
         """
         self._client = connect()
+        self._close = weakref.finalize(self, self._client.close)
         self.image = image or image_tag()
         try:
             self._image_id = str(self._client.images.get(self.image).id)
@@ -54,7 +56,7 @@ class DockerSandbox:
 
     def close(self) -> None:
         """Let go of the connections to the daemon."""
-        self._client.close()
+        self._close()
 
     def describe(self) -> dict[str, str]:
         """Name, image with its id, and version of the engine."""
@@ -166,19 +168,19 @@ class DockerSandbox:
         )
 
 
-def sweep_orphans(client: docker.DockerClient | None = None) -> int:
+def sweep_orphans() -> int:
     """Remove the containers whose owner has died, and return how many there were.
 
     Raises:
         SandboxUnavailable: the daemon does not answer.
     """
-    client = client or connect()
     removed = 0
-    for summary in client.api.containers(all=True, filters={"label": f"{_LABEL}=1"}):
-        owner = Owner.from_label(summary["Labels"].get(_OWNER_LABEL, ""))
-        if owner is not None and is_gone(owner, container_runs=summary["State"] == "running"):
-            _remove(client, summary["Id"])
-            removed += 1
+    with contextlib.closing(connect()) as client:
+        for summary in client.api.containers(all=True, filters={"label": f"{_LABEL}=1"}):
+            owner = Owner.from_label(summary["Labels"].get(_OWNER_LABEL, ""))
+            if owner is not None and is_gone(owner, container_runs=summary["State"] == "running"):
+                _remove(client, summary["Id"])
+                removed += 1
     return removed
 
 

@@ -1,5 +1,6 @@
 """What this machine has of what sandboxes need, and what to do about the rest."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ class Finding:
 
 def examine(data_dir: Path) -> list[Finding]:
     """Look at everything; starts no container and changes nothing. `data_dir` is where the disk is measured."""
-    docker = _try("Docker sandbox", lambda: f"image {DockerSandbox().image}")
+    docker = _try("Docker sandbox", _describe_docker)
     process = _try("process sandbox", _describe_process)
     either = "ok" in (docker.status, process.status)
     return [
@@ -63,6 +64,11 @@ def _try(name: str, describe: Callable[[], str]) -> Finding:
         return Finding(name, "missing", error.problem, error.remedy)
 
 
+def _describe_docker() -> str:
+    with contextlib.closing(DockerSandbox()) as sandbox:
+        return f"image {sandbox.image}"
+
+
 def _describe_process() -> str:
     sandbox = ProcessSandbox()
     missing = [promise.value for promise in Promise if promise not in sandbox.promises]
@@ -85,7 +91,8 @@ def _program(name: str, purpose: str, remedy: str, *, needed: bool = False) -> F
 
 def _daemon() -> Finding:
     def describe() -> str:
-        info = connect().info()
+        with contextlib.closing(connect()) as client:
+            info = client.info()
         return f"{info['ServerVersion']}, cgroup version {info.get('CgroupVersion', '?')}, {info['Driver']}"
 
     return _as_optional(_try("docker daemon", describe))
@@ -93,8 +100,9 @@ def _daemon() -> Finding:
 
 def _image() -> Finding:
     def describe() -> str:
-        if not has_image(connect()):
-            raise SandboxUnavailable(f"{image_tag()} is not there", "kernelwright sandbox build")
+        with contextlib.closing(connect()) as client:
+            if not has_image(client):
+                raise SandboxUnavailable(f"{image_tag()} is not there", "kernelwright sandbox build")
         return image_tag()
 
     return _as_optional(_try("image", describe))

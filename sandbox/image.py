@@ -1,5 +1,6 @@
 """The CPU image: Debian 12, python3 with headers, g++, ninja, valgrind, torch and numpy, and nothing of this host."""
 
+import contextlib
 import hashlib
 import tempfile
 import time
@@ -50,19 +51,19 @@ def build_image(
     Raises:
         SandboxUnavailable: no daemon, no base, or a package that cannot be had; says what to do.
     """
-    client = connect(timeout_s=900)
-    tag = image_tag()
-    if not force and has_image(client, tag):
-        progress(f"{tag} is already there")
+    with contextlib.closing(connect(timeout_s=900)) as client:
+        tag = image_tag()
+        if not force and has_image(client, tag):
+            progress(f"{tag} is already there")
+            return tag
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="kernelwright-image-") as scratch:
+            inputs = Path(scratch)
+            collect_inputs(inputs, wheels=wheels, progress=progress)
+            base_name = make_base(client, base, progress)
+            _install_and_commit(client, base_name, inputs, tag, progress)
+        progress(f"{tag} made in {time.monotonic() - started:.0f} s")
         return tag
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kernelwright-image-") as scratch:
-        inputs = Path(scratch)
-        collect_inputs(inputs, wheels=wheels, progress=progress)
-        base_name = make_base(client, base, progress)
-        _install_and_commit(client, base_name, inputs, tag, progress)
-    progress(f"{tag} made in {time.monotonic() - started:.0f} s")
-    return tag
 
 
 def _install_and_commit(
