@@ -1,5 +1,7 @@
 """Seeds: one secret, no way from one seed to another."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,5 +20,5 @@ def test_seeds_repeat_with_the_secret_and_fit_into_torchs_generator(secret: byte
 def test_secrets_differ_and_no_seed_is_an_affine_step_from_the_last() -> None:
     assert Seeds().named("model") != Seeds().named("model")
     drawn = [Seeds(bytes(16)).named(f"inputs {count}") for count in range(6)]
-    steps = [(after - before) % 2**62 for before, after in zip(drawn, drawn[1:], strict=False)]
+    steps = [(after - before) % 2**62 for before, after in pairwise(drawn)]
     assert len(set(steps)) == len(steps)
