@@ -14,7 +14,7 @@ from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
 from service.settings import Settings
 from service.stopping import Stop
-from service.wiring import Stopped, open_bench
+from service.wiring import Bench, Stopped, open_bench
 from tasks.load import find_task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -40,24 +40,29 @@ def evaluate_file(
     """
     task = find_task(ref)
     source = read_candidate(candidate)
-    bench = open_bench(task, settings, own_code_only=False)
+    with open_bench(task, settings, own_code_only=False) as bench:
+        return _evaluate(bench, source, str(candidate), store, observe, stop)
+
+
+def _evaluate(bench: Bench, source: str, origin: str, store: Store, observe: Observer, stop: Stop) -> Evaluated:
     owner = this_process()
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, task),
+            task_id=keep_task(session, bench.task),
             kind="evaluate",
             platform=bench.platform.name,
             sandbox=bench.sandbox.name,
             owner=owner,
-            options={"candidate": str(candidate)},
+            options={"candidate": origin},
         )
     status = JobStatus.FAILED
     try:
         evaluation = bench.evaluate(source, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
         with store.write() as session:
             evaluation_id = keep_evaluation(session, job_id, bench, source, evaluation, round_number=0)
-            jobs.set_best(session, job_id, evaluation_id)
+            if evaluation.passed:
+                jobs.set_best(session, job_id, evaluation_id)
         status = JobStatus.DONE
     except Stopped:
         status = JobStatus.CANCELLED

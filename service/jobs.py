@@ -105,7 +105,7 @@ def stored_events(store: Store, job_id: int) -> list[Event]:
 def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
     """The rounds that a job's events tell of; the last one may still be under way."""
     lines: dict[int, RoundLine] = {}
-    changes: dict[int, str] = {}
+    changes = {1: "first candidate"}
     for event in events:
         number, data = event.round, event.data
         match event.kind:

@@ -67,24 +67,24 @@ def optimize(
     task = find_task(ref)
     if out is not None:
         check_target(out, keep=Path(ref))
-    bench = open_bench(task, settings, own_code_only=only_builtin(settings))
-    spec = _spec(bench)
-    owner = this_process()
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
     options |= {"ref": ref, "out": None if out is None else str(out.absolute())}
-    with store.write() as session:
-        job_id = jobs.add_job(
-            session,
-            task_id=keep_task(session, task),
-            kind="optimize",
-            platform=bench.platform.name,
-            sandbox=bench.sandbox.name,
-            owner=owner,
-            model=settings.model,
-            strategy=settings.strategy,
-            options=options,
-        )
-    return _Run(store, job_id, owner, bench, spec, observe, stop).run()
+    with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
+        spec = _spec(bench)
+        owner = this_process()
+        with store.write() as session:
+            job_id = jobs.add_job(
+                session,
+                task_id=keep_task(session, task),
+                kind="optimize",
+                platform=bench.platform.name,
+                sandbox=bench.sandbox.name,
+                owner=owner,
+                model=settings.model,
+                strategy=settings.strategy,
+                options=options,
+            )
+        return _Run(store, job_id, owner, bench, spec, observe, stop).run()
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
@@ -110,14 +110,14 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     )
     kept = job.task
     task = Task(name=kept.name, source=kept.source, suite=kept.suite, category=kept.category, dtype=kept.dtype)
-    bench = open_bench(task, settings, own_code_only=only_builtin(settings))
-    spec = _spec(bench)
-    owner = this_process()
-    with store.write() as session:
-        if not jobs.claim_job(session, job_id, owner, sandbox=bench.sandbox.name):
-            raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
-    history, spent = past_of_events(stored_events(store, job_id))
-    return _Run(store, job_id, owner, bench, spec, observe, stop).run(history, spent)
+    with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
+        spec = _spec(bench)
+        owner = this_process()
+        with store.write() as session:
+            if not jobs.claim_job(session, job_id, owner, sandbox=bench.sandbox.name):
+                raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
+        history, spent = past_of_events(stored_events(store, job_id))
+        return _Run(store, job_id, owner, bench, spec, observe, stop).run(history, spent)
 
 
 class _Run:

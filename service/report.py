@@ -37,7 +37,7 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
         lines.append("It is slower than eager.")
     if (job.model or "").startswith("builtin/"):
         lines.append("The model is the built-in compiler search. It is not an LLM.")
-    if not (best.result.get("provenance") or {}).get("security_boundary", False):
+    if best.sandbox == "process" or not (best.result.get("provenance") or {}).get("security_boundary", False):
         lines.append(
             f"It ran in the {_cell(best.sandbox)} sandbox, which is **no security boundary**: "
             "believe the numbers as far as you believe the candidate."

@@ -31,10 +31,12 @@ def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: St
     """
     task = find_task(ref)
     platform = open_platform(settings.platform)
-    sandbox = open_sandbox(settings, own_code_only=True)
+    lock = device_lock(settings.lock_dir, platform.name)
     try:
-        lock = device_lock(settings.lock_dir, platform.name)
-        with turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event):
+        with (
+            open_sandbox(settings, own_code_only=True) as sandbox,
+            turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
+        ):
             result = check_task(task, sandbox=sandbox, on_progress=step, cancel=stop.event)
     except StillWaiting as waiting:
         raise Stopped from waiting

@@ -1,6 +1,7 @@
 """Puts the parts together: which platform, which sandbox, which models. Slow parts are imported when used."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from agents.ports import LLM
@@ -58,14 +59,17 @@ class Bench:
         return evaluation
 
 
-def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Bench:
-    """The bench for a task as the settings ask for it.
+@contextlib.contextmanager
+def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Iterator[Bench]:
+    """The bench for a task as the settings ask for it, for the length of the block.
 
     Raises:
         BadRequest: the platform is unknown.
         SandboxUnavailable: there is no sandbox to work with.
     """
-    return Bench(task, open_platform(settings.platform), open_sandbox(settings, own_code_only=own_code_only), settings)
+    platform = open_platform(settings.platform)
+    with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
+        yield Bench(task, platform, sandbox, settings)
 
 
 def open_platform(name: str) -> Platform:
@@ -79,7 +83,8 @@ def open_platform(name: str) -> Platform:
     return load_platform(name)
 
 
-def open_sandbox(settings: Settings, *, own_code_only: bool) -> Sandbox:
+@contextlib.contextmanager
+def open_sandbox(settings: Settings, *, own_code_only: bool) -> Iterator[Sandbox]:
     """The sandbox that the settings name, or else the safest that this machine has.
 
     Raises:
@@ -87,13 +92,18 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Sandbox:
     """
     from sandbox.choose import choose_sandbox  # Docker's client takes half a second to import
 
-    return choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=settings.image)
+    sandbox = choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=settings.image)
+    try:
+        yield sandbox
+    finally:
+        close = getattr(sandbox, "close", None)  # Docker's keeps connections to the daemon
+        if close is not None:
+            close()
 
 
 def open_models(settings: Settings, bench: Bench, *, step: Callable[[str], None], stop: Stop) -> LLM:
     """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device."""
     from agents.builtin.provider import open_builtin
-
     from agents.llm import open_llm
 
     lock = device_lock(settings.lock_dir, bench.platform.name)

@@ -134,22 +134,27 @@ def test_this_process_is_alive():
     assert not is_dead(this_process())
 
 
-def test_a_process_that_ended_is_dead_and_so_is_one_whose_pid_was_given_away(tmp_path):
-    child = subprocess.Popen(["sleep", "60"])
+def test_a_process_that_ended_is_dead_and_so_is_one_whose_pid_was_given_away():
+    code = "from service.owner import this_process; o = this_process(); print(o.host, o.pid, o.started); input()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    host, pid, started = child.stdout.readline().split()
+    owner = Owner(host, int(pid), started)
+    assert not is_dead(owner)
+    child.communicate("\n")
+    assert is_dead(owner)
     me = this_process()
-    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    assert not is_dead(Owner(me.host, child.pid, started))
-    assert is_dead(Owner(me.host, child.pid, "12345"))
-    child.kill()
-    child.wait()
-    assert is_dead(Owner(me.host, child.pid, started))
+    own_pid, ticks, rest = me.started.split(":", 2)
+    assert is_dead(Owner(me.host, me.pid, f"{own_pid}:{int(ticks) - 1}:{rest}"))
 
 
 def test_a_reboot_kills_all_and_other_hosts_are_not_judged():
     me = this_process()
-    name, _, _ = me.host.partition("#")
-    assert is_dead(Owner(f"{name}#another-boot", me.pid, me.started))
-    assert not is_dead(Owner("elsewhere#boot", 1, "x"))
+    pid, ticks, _, namespace = me.started.split(":")
+    assert is_dead(Owner(me.host, me.pid, f"{pid}:{ticks}:another-boot:{namespace}"))
+    assert not is_dead(Owner("elsewhere", me.pid, f"{pid}:{ticks}:another-boot:{namespace}"))
+    assert not is_dead(Owner(me.host, 1, "unreadable"))
 
 
 # Stopping

@@ -48,8 +48,8 @@ def check(sandbox: SandboxName = None, as_json: Json = False) -> int:
     from service.settings import load_settings
     from service.wiring import open_sandbox
 
-    chosen = open_sandbox(load_settings(sandbox=sandbox), own_code_only=True)
-    checks = check_promises(chosen, progress=lambda line: note(f"trying {line}"))
+    with open_sandbox(load_settings(sandbox=sandbox), own_code_only=True) as chosen:
+        checks = check_promises(chosen, progress=lambda line: note(f"trying {line}"))
     broken = [check.promise.value for check in checks if check.kept is False]
     if as_json:
         promises = [{"promise": each.promise.value, "kept": each.kept, "detail": each.detail} for each in checks]

@@ -55,7 +55,8 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
     provenance = result.get("provenance") or {}
     sandbox = (provenance.get("sandbox") or {}).get("name")
-    _line(f"sandbox    {sandbox or 'unknown'}", "" if provenance.get("security_boundary") else NO_BOUNDARY)
+    bounded = provenance.get("security_boundary") and sandbox != "process"
+    _line(f"sandbox    {sandbox or 'unknown'}", "" if bounded else NO_BOUNDARY)
 
 
 def _latency_table(result: Mapping[str, Any], last: str) -> None:
