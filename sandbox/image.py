@@ -30,11 +30,14 @@ def image_tag() -> str:
 
 def has_image(client: docker.DockerClient, tag: str | None = None) -> bool:
     """Whether the daemon has the image of this version's recipe (or `tag`)."""
+    return _image_id(client, tag or image_tag()) is not None
+
+
+def _image_id(client: docker.DockerClient, tag: str) -> str | None:
     try:
-        client.images.get(tag or image_tag())
+        return str(client.images.get(tag).id)
     except ImageNotFound:
-        return False
-    return True
+        return None
 
 
 def build_image(
@@ -61,7 +64,11 @@ def build_image(
             inputs = Path(scratch)
             collect_inputs(inputs, wheels=wheels, progress=progress)
             base_name = make_base(client, base, progress)
+            before = _image_id(client, tag)
             _install_and_commit(client, base_name, inputs, tag, progress)
+        if before is not None and before != _image_id(client, tag):
+            with contextlib.suppress(APIError):  # a container still uses it
+                client.images.remove(before)
         progress(f"{tag} made in {time.monotonic() - started:.0f} s")
         return tag
 
