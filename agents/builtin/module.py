@@ -9,6 +9,7 @@ from agents.builtin.errors import NotTranslatable
 _BOILERPLATE = re.compile(r"^[ \t]*(std::atomic<int> inductor_cpu_integer_div_error|inductor_cpu_).*\n", re.MULTILINE)
 _INT64 = re.compile(r"static_cast<int64_t>\((-?\d+)L?\)")
 _INDEX_CAST = re.compile(r"static_cast<int64_t>(\((?:[\sL0-9+*-]|x\d+(?:_inner)?|\([\sL0-9x+*-]*\))+\))")
+_STATIC = re.compile(r"\bstatic (?=\w*Helper<)")  # the runtime's helpers hold sums, which threads must not share
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -79,6 +80,7 @@ def _split_kernel(name: str, types: tuple[str, ...], source: str) -> Kernel:
     names = tuple(_NAME.findall(parameter)[-1] for parameter in head[1].split(","))
     body = "\n" + source[head.end() : source.rindex("}")].strip("\n") + "\n"
     body = _BOILERPLATE.sub("", body)
+    body = _STATIC.sub("", body)
     body = _INDEX_CAST.sub(r"\1", _INT64.sub(r"\1L", body)).replace("at::vec::", "")
     return Kernel(name, types, names, body)
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agents.builtin.draft import Draft, Transform
+from agents.builtin.fuse_rows import fuse_rows
+from agents.builtin.restrict import restrict
+from agents.builtin.stream_stores import stream_stores
 
 InductorOptions = Mapping[str, bool | int | float | str]
 PLAIN = "plain"
@@ -36,9 +39,23 @@ VARIATIONS: Sequence[Variation] = (
     Variation(
         "two-pass-variance",
         "Compute mean and variance in two passes over a row that stays in cache, without the long chain of one pass.",
-        memory=1.2,
-        compute=1.4,
+        memory=1.1,
+        compute=1.3,
         options=MappingProxyType({"cpp.use_two_step_variance_threshold": 1 << 40}),
+    ),
+    Variation(
+        "fuse-rows",
+        "Run consecutive passes over the same rows in one parallel loop, so that a row stays in cache between them.",
+        memory=1.4,
+        compute=1.2,
+        transform=fuse_rows,
+    ),
+    Variation(
+        "stream-stores",
+        "Write results that are too large for the cache past it, which spares reading the lines that are overwritten.",
+        memory=1.3,
+        compute=1.1,
+        transform=stream_stores,
     ),
     Variation(
         "contract",
@@ -88,7 +105,8 @@ def merged_options(names: Sequence[str]) -> dict[str, bool | int | float | str]:
 
 
 def apply(draft: Draft, names: Sequence[str]) -> Draft:
-    """The draft with these variations' transformations."""
+    """The draft with these variations' transformations, and with what is always safe and never hurts."""
+    draft = restrict(draft)
     for name in known(names):
         transform = _BY_NAME[name].transform
         if transform is not None:

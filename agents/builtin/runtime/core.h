@@ -323,6 +323,19 @@ KW_INLINE F scale(F a, F n) {
 }
 #endif
 KW_INLINE F all(float x) { return x - F{}; }
+// Past the cache where a whole line is written, else the usual way.
+template <class V> KW_INLINE void stream_store(float* to, const V& v) {
+  if (C10_LIKELY(reinterpret_cast<uintptr_t>(to) % KW_VEC_BYTES == 0)) {
+    _Pragma("GCC unroll 8") for (unsigned i = 0; i < sizeof v.r / sizeof(F); i++) stream(to + i * (KW_VEC_BYTES / 4), v.r[i]);
+  } else {
+    v.store(to);
+  }
+}
+KW_INLINE void stream_fence() {
+#if defined(__SSE2__)
+  __builtin_ia32_sfence();
+#endif
+}
 }  // namespace kw
 
 namespace at::vec {

@@ -1,0 +1,70 @@
+"""Index expressions of generated kernels: affine functions of loop variables, and the range that they span."""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LITERAL = re.compile(r"\b(\d+)L\b")
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`constant` + the sum of coefficient × variable."""
+
+    constant: int
+    terms: Mapping[str, int]
+
+    def span(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+        """Least and greatest value while each variable stays in its range; None if one has none."""
+        low = high = self.constant
+        for name, factor in self.terms.items():
+            if name not in ranges:
+                return None
+            first, last = ranges[name]
+            low += min(factor * first, factor * last)
+            high += max(factor * first, factor * last)
+        return low, high
+
+
+def read_affine(text: str) -> Affine | None:
+    """The affine function that a C++ index expression is, or None if it is none."""
+    try:
+        return _read(ast.parse(_LITERAL.sub(r"\1", text.strip()), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _read(node: ast.expr) -> Affine | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return Affine(node.value, {})
+    if isinstance(node, ast.Name):
+        return Affine(0, {node.id: 1})
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _read(node.operand)
+        return None if inner is None else _scaled(inner, -1)
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _read(node.left), _read(node.right)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Add):
+        return _sum(left, right)
+    if isinstance(node.op, ast.Sub):
+        return _sum(left, _scaled(right, -1))
+    if isinstance(node.op, ast.Mult) and not left.terms:
+        return _scaled(right, left.constant)
+    if isinstance(node.op, ast.Mult) and not right.terms:
+        return _scaled(left, right.constant)
+    return None
+
+
+def _scaled(value: Affine, factor: int) -> Affine:
+    return Affine(value.constant * factor, {name: item * factor for name, item in value.terms.items()})
+
+
+def _sum(a: Affine, b: Affine) -> Affine:
+    terms = dict(a.terms)
+    for name, factor in b.terms.items():
+        terms[name] = terms.get(name, 0) + factor
+    return Affine(a.constant + b.constant, {name: factor for name, factor in terms.items() if factor})
