@@ -146,7 +146,7 @@ class _Run:
             self._finish(JobStatus.FAILED, "error", f"{type(error).__name__}: {error}")
             raise
         if self._stop.requested() and self._stop.reason is not None:
-            reason, detail = self._stop.reason, f"{self._stop.reason} after {self._journal.round} rounds"
+            reason, detail = self._stop.reason, f"in round {self._journal.round}"
         status = _STATUS_OF_REASON.get(reason, JobStatus.DONE)
         self._finish(status, reason, detail)
         job = get_job(self._store, self._job_id)

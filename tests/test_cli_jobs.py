@@ -1,11 +1,14 @@
 """Jobs as people run, stop and resume them: real processes, a real sandbox, and a model that answers from a script."""
 
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -396,3 +399,42 @@ def test_a_job_is_cancelled_from_elsewhere_within_seconds(shell, model):
     assert child.returncode == 0
     assert json.loads(child.stdout_text)["job"]["status"] == "cancelled"
     assert "is cancelled" in shell.run("jobs", "cancel", 1).stdout_text
+
+
+# On a terminal
+
+
+def test_on_a_terminal_progress_is_live_and_ctrl_c_reaches_everything(shell, model):
+    model.script = [WRONG, HANGS]
+    terminal, far_end = os.openpty()
+    fcntl.ioctl(far_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "service.cli", "optimize", "op.py", "--rounds", "3", "--sandbox", "process"],
+        cwd=shell.folder,
+        env={**shell.environment, "TERM": "xterm-256color"},
+        stdin=far_end,
+        stdout=far_end,
+        stderr=far_end,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(far_end)
+    seen = ""
+    pressed = False
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        while True:
+            try:
+                seen += screen.read(65536).decode(errors="replace")
+            except OSError:  # the child has closed its end
+                break
+            if not pressed and "round 2 of 3: building the candidate" in seen:
+                os.write(terminal, b"\x03")
+                pressed = True
+    assert child.wait(30) == 130, seen
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    for words in ("round 1 of 3: ", "wrong_output (values)", "tile it", "best none yet", "No candidate passed"):
+        assert words in text
+    assert "kernelwright jobs resume 1" in text
+    assert "Traceback" not in text
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")  # the cursor is back
+    assert max(len(line) for line in re.split(r"[\r\n]+", text) if "/" not in line) <= 80

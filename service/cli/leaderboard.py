@@ -6,6 +6,8 @@ import typer
 
 from service.cli.options import Json
 
+_RIGHT = ("rank", "over eager", "compile", "ms", "job")
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -23,9 +25,10 @@ def leaderboard(
     Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank.
     """
     from dataclasses import asdict
+    from itertools import groupby
 
     from db.leaderboard import leaderboard as entries_of
-    from service.cli.output import milliseconds, note, print_json, print_table, ratio
+    from service.cli.output import milliseconds, note, plain, print_json, print_table, ratio
     from service.cli.result import NO_BOUNDARY
     from service.settings import load_settings
     from service.store import open_store
@@ -39,25 +42,23 @@ def leaderboard(
     if as_json:
         print_json({"schema": "kernelwright.leaderboard/1", "entries": [asdict(entry) for entry in entries]})
         return
-    rows = [
-        (
-            f"{entry.task} @{entry.source_hash[:7]}",
-            entry.rank,
-            entry.model,
-            ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
-            ratio(entry.speedup_compile),
-            milliseconds(entry.candidate_ms),
-            ", ".join(entry.tags),
-            f"{entry.platform}, {entry.sandbox}",
-            entry.job_id,
-        )
-        for entry in entries
-    ]
-    right = ("rank", "over eager", "over compile", "ms", "job")
-    columns = ("task", "rank", "model", "over eager", "over compile", "ms", "tags", "where", "job")
-    if not rows:
+    if not entries:
         note("nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu")
         return
-    print_table(columns, rows, right=right)
+    for (name, source_hash, on, device, sandbox), board in groupby(entries, lambda entry: entry.board):
+        print(f"\n{plain(name)} (source {source_hash[:8]}) on {plain(on)}, {plain(device)}, sandbox {plain(sandbox)}\n")
+        rows = [
+            (
+                entry.rank,
+                ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
+                ratio(entry.speedup_compile),
+                milliseconds(entry.candidate_ms),
+                entry.model,
+                ", ".join(entry.tags),
+                entry.job_id,
+            )
+            for entry in board
+        ]
+        print_table(("rank", "over eager", "compile", "ms", "model", "tags", "job"), rows, right=_RIGHT)
     if any(entry.sandbox == "process" for entry in entries):
         note(f"process: {NO_BOUNDARY}")

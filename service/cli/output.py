@@ -23,11 +23,11 @@ def note(text: str) -> None:
 
 
 def make_console(*, stderr: bool = False) -> "Console":
-    """A console that shows colours on a terminal only, and keeps to 80 columns where the width is not known."""
+    """A console that shows colours on a terminal only; elsewhere lines may be as long as their content."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 100
+    width = None if stream.isatty() else 200
     return Console(
         file=stream, width=width, highlight=False, emoji=False, soft_wrap=False, no_color=not stream.isatty()
     )
@@ -39,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rig
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:

@@ -60,7 +60,7 @@ class Shown:
             case "round_done":
                 self.step = "the Judge looks at it"
                 if data["verdict"] == "no_candidate":
-                    self.lines.append((str(event.round), self._change(event.round), "no candidate", "-"))
+                    self.lines.append((str(event.round), self.change(event.round), "no candidate", "-"))
                     return "no candidate"
                 return None
             case "advice":
@@ -84,12 +84,13 @@ class Shown:
     def _evaluated(self, number: int, data: Mapping[str, Any]) -> str:
         verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
         speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
-        self.lines.append((str(number), self._change(number), plain(verdict), speedup))
+        self.lines.append((str(number), self.change(number), plain(verdict), speedup))
         if data["verdict"] == "passed":
             return f"passed, {speedup} over eager"
         return f"{plain(verdict)}: {plain(data['message'])[:200]}"
 
-    def _change(self, number: int) -> str:
+    def change(self, number: int) -> str:
+        """What this round's candidate is meant to change."""
         return self.changes.get(number, "first candidate" if number <= 1 else "")
 
 
@@ -143,10 +144,12 @@ def _render(shown: Shown) -> "RenderableType":
     for line in shown.lines[-12:]:
         style = "green" if line[2] == "passed" else "red"
         table.add_row(Text(line[0]), Text(line[1]), Text(line[2], style=style), Text(line[3]))
+    if shown.round and str(shown.round) not in (line[0] for line in shown.lines):
+        table.add_row(Text(str(shown.round)), Text(shown.change(shown.round)), Text("under way", style="dim"), Text(""))
     of = f"round {shown.round} of {shown.rounds}: " if shown.round else ""
     return Group(
         Text(shown.title, style="bold", overflow="fold"),
-        *([table] if shown.lines else []),
+        *([table] if shown.round else []),
         Spinner("dots", Text(f"{of}{shown.step}", overflow="ellipsis", no_wrap=True)),
         Text(f"best {shown.best} · {shown.elapsed()} · {shown.cost()}", style="dim"),
     )
