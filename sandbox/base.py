@@ -50,9 +50,9 @@ class Limits:
 class Command:
     """One run of a self-contained Python package of ours inside a sandbox.
 
-    `package` is a folder with a `__main__.py`; it is shown read-only and run as `python3 -m <folder name> *args` with the
-    sandbox's own interpreter. It must import nothing of ours outside its folder. It starts as the sandbox's root user,
-    able to make processes of other uids where the sandbox promises `SEPARATE_UIDS`.
+    `package` is a folder with a `__main__.py`; it is shown read-only and run as `python3 -m <folder name> *args` with
+    the sandbox's own interpreter. It must import nothing of ours outside its folder. It starts as the sandbox's root
+    user, able to make processes of other uids where the sandbox promises `SEPARATE_UIDS`.
     """
 
     package: Path
