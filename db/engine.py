@@ -50,7 +50,9 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         if parsed.get_backend_name() == "sqlite":
             return _sqlite_engine(parsed, create=create)
         return create_engine(parsed, pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+    except ModuleNotFoundError as error:
+        raise StoreError(f"database URL {_masked(url)}: driver {error.name} is not installed; install it") from error
+    except (ArgumentError, NoSuchModuleError) as error:
         remedy = "use sqlite:////path/to.db or postgresql+psycopg://…"
         raise StoreError(f"database URL {_masked(url)}: {error}; {remedy}") from error
 

@@ -1,0 +1,265 @@
+"""A job's events become rows and are read back whole; its best candidate is exported with all that is known of it."""
+
+import ast
+import json
+import subprocess
+import sys
+
+import pytest
+
+from agents.ports import Event, Outcome
+from agents.replay import past_of_events
+from db import jobs, results
+from db.records import JobStatus, Owner
+from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
+from evaluator.platforms import load_platform
+from service.convert import device_name, measured_of, outcome_of
+from service.errors import BadRequest
+from service.export import check_target, export_job, report_path
+from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events
+from service.journal import Journal
+from service.keeping import keep_evaluation, keep_task
+from service.owner import this_process
+from service.settings import load_settings
+from service.store import open_store
+from service.wiring import Bench
+from tasks.task import Task
+
+SOURCE = "class ModelNew:\n    '''fast\r\n'''\n"
+CHECK = Check("as | generated", True, 1e-7, 1e-5, "<script>alert(1)</script>")
+PASSED = Evaluation(
+    verdict=Verdict.PASSED,
+    message="",
+    tags=("custom_kernel",),
+    correctness=Correctness((CHECK,), CHECK),
+    speedup={"eager": Interval(2.0, 1.9, 2.1), "compile": Interval(1.25, 1.2, 1.3)},
+    latency_ms={
+        "candidate": Latency(1.0, 0.9, 1.1),
+        "eager": Latency(2.0, 1.9, 2.1),
+        "compile": Latency(1.25, 1.2, 1.3),
+    },
+    roofline=Roofline("memory", 0.5, 0.5),
+    profile={"bytes_moved_min": 1024},
+    provenance={"device": {"platform": "cpu", "name": "CPU A\n# x"}, "harness": "h", "security_boundary": True},
+)
+FAILED = Evaluation(Verdict.WRONG_OUTPUT, "off\x1b[2J by 1", code="values")
+
+
+class FakeSandbox:
+    name = "docker"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return load_settings(data_dir=tmp_path / "data", lock_dir=tmp_path)
+
+
+@pytest.fixture
+def store(settings):
+    opened = open_store(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def bench(settings):
+    return Bench(Task("op", "source of op"), load_platform("cpu"), FakeSandbox(), settings)
+
+
+def start_job(store, bench, owner=None, **options):
+    with store.write() as session:
+        return jobs.add_job(
+            session,
+            task_id=keep_task(session, bench.task),
+            kind="optimize",
+            platform="cpu",
+            sandbox="docker",
+            owner=owner or this_process(),
+            model="builtin/compiler",
+            strategy="judge",
+            options={"ref": "op; rm -rf.py", **options},
+        )
+
+
+def play(store, bench, job_id, observe=lambda event: None):
+    """One failed and one passed round, as the agents tell them."""
+    journal = Journal(store, job_id, observe)
+    call = {"model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 7, "completion_tokens": 3}
+    call |= {"cost_usd": 0.5, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
+    journal(Event("job_started", 0, {"rounds": 2}))
+    for number, (source, evaluation) in enumerate((("bad", FAILED), (SOURCE, PASSED)), start=1):
+        digest = candidate_hash(source)
+        journal(Event("round_started", number, {"request": "write"}))
+        journal(Event("llm_call", number, call))
+        journal(Event("candidate", number, {"hash": digest, "source": source, "repeat_of_round": None}))
+        with store.write() as session:
+            kept = keep_evaluation(session, job_id, bench, source, evaluation, round_number=number)
+        outcome = outcome_of(evaluation, bench.platform, candidate_hash=digest, evaluation_id=kept)
+        journal(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": None}))
+        if evaluation.passed:
+            journal(Event("best", number, {"hash": digest, "speedup": outcome.speedup}))
+        journal(Event("round_done", number, {"verdict": outcome.verdict}))
+        journal(Event("advice", number, {"change": "tile `it` | <b>"}))
+
+
+# Conversion
+
+
+def test_an_evaluation_keeps_its_numbers_for_queries_and_agents():
+    measured = measured_of(PASSED)
+    assert (measured.speedup, measured.speedup_low, measured.speedup_high) == (2.0, 1.9, 2.1)
+    assert (measured.speedup_compile, measured.speedup_compile_low, measured.speedup_compile_high) == (1.25, 1.2, 1.3)
+    assert (measured.candidate_ms, measured.eager_ms, measured.compile_ms) == (1.0, 2.0, 1.25)
+    assert measured.roofline_fraction == 0.5
+    outcome = outcome_of(PASSED, load_platform("cpu"), candidate_hash="c", evaluation_id="e")
+    assert (outcome.speedup, outcome.speedup_compile, outcome.roofline_bound) == (2.0, 1.25, "memory")
+    assert "1,024 B" in outcome.profile_text
+    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+def test_a_failed_evaluation_has_no_numbers():
+    measured = measured_of(FAILED)
+    assert (measured.speedup, measured.speedup_compile, measured.candidate_ms) == (None, None, None)
+    assert device_name(FAILED) == "unknown"
+
+
+# The journal
+
+
+def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, bench):
+    job_id = start_job(store, bench)
+    seen = []
+
+    def observe(event):
+        with store.read() as session:
+            stored = results.list_events(session, job_id)
+        seen.append(event.kind)
+        assert stored[-1].kind == event.kind
+        assert "source" not in stored[-1].data
+        assert "messages" not in stored[-1].data
+
+    play(store, bench, job_id, observe)
+    assert seen.count("evaluated") == 2
+
+
+def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id)
+    details = show_job(store, job_id)
+    assert (details.job.rounds_done, details.job.tokens, details.job.cost_usd) == (2, 20, 1.0)
+    assert details.best is not None
+    assert details.best.candidate_hash == candidate_hash(SOURCE)
+    assert details.best.source == SOURCE
+    assert [(line.number, line.verdict, line.best) for line in details.rounds] == [
+        (1, "wrong_output", False),
+        (2, "passed", True),
+    ]
+    assert [line.change for line in details.rounds] == ["first candidate", "tile `it` | <b>"]
+
+
+def test_agents_can_go_on_from_what_is_stored(store, bench):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id)
+    past, spent = past_of_events(stored_events(store, job_id))
+    assert [one.source for one in past] == ["bad", SOURCE]
+    assert [one.outcome.verdict for one in past if one.outcome] == ["wrong_output", "passed"]
+    assert (spent.cost_usd, spent.prompt_tokens, spent.completion_tokens) == (1.0, 14, 6)
+
+
+def test_a_round_under_way_is_shown_as_such():
+    (line,) = round_lines([Event("round_started", 1, {"request": "write"})])
+    assert line.verdict == "under way"
+    (line,) = round_lines([Event("round_started", 1, {}), Event("round_done", 1, {"verdict": "no_candidate"})])
+    assert line.verdict == "no_candidate"
+
+
+# Jobs of the dead
+
+
+def test_a_job_whose_process_died_is_interrupted_and_one_that_lives_is_not(store, bench):
+    me = this_process()
+    dead = Owner(me.host, me.pid, "1:" + me.started.partition(":")[2])
+    lost, alive = start_job(store, bench, owner=dead), start_job(store, bench)
+    assert get_job(store, lost).status is JobStatus.INTERRUPTED
+    assert get_job(store, alive).status is JobStatus.RUNNING
+    assert [job.status for job in list_jobs(store)] == [JobStatus.RUNNING, JobStatus.INTERRUPTED]
+    assert cancel_job(store, lost).status is JobStatus.CANCELLED
+    assert cancel_job(store, alive).cancel_requested
+
+
+# Export
+
+
+@pytest.fixture
+def played(store, bench):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id)
+    return get_job(store, job_id)
+
+
+def test_the_exported_kernel_is_the_candidate_below_a_header(store, settings, played):
+    exported = export_job(store, played, settings)
+    text = exported.kernel.read_bytes().decode()
+    header, _, body = text.partition("\n\n")
+    assert body == SOURCE
+    assert all(line.startswith("#") for line in header.splitlines())
+    for words in (
+        "local/op",
+        played.task.source_hash,
+        candidate_hash(SOURCE),
+        "2.000",
+        "1.900 to 2.100",
+        "CPU A",
+        "passed",
+    ):
+        assert words in header
+    assert [node.name for node in ast.parse(text).body] == ["ModelNew"]
+    assert subprocess.run([sys.executable, exported.kernel], check=False).returncode == 0
+
+
+def test_the_report_tells_all_and_escapes_what_it_was_told(store, settings, played):
+    report = export_job(store, played, settings).report.read_text()
+    for words in (
+        "torch.compile",
+        "2.000 (1.900 to 2.100)",
+        "50%",
+        "as \\| generated",
+        "&lt;script&gt;",
+        "tile 'it' \\| &lt;b&gt;",
+        "not an LLM",
+        "kernelwright evaluate 'op; rm -rf.py'",
+        candidate_hash(SOURCE),
+    ):
+        assert words in report
+    assert "<script>" not in report
+    assert "\x1b" not in report
+
+
+def test_files_go_where_they_were_asked_for(store, settings, played, tmp_path):
+    exported = export_job(store, played, settings, out=tmp_path / "mine.py")
+    assert (exported.kernel, exported.report) == (tmp_path / "mine.py", tmp_path / "mine.report.md")
+    assert export_job(store, played, settings, out=tmp_path / "mine.py") == exported  # our own are replaced
+    assert report_path(tmp_path / "best.py") == tmp_path / "report.md"
+    assert export_job(store, played, settings).kernel == settings.data_dir / f"jobs/{played.id}/best.py"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "mine.py", "mine.report.md"]
+
+
+def test_files_of_others_are_never_overwritten(store, settings, played, tmp_path):
+    (tmp_path / "best.report.md").write_text("mine")
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(BadRequest, match="not written by Kernelwright"):
+        export_job(store, played, settings, out=tmp_path / "best.py")
+    assert (tmp_path / "report.md").read_text() == "mine"
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(BadRequest, match="not written by Kernelwright"):
+        check_target(tmp_path / "folder.py")
+    (tmp_path / "op.py").write_text("")
+    (tmp_path / "link.py").symlink_to(tmp_path / "op.py")
+    with pytest.raises(BadRequest, match="the op itself"):
+        check_target(tmp_path / "link.py", keep=tmp_path / "op.py")
+
+
+def test_without_a_passed_candidate_there_is_nothing_to_export(store, settings, bench):
+    job_id = start_job(store, bench)
+    with pytest.raises(BadRequest, match="no candidate that passed"):
+        export_job(store, get_job(store, job_id), settings)
