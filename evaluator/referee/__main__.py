@@ -26,7 +26,6 @@ def main() -> int:
         from .bench import Bench, Request
         from .trial import Trial
 
-        warmup.quieten()
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
         bench = Bench(request, ours, scratch=os.environ["TMPDIR"])
         result = Trial(bench).run() if sys.argv[1] == "evaluate" else task_check.run(bench)

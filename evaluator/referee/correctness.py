@@ -9,6 +9,7 @@ from . import accuracy, perturb
 from .accuracy import Allowance, Comparison, Wrong, flatten
 from .bench import Bench
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .processes import same_bytes
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_candidate, of_task
 
@@ -66,7 +67,7 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
             )
             _judge(family, candidate, call, want, inputs, evidence)
             for row, content in earlier:
-                if not torch.equal(candidate.read(row), content):
+                if not same_bytes(candidate.read(row), content):
                     raise Finding(
                         "wrong_output", "an output of an earlier call changed during a later one", "buffer_reused"
                     )

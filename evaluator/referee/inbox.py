@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from .processes import same_bytes
 from .tree import TensorRow, Tree
 
 _ALIGN = 4096
@@ -46,7 +47,7 @@ class Inbox:
 
     def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
         """Whether the bytes at a row's place are still those of `content`."""
-        return torch.equal(self._bytes[row.place : row.place + content.numel()], content)
+        return same_bytes(self._bytes[row.place : row.place + content.numel()], content)
 
     def copy(self, row: TensorRow) -> torch.Tensor:
         """The bytes that lie at a row's place now."""

@@ -82,6 +82,8 @@ class Trial:
         self.tags.append("custom_kernel" if foreign else "torch_only")
 
     def _time(self, reference: Handle, candidate: Handle) -> None:
+        # From here on one thread for the referee itself: a pool that spins for a while would steal time from runners.
+        torch.set_num_threads(1)
         plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
         if "compile" in self.bench.request.baselines:

@@ -23,13 +23,6 @@ def import_torch() -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]  # noqa: PTH109
 
 
-def quieten() -> None:
-    """One thread for the referee: an idle pool that spins would steal time from the runners."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     import torch
