@@ -30,6 +30,14 @@ _SLEEF = re.compile(
 )
 _REDUCE = re.compile(r"vec_reduce_all|_masked_reduce|[Ww]elford|ascade|arg(max|min)_|IndexValue")
 _LAYOUT = re.compile(r"transpose_mxn|atomic_add")
+_INTEGER = re.compile(r"_integral\(|\bmod\(|div_floor_floating_vec")
+_CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
+_LANGUAGE = frozenset(
+    {"for", "if", "while", "return", "sizeof", "alignof", "alignas", "decltype", "static_cast", "reinterpret_cast"}
+    | {"int", "float", "double", "bool", "long"}
+)
+_IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
+_LOCAL = re.compile(r"tmp\w*|x\d+\w*|\w*welford_helper\d+|\w*cascade_helper\d+|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce|arg(?:max|min)_\w+")
 
 _HELPERS = {
     "view": """
@@ -79,7 +87,11 @@ def assemble(
 
 
 def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
-    """One C++ translation unit: as much of the runtime as the kernels use, and the kernels."""
+    """One C++ translation unit: as much of the runtime as the kernels use, and the kernels.
+
+    Raises:
+        NotTranslatable: a kernel calls a function that the runtime does not have.
+    """
     text = "\n".join(_function(kernel) for kernel in kernels)
     names = ["core.h"]
     if _MATH.search(text) or _SLEEF.search(text):
@@ -88,7 +100,14 @@ def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
         names.append("reduce.h")
     if _LAYOUT.search(text):
         names.append("layout.h")
+    if _INTEGER.search(text):
+        names.append("integer.h")
     runtime = "\n".join((_RUNTIME / name).read_text() for name in names)
+    words = set(re.findall(r"\w+", runtime))
+    bodies = _IGNORED.sub("", "\n".join(kernel.body for kernel in kernels))
+    for name in _CALLED.findall(bodies):
+        if name not in words and name not in _LANGUAGE and not _LOCAL.fullmatch(name):
+            raise NotTranslatable(f"a kernel that calls {name}")
     return f"#define KW_VEC_BYTES {vector_bytes or 16}\n{runtime}\nusing namespace at::vec;\n\n{text}\n"
 
 

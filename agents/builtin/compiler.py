@@ -35,8 +35,9 @@ class Written:
 class Compiler:
     """Generates kernels in a sandbox and turns them into candidates. Keeps what the sandbox generated for each op."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, limits: Limits = CODEGEN_LIMITS) -> None:
         self._sandbox = sandbox
+        self._limits = limits
         self._generated: dict[str, Generated | CodegenFailed] = {}
 
     def write(self, reference: str, names: Sequence[str]) -> Written:
@@ -98,12 +99,12 @@ class Compiler:
 
     def _generate(self, reference: str) -> Generated:
         request = json.dumps({"source": reference, "options": _option_sets()}).encode()
-        command = Command(package=CODEGEN, stdin=request, limits=CODEGEN_LIMITS, label="codegen")
+        command = Command(package=CODEGEN, stdin=request, limits=self._limits, label="codegen")
         done = self._sandbox.run(command)
         if done.timed_out:
-            raise CodegenFailed("load", f"the op did not finish within {CODEGEN_LIMITS.wall_s:.0f} s")
+            raise CodegenFailed("load", f"the op did not finish within {self._limits.wall_s:.0f} s")
         if done.out_of_memory:
-            raise CodegenFailed("load", f"the op needs more than {CODEGEN_LIMITS.memory_mb} MB")
+            raise CodegenFailed("load", f"the op needs more than {self._limits.memory_mb} MB")
         if done.exit_code != 0 or done.output_truncated or not done.stdout:
             last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
             raise CodegenFailed("load", f"the op ended the process (exit status {done.exit_code}): {last[0][:300]}")

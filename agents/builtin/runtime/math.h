@@ -54,7 +54,7 @@ KW_INLINE F erf(F x) {
   q = fma(q, s, all(1.0f));
   return min(all(1.0f), max(all(-1.0f), c * p / q));
 }
-// tanh(x) = x P(x^2) / Q(x^2) up to 9, where it is 1.
+// tanh(x) = x P(x^2) / Q(x^2) below 9, and 1 with the sign of x from there on.
 KW_INLINE F tanh(F x) {
   F c = min(all(9.02f), max(all(-9.02f), x)), s = c * c;
   F p = fma(all(-1.2203782e-11f), s, all(3.0585472e-8f));
@@ -66,7 +66,7 @@ KW_INLINE F tanh(F x) {
   q = fma(q, s, all(2.7245874e-2f));
   q = fma(q, s, all(4.7013256e-1f));
   q = fma(q, s, all(1.0f));
-  return min(all(1.0f), max(all(-1.0f), c * p / q));
+  return s >= all(81.0f) ? bits<F>((bits<S>(c) & INT32_MIN) | bits<S>(all(1.0f))) : c * p / q;
 }
 }  // namespace kw
 

@@ -1,0 +1,208 @@
+"""Candidates of the built-in model: really generated, really built, and equal to their references."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agents.builtin.compiler import Compiler, read_note
+from agents.builtin.variations import VARIATIONS
+from sandbox.process import ProcessSandbox
+from tasks.suites import load_suite
+
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
+OPS = {
+    "batch_norm": """
+class Model(nn.Module):
+    def __init__(self, features):
+        super(Model, self).__init__()
+        self.linear = nn.Linear(features, 24)
+        self.norm = nn.BatchNorm1d(24)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return F.relu(self.norm(self.linear(x)))
+
+def get_inputs():
+    return [torch.randn(33, 20)]
+
+def get_init_inputs():
+    return [20]
+""",
+    "structures": """
+SCALE = torch.tensor([1.0, 2.0, 3.0])
+
+def helper(x):
+    return x * 2
+
+class Model(nn.Module):
+    def forward(self, pair, factor, *rest):
+        x, table = pair
+        y = helper(x) * factor + table["bias"]
+        parts = (y, [y.t(), rest[0] + torch.tensor([1, 2, 3])])
+        return {"sum": y.sum(), "parts": parts, "same": x, "n": 3, "none": None}
+
+def get_inputs():
+    return [(torch.randn(3, 5), {"bias": torch.randn(5)}), 1.5, torch.randn(3)]
+
+def get_init_inputs():
+    return []
+""",
+    "integers": """
+class Model(nn.Module):
+    def forward(self, a, b, mask):
+        picked = torch.where(mask, a * 2 + b, -a)
+        sums = mask.sum(1), a.argmax(-1), a.amin(0), a.sum(0).to(torch.int32)
+        return picked, (a & 7) | b, mask & (a > b), picked % 5, picked // 3, *sums
+
+def get_inputs():
+    return [
+        torch.randint(-50, 50, (19, 37)),
+        torch.randint(0, 9, (19, 37), dtype=torch.int32),
+        torch.rand(19, 37) > 0.5,
+    ]
+
+def get_init_inputs():
+    return []
+""",
+    "in_place": """
+class Model(nn.Module):
+    def forward(self, p, m, g):
+        m.mul_(0.9).add_(g, alpha=0.1)
+        p.sub_(m * 0.01)
+        return p, m[2:], p.view(-1)
+
+def get_inputs():
+    return [torch.randn(8, 40) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+""",
+    "not_a_number": """
+class Model(nn.Module):
+    def forward(self, x):
+        return (
+            x.softmax(-1), F.gelu(x, approximate="tanh"), x.amax(-1), x.argmax(-1), x.argmin(-1), F.silu(x),
+            torch.log1p(x), torch.maximum(x, x.flip(0)), x.clamp(-1, 1), x.sum(0), F.layer_norm(x, (35,)), x.exp(),
+            torch.relu(x), x.log(), x.sqrt(), x.tanh(), x.std(-1), F.softplus(x), torch.sin(x) + x ** 3.5,
+        )
+
+def get_inputs():
+    x = torch.randn(21, 35) * 3
+    x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), 1e-42
+    return [x]
+
+def get_init_inputs():
+    return []
+""",
+    "half_precision": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(70, dtype=torch.bfloat16))
+
+    def forward(self, x, y):
+        return F.silu(x * self.weight) + x.sum(-1, keepdim=True), F.layer_norm(y, (70,)) * 2, (x > 0)
+
+def get_inputs():
+    return [torch.randn(9, 70).bfloat16(), torch.randn(9, 70).half()]
+
+def get_init_inputs():
+    return []
+""",
+    "inherited_forward": """
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+
+def get_inputs():
+    return [torch.randn(2, 3, 12, 12)]
+
+def get_init_inputs():
+    return []
+""",
+    "other_shapes": """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, 1) / (x * x).sum(1, keepdim=True).sqrt()
+
+def get_inputs():
+    return [torch.randn(40, 64)]
+
+def get_input_groups():
+    return [get_inputs(), [torch.randn(3, 7)], [torch.randn(64, 40).t()], [torch.randn(40, 64).double()]]
+
+def get_init_inputs():
+    return []
+""",
+}
+SUITE_OPS = ("masked_softmax", "adamw_step", "adaptive_norm_block")
+EVERYTHING = tuple(variation.name for variation in VARIATIONS)
+
+
+def references() -> dict[str, str]:
+    suite = {task.name: task.source for task in load_suite("starter").tasks if task.name in SUITE_OPS}
+    return {name: HEAD + text for name, text in OPS.items()} | suite
+
+
+@pytest.fixture(scope="module")
+def results(
+    process_sandbox: ProcessSandbox, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[str, list[str]]]:
+    """For each op, as generated and with every variation: the candidate's source, and what is wrong with it."""
+    folder = tmp_path_factory.mktemp("candidates")
+    compiler = Compiler(process_sandbox)
+
+    def write(name: str, reference: str) -> list[tuple[str, str, str]]:
+        (folder / f"{name}.py").write_text(reference)
+        written = []
+        for kind, names in (("plain", ()), ("varied", EVERYTHING)):
+            path = folder / f"{name}_{kind}.py"
+            path.write_text(compiler.write(reference, names).source)
+            written.append((f"{name}/{kind}", str(folder / f"{name}.py"), str(path)))
+        return written
+
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [job for jobs in pool.map(lambda item: write(*item), references().items()) for job in jobs]
+    script = Path(__file__).parent / "builtin_compare.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        input=json.dumps(jobs).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=240,
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
+    )
+    problems = json.loads(done.stdout)
+    return {name: (Path(path).read_text(), problems[name]) for name, _, path in jobs}
+
+
+@pytest.mark.parametrize("kind", ["plain", "varied"])
+@pytest.mark.parametrize("name", [*OPS, *SUITE_OPS])
+def test_candidates_equal_their_references(results: dict[str, tuple[str, list[str]]], name: str, kind: str) -> None:
+    _, problems = results[f"{name}/{kind}"]
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", [*OPS, *SUITE_OPS])
+def test_candidates_are_kernels_of_their_own_and_say_what_they_are(
+    results: dict[str, tuple[str, list[str]]], name: str
+) -> None:
+    source, _ = results[f"{name}/plain"]
+    assert read_note(source) == ()
+    assert "a compiler search and no LLM" in source
+    assert 'extern "C" void' in source and "torch.compile" not in source
+    assert read_note(results[f"{name}/varied"][0]) == EVERYTHING
+
+
+def test_variations_change_the_code(results: dict[str, tuple[str, list[str]]]) -> None:
+    assert "chunk / " in results["masked_softmax/varied"][0]
+    assert (
+        "kw::stream_store("
+        in results["adamw_step/varied"][0].partition("class ModelNew")[0].rpartition('extern "C"')[2]
+    )

@@ -1,0 +1,262 @@
+"""The built-in model as a chat model: requests, advice, hostile ops, replies through LiteLLM."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.builtin.compiler import Compiler, is_fallback, read_note
+from agents.builtin.errors import CodegenFailed
+from agents.builtin.generated import read_generated
+from agents.builtin.judge import Case, judge
+from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
+from agents.builtin.variations import PLAIN, VARIATIONS, read_recipe, recipe_text
+from agents.litellm_setup import import_litellm, register_provider
+from agents.parse import ReplyError, extract_advice, extract_candidate
+from agents.sections import render
+from sandbox.base import Command, Completed, Limits, SandboxUnavailable
+from sandbox.process import ProcessSandbox
+
+OP = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * 2, -1)
+
+def get_inputs():
+    return [torch.randn(2, 8, 512, 256)]
+
+def get_init_inputs():
+    return []
+"""
+PASSED = {"verdict": "passed", "speedup": 2.0, "roofline_bound": "memory", "roofline_fraction": 0.4}
+
+
+class CannedSandbox:
+    """A sandbox whose commands all end the same way."""
+
+    name = "canned"
+    promises: frozenset[Any] = frozenset()
+
+    def __init__(self, completed: Completed | Exception) -> None:
+        self.completed = completed
+        self.commands: list[Command] = []
+
+    def run(self, command: Command, *, on_stderr: Any = None, cancel: Any = None) -> Completed:
+        self.commands.append(command)
+        if isinstance(self.completed, Exception):
+            raise self.completed
+        return self.completed
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+
+def ended(stdout: bytes = b"", exit_code: int | None = 0, **more: Any) -> Completed:
+    return Completed(exit_code, stdout, b"Killed by its own hand\n", 0.1, **more)
+
+
+def message(request: str, reference: str = OP, **sections: Any) -> list[dict[str, str]]:
+    bodies = {name: body if isinstance(body, str) else json.dumps(body) for name, body in sections.items()}
+    text = render({"request": request, "reference": reference, **bodies})
+    return [{"role": "system", "content": "You write kernels."}, {"role": "user", "content": text + "\n\nGo on."}]
+
+
+@pytest.fixture(scope="module")
+def model(process_sandbox: ProcessSandbox) -> CompilerLLM:
+    return CompilerLLM(Compiler(process_sandbox))
+
+
+@pytest.fixture
+def ask(model: CompilerLLM) -> Callable[..., Any]:
+    litellm = import_litellm()
+    register_provider(litellm, "builtin", model)
+    return lambda messages: litellm.completion(model=MODEL, messages=messages)
+
+
+def test_the_rounds_of_a_job_through_litellm(ask: Callable[..., Any]) -> None:
+    reply = ask(message("write"))
+    first = extract_candidate(reply.choices[0].message.content)
+    assert read_note(first) == ()
+    assert "not a language model" in ABOUT and "compiler search" in reply.choices[0].message.content
+    assert reply.usage.completion_tokens > 1000 and reply.usage.prompt_tokens > 50
+    history: list[dict[str, Any]] = [{"round": 1, "verdict": "passed", "speedup": 2.0, "change": "first candidate"}]
+    candidates = [first]
+    for _ in range(len(VARIATIONS) + 1):
+        asked = message("judge-improve", candidate=first, evaluation=PASSED, history=history)
+        advice = extract_advice(ask(asked).choices[0].message.content)
+        if advice.stop:
+            break
+        names = read_recipe(advice.change)
+        assert names is not None and len(names) == 1
+        improved = extract_candidate(
+            ask(message("improve", candidate=first, advice=advice.to_json())).choices[0].message.content
+        )
+        assert read_note(improved) == names
+        assert improved.partition("\n")[2] not in [other.partition("\n")[2] for other in candidates]
+        candidates.append(improved)
+        history.append({"round": len(candidates), "verdict": "passed", "speedup": 1.9, "change": advice.change})
+    else:
+        pytest.fail("the Judge never stopped")
+    assert len(candidates) >= 3
+    assert "has been tried" in advice.bottleneck
+
+
+def test_the_asynchronous_way_answers_too(model: CompilerLLM) -> None:
+    litellm = import_litellm()
+    register_provider(litellm, "builtin", model)
+    reply = asyncio.run(litellm.acompletion(model=MODEL, messages=message("write")))
+    assert "class ModelNew" in reply.choices[0].message.content
+
+
+def test_helped_variations_are_kept_and_others_left(model: CompilerLLM) -> None:
+    base = extract_candidate(model.answer(message("improve", advice={"change": "contract: because it helped"})))
+    assert read_note(base) == ("contract",)
+    asked = message("judge-improve", candidate=base, evaluation=PASSED, history=[{"change": "fuse-rows: tried"}])
+    names = read_recipe(extract_advice(model.answer(asked)).change)
+    assert names is not None and "contract" in names and "fuse-rows" not in names
+
+
+def test_advice_in_another_language_is_answered_with_a_variation_of_its_own(model: CompilerLLM) -> None:
+    first = extract_candidate(model.answer(message("write")))
+    advice = {"change": "Tile the loops and vectorise them.", "bottleneck": "memory"}
+    asked = message("improve", candidate=first, evaluation=PASSED, advice=advice)
+    assert read_note(extract_candidate(model.answer(asked))) not in (None, ())
+
+
+def test_a_failed_variation_is_dropped_for_another_one(model: CompilerLLM) -> None:
+    best = extract_candidate(model.answer(message("write")))
+    failed = extract_candidate(model.answer(message("improve", advice={"change": "fuse-rows: try"})))
+    evaluation = {"verdict": "wrong_output", "message": "values differ"}
+    history = [{"change": "fuse-rows: try", "verdict": "wrong_output"}]
+    asked = message("judge-repair", candidate=failed, best=best, evaluation=evaluation, history=history)
+    advice = extract_advice(model.answer(asked))
+    names = read_recipe(advice.change)
+    assert names and "fuse-rows" not in names and not advice.stop
+    assert "wrong_output" in advice.bottleneck
+
+
+def test_kernels_that_fail_as_generated_leave_the_op_to_torch_compile(model: CompilerLLM) -> None:
+    first = extract_candidate(model.answer(message("write")))
+    asked = message("judge-repair", candidate=first, evaluation={"verdict": "build_failed", "message": "g++"})
+    advice = extract_advice(model.answer(asked))
+    last = extract_candidate(model.answer(message("repair", candidate=first, advice=advice.to_json())))
+    assert is_fallback(last) and "torch.compile does everything" in last
+    final = extract_advice(
+        model.answer(message("judge-repair", candidate=last, evaluation={"verdict": "timed_out", "message": ""}))
+    )
+    assert final.stop
+
+
+def test_near_the_limit_the_judge_stops() -> None:
+    evaluation = {**PASSED, "roofline_fraction": 0.97}
+    advice = judge(Case(False, "", None, evaluation, []), lambda base, name: True)
+    assert advice["stop"] and "97%" in advice["bottleneck"]
+    assert set(advice) == {"bottleneck", "evidence", "change", "expected_speedup", "stop"}
+
+
+@pytest.mark.parametrize("bound", ["memory", "compute"])
+def test_the_order_follows_the_bottleneck(bound: str) -> None:
+    advice = judge(Case(False, "", None, {**PASSED, "roofline_bound": bound}, []), lambda base, name: True)
+    best = max(VARIATIONS, key=lambda v: v.memory if bound == "memory" else v.compute)
+    assert read_recipe(advice["change"]) == (best.name,)
+
+
+def test_a_variation_without_effect_is_not_advised() -> None:
+    advice = judge(Case(False, "", None, PASSED, []), lambda base, name: name == "contract")
+    assert read_recipe(advice["change"]) == ("contract",)
+
+
+@given(st.sets(st.sampled_from([variation.name for variation in VARIATIONS])))
+def test_recipes_are_read_back(names: set[str]) -> None:
+    ordered = tuple(variation.name for variation in VARIATIONS if variation.name in names)
+    assert read_recipe(recipe_text(ordered) + ": because") == ordered
+
+
+@pytest.mark.parametrize("text", ["", "none", "use fuse-rows", "fuse-rows+unheard-of: x", "plainly: x"])
+def test_other_texts_are_no_recipes(text: str) -> None:
+    assert read_recipe(text) is None
+    assert read_recipe(PLAIN + ": back") == ()
+
+
+def test_small_talk_gets_an_honest_answer(model: CompilerLLM) -> None:
+    assert model.answer([{"role": "user", "content": "Hello, who are you?"}]) == ABOUT
+    assert model.answer([]) == ABOUT
+    assert ABOUT in model.answer(message("sing"))
+
+
+HOSTILE = {
+    "raises": ("raise RuntimeError('no such luck')", "no such luck"),
+    "exits": ("import os; os._exit(7)", "exit status 7"),
+    "prints_forged_json": ("print('{\"ok\": true}'); import sys; sys.exit(3)", "SystemExit"),
+    "forges_on_every_descriptor": (
+        'import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b\'{"ok": true, "modules": [1]}\')\n'
+        "    except OSError:\n        pass\nos._exit(0)",
+        "unreadable result",
+    ),
+    "loops": ("while True: pass", "did not finish within"),
+    "has_no_model": ("del Model", "Model"),
+    "wants_too_much": ("def get_inputs():\n    return [torch.empty(1 << 44)]", "inputs"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_ops_get_a_clear_answer(process_sandbox: ProcessSandbox, name: str) -> None:
+    code, wanted = HOSTILE[name]
+    model = CompilerLLM(Compiler(process_sandbox, Limits(wall_s=6.0 if name == "loops" else 60.0, memory_mb=4096)))
+    reply = model.answer(message("write", OP + "\n" + code + "\n"))
+    assert reply.startswith(f"{MODEL} could not generate kernels") and wanted in reply
+    with pytest.raises(ReplyError):
+        extract_candidate(reply)
+    assert model.answer(message("write", OP + "\n" + code + "\n")) == reply
+
+
+@pytest.mark.parametrize(
+    ("completed", "wanted"),
+    [
+        (ended(exit_code=None, timed_out=True), "did not finish"),
+        (ended(exit_code=None, out_of_memory=True), "needs more than"),
+        (ended(exit_code=1), "by its own hand"),
+        (ended(b"{}"), "unreadable"),
+        (ended(b"{", output_truncated=True), "ended the process"),
+    ],
+)
+def test_whatever_the_sandbox_says_is_told(completed: Completed, wanted: str) -> None:
+    sandbox = CannedSandbox(completed)
+    model = CompilerLLM(Compiler(sandbox))
+    assert wanted in model.answer(message("write"))
+    model.answer(message("write"))
+    assert len(sandbox.commands) == 1, "a failure is remembered like a success"
+
+
+def test_a_missing_sandbox_is_an_error_and_not_an_answer() -> None:
+    model = CompilerLLM(Compiler(CannedSandbox(SandboxUnavailable("No Docker.", "Start it."))))
+    with pytest.raises(SandboxUnavailable):
+        model.answer(message("write"))
+
+
+def test_untranslatable_modules_become_honest_fallbacks() -> None:
+    result = {
+        "ok": True, "torch": "2.13.0", "modules": [{"text": "def call(self, args):\n    import os\n"}] * 8,
+        "inputs": [],
+        "outputs": [], "arguments": ["tuple", []], "result": ["tuple", []], "training": True, "vector_bytes": 64,
+        "threads": 2,
+    }  # fmt: skip
+    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
+    reply = model.answer(message("write"))
+    assert is_fallback(extract_candidate(reply)) and "only torch.compile" in reply
+
+
+@given(st.binary(max_size=200) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "modules", "inputs"]), inner),
+).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+def test_any_output_of_the_sandbox_is_read_or_refused(stdout: bytes) -> None:
+    with pytest.raises(CodegenFailed):
+        read_generated(stdout)

@@ -1,0 +1,130 @@
+"""The runtime of generated kernels: its functions against Python's, for each width of vectors."""
+
+import ctypes
+import math
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agents.builtin.assemble import DEFAULT_FLAGS, cpp_source
+from agents.builtin.module import Kernel
+
+FUNCTIONS = {
+    "exp": (math.exp, -87.0, 88.0),
+    "log": (math.log, 1e-37, 1e38),
+    "log1p": (math.log1p, -0.99, 50.0),
+    "erf": (math.erf, -5.0, 5.0),
+    "tanh": (math.tanh, -12.0, 12.0),
+    "sqrt": (math.sqrt, 0.0, 1e30),
+}
+SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-45, 3.4e38, -3.4e38]
+COUNT = 4096
+
+
+def kernel(name: str, body: str, types: tuple[str, ...] = ("const float*", "float*")) -> Kernel:
+    return Kernel(name, types, tuple(f"p{i}" for i in range(len(types))), f"\n{body}\n")
+
+
+def build(kernels: list[Kernel], vector_bytes: int, folder: Path) -> ctypes.CDLL:
+    source, library = folder / "k.cpp", folder / "k.so"
+    source.write_text(cpp_source(kernels, vector_bytes))
+    fixed = ["-std=c++17", "-shared", "-fPIC", "-fopenmp", "-Wno-psabi", "-Wall", "-Wno-unknown-pragmas"]
+    subprocess.run(["g++", *DEFAULT_FLAGS, *fixed, str(source), "-o", str(library)], check=True, timeout=120)
+    return ctypes.CDLL(str(library))
+
+
+def floats(values: list[float]) -> "ctypes.Array[ctypes.c_float]":
+    return (ctypes.c_float * len(values))(*values)
+
+
+def as_float(value: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def exact(function, value: float) -> float:
+    try:
+        return as_float(function(value))
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return -math.inf if value in (0.0, -1.0) else math.nan
+
+
+@pytest.fixture(scope="module", params=[64, 32, 16])
+def mapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    lanes = request.param // 4
+    kernels = [
+        kernel(
+            f"k_{name}",
+            f"for (int64_t i = 0; i < {COUNT}; i += {lanes}) "
+            f"Vectorized<float>::loadu(p0 + i, {lanes}L).{name}().store(p1 + i);",
+        )
+        for name in FUNCTIONS
+    ]
+    return build(kernels, request.param, tmp_path_factory.mktemp(f"runtime{request.param}"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_accurate_and_exact_at_special_values(mapped: ctypes.CDLL, name: str) -> None:
+    function, low, high = FUNCTIONS[name]
+    spread = [low + (high - low) * i / (COUNT - 1) for i in range(COUNT // 2)]
+    small = [math.copysign(10.0 ** (-30 * i / 2000), low if low < 0 and i % 2 else 1.0) for i in range(2000)]
+    values = [as_float(value) for value in [*spread, *small, *SPECIAL]]
+    values += [1.0] * (COUNT - len(values))
+    results = floats([0.0] * COUNT)
+    getattr(mapped, f"k_{name}")(floats(values), results)
+    worst = 0.0
+    for value, result in zip(values, results, strict=True):
+        wanted = exact(function, value)
+        if math.isnan(wanted) or math.isinf(wanted) or wanted == 0.0:
+            same = math.isnan(result) if math.isnan(wanted) else result == wanted
+            assert same, f"{name}({value}) is {result}, not {wanted}"
+        else:
+            spacing = max(abs(wanted) * 2.0**-23, 2.0**-149)
+            worst = max(worst, abs(result - wanted) / spacing)
+    assert worst < 4.0, f"{name} is off by {worst:.1f} units in the last place"
+
+
+def test_extremes_propagate_nan_as_torch_does(tmp_path: Path) -> None:
+    body = """
+    Vectorized<float> a = Vectorized<float>::loadu(p0, 16L), b = Vectorized<float>::loadu(p0 + 16, 16L);
+    maximum(a, b).store(p1);
+    minimum(a, b).store(p1 + 16);
+    p1[32] = vec_reduce_all<float, 1>([](Vectorized<float>& x, Vectorized<float>& y) { return maximum(x, y); }, a);
+    """
+    library = build([kernel("extremes", body)], 64, tmp_path)
+    a = [1.0, math.nan, 3.0, -math.inf] + [0.0] * 12
+    b = [math.nan, 1.0, 2.0, math.inf] + [-1.0] * 12
+    out = floats([0.0] * 33)
+    library.extremes(floats([*a, *b]), out)
+    assert all(math.isnan(out[i]) for i in (0, 1, 16, 17, 32))
+    assert (out[2], out[3], out[18], out[19]) == (3.0, math.inf, 2.0, -math.inf)
+
+
+def test_partial_vectors_touch_nothing_beyond_their_count(tmp_path: Path) -> None:
+    library = build([kernel("part", "Vectorized<float>::loadu(p0, 5L).store(p1, 3L);")], 64, tmp_path)
+    out = floats([9.0] * 16)
+    library.part(floats([1.0, 2.0, 3.0, 4.0, 5.0]), out)
+    assert list(out)[:5] == [1.0, 2.0, 3.0, 9.0, 9.0]
+
+
+def test_streamed_stores_work_at_any_address(tmp_path: Path) -> None:
+    body = "for (int64_t i = 0; i < 64; i += 16) kw::stream_store(p1 + 1 + i, Vectorized<float>::loadu(p0 + i, 16L));"
+    library = build([kernel("streamed", body + " kw::stream_fence();")], 64, tmp_path)
+    out = floats([0.0] * 66)
+    library.streamed(floats([float(i) for i in range(64)]), out)
+    assert list(out) == [0.0, *map(float, range(64)), 0.0]
+
+
+def test_transposition_of_full_and_partial_tiles(tmp_path: Path) -> None:
+    body = "transpose_mxn<float, 16, 16>(p0, 16, p1, 16); transpose_mxn<float, 3, 5>(p0, 16, p1 + 256, 3);"
+    library = build([kernel("flip", body)], 64, tmp_path)
+    out = floats([0.0] * (256 + 15))
+    library.flip(floats([float(i) for i in range(256)]), out)
+    assert all(out[16 * j + i] == 16 * i + j for i in range(16) for j in range(16))
+    assert all(out[256 + 3 * j + i] == 16 * i + j for i in range(3) for j in range(5))
