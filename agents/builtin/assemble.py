@@ -37,7 +37,10 @@ _LANGUAGE = frozenset(
     | {"int", "float", "double", "bool", "long"}
 )
 _IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
-_LOCAL = re.compile(r"tmp\w*|x\d+\w*|\w*welford_helper\d+|\w*cascade_helper\d+|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce|arg(?:max|min)_\w+")
+_LOCAL = re.compile(
+    r"tmp\w*|x\d+\w*|\w*welford_helper\d+|\w*cascade_helper\d+|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce"
+    r"|arg(?:max|min)_\w+"
+)
 
 _HELPERS = {
     "view": """
