@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agents.ports import LLM
 from evaluator.cache import CompileCache
-from evaluator.evaluate import evaluate
+from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from sandbox.base import Sandbox
@@ -48,6 +48,7 @@ class Bench:
                     source,
                     sandbox=self.sandbox,
                     platform=self.platform,
+                    effort=Effort(measure_budget_s=self.settings.measure_s),
                     cache=CompileCache(self.settings.data_dir / "compiled"),
                     on_progress=step,
                     cancel=stop.event,

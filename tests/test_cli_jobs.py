@@ -120,6 +120,7 @@ class Shell:
             "KERNELWRIGHT_LOCK_DIR": str(folder),
             "KERNELWRIGHT_API_BASE": model.address,
             "KERNELWRIGHT_MODEL": "openai/scripted",
+            "KERNELWRIGHT_MEASURE_S": "0.2",  # these tests need verdicts, not narrow intervals
         }
 
     def start(self, *arguments, **environment):
@@ -239,6 +240,16 @@ def test_a_job_from_op_to_exported_kernel(shell, model, tmp_path):
 
 
 @pytest.mark.docker
+def test_the_built_in_model_needs_nothing_and_says_what_it_is(shell, model):
+    done = shell.run("optimize", "op.py", "--rounds", 1, "--model", "builtin/compiler")
+    assert done.returncode == 0, done.stderr_text
+    assert "a compiler search, not an LLM" in done.stdout_text
+    assert "a compiler search, not an LLM" in done.stderr_text
+    assert "verdict    passed" in done.stdout_text
+    assert model.requests == []
+
+
+@pytest.mark.docker
 def test_a_failed_candidate_is_a_verdict_and_status_0(shell, tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     (tmp_path / "crash.py").write_text("raise SystemExit(3)")
@@ -312,15 +323,14 @@ def test_two_jobs_at_once_take_turns_on_the_device(shell, model):
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_keeps_the_best_and_resume_goes_on(shell, model, number):
+def test_ctrl_c_keeps_the_best_and_resume_goes_on(shell, model):
     model.script = [GOOD, HANG]
     child = shell.start("optimize", "op.py", "--rounds", 3, "--json")
     assert model.asked_to_hang.wait(120)
     asked = len(model.requests)
-    os.kill(child.pid, number)
+    os.kill(child.pid, signal.SIGINT)
     shell.end(child, timeout=10)
-    assert child.returncode == 128 + number
+    assert child.returncode == 130
     value = json.loads(child.stdout_text)
     assert (value["job"]["status"], value["best"]["verdict"]) == ("interrupted", "passed")
     assert "class ModelNew" in Path(value["kernel"]).read_text()
@@ -335,19 +345,34 @@ def test_a_signal_keeps_the_best_and_resume_goes_on(shell, model, number):
 
 
 @pytest.mark.docker
-def test_a_signal_in_an_evaluation_leaves_nothing_running(shell, model):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_an_evaluation_leaves_nothing_running(shell, model, number):
     model.script = [HANGS]
     child = shell.start("optimize", "op.py", "--rounds", 3)
     shell.wait_for(child, "building the candidate")
     assert containers_of(child)
     begun = time.monotonic()
-    os.kill(child.pid, signal.SIGINT)
+    os.kill(child.pid, number)
     shell.end(child, timeout=20)
     assert time.monotonic() - begun < 10
-    assert child.returncode == 130
+    assert child.returncode == 128 + number
     assert containers_of(child) == []
     (job,) = shell.json("jobs", "list")["jobs"]
     assert (job["status"], job["best_evaluation_id"]) == ("interrupted", None)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("arguments", [["evaluate", "op.py", "hangs.py"], ["tasks", "check", "hangs.py"]], ids=" ".join)
+def test_other_commands_stop_on_ctrl_c_too(shell, tmp_path, arguments):
+    (tmp_path / "hangs.py").write_text((OP if "check" in arguments else GOOD) + "\nimport time\ntime.sleep(1000)\n")
+    child = shell.start(*arguments)
+    shell.wait_for(child, "building the candidate" if "evaluate" in arguments else "running the op")
+    os.kill(child.pid, signal.SIGINT)
+    shell.end(child, timeout=20)
+    assert child.returncode == 130
+    assert containers_of(child) == []
+    assert "error: stopped before" in child.stderr_text
+    assert "Traceback" not in child.stderr_text
 
 
 def test_a_second_signal_quits_at_once(shell, model):
