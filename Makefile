@@ -1,7 +1,9 @@
 # The few verbs of this project. `make` alone lists them. Everything is installed into .venv; nothing needs root.
 PYTHON ?= python3
 BIN := .venv/bin
-CPU_WHEELS := https://download.pytorch.org/whl/cpu
+# PyTorch's index of CPU wheels (its install page names it), where pip is not set up to find them: without it the default
+# build is installed, which brings several gigabytes of CUDA.
+TORCH_INDEX ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
@@ -34,7 +36,10 @@ setup: .venv/.installed
 	pip=($(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt)
 	echo "setup: installing PyTorch for CPUs (200 MB) into .venv"
 	torch=$$(sed -n 's/^torch==//p' constraints.txt)
-	"$${pip[@]}" "torch==$$torch+cpu" 2>/dev/null || "$${pip[@]}" --extra-index-url $(CPU_WHEELS) "torch==$$torch+cpu"
+	if ! "$${pip[@]}" $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) "torch==$$torch+cpu" 2>/dev/null; then
+	    echo "setup: pip finds no CPU build of PyTorch; installing the default one (large; see TORCH_INDEX in the Makefile)"
+	    "$${pip[@]}" "torch==$$torch"
+	fi
 	echo "setup: installing Kernelwright, its dependencies and the tools for tests into .venv"
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .venv/dev.txt
 	"$${pip[@]}" -e '.[process]' -r .venv/dev.txt

@@ -63,9 +63,9 @@ def _debootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -
     mirror = debian_mirror()
     with tempfile.TemporaryDirectory(prefix="kernelwright-base-") as scratch:
         root = Path(scratch) / "root"
-        progress(f"debootstrap of Debian 12 from {mirror} (about a minute)")
+        progress(f"debootstrap of Debian 12 from {mirror or 'its default mirror'} (about a minute)")
         made = subprocess.run(
-            ["/usr/sbin/debootstrap", "--variant=minbase", "bookworm", str(root), mirror],
+            ["/usr/sbin/debootstrap", "--variant=minbase", "bookworm", str(root), *([mirror] if mirror else [])],
             capture_output=True,
             text=True,
             check=False,
@@ -73,7 +73,7 @@ def _debootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -
         if made.returncode != 0:
             last = (made.stdout + made.stderr).strip().splitlines()[-1:]
             raise SandboxUnavailable(
-                f"debootstrap from {mirror} failed: {' '.join(last)[:300]}",
+                f"debootstrap from {mirror or 'its default mirror'} failed: {' '.join(last)[:300]}",
                 "Check that this mirror is reachable from here.",
             )
         progress("importing the base into Docker")

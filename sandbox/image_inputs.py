@@ -18,8 +18,6 @@ from sandbox.base import SandboxUnavailable
 
 PYTHON_VERSION = "3.11"
 """Of Debian 12, and so of the wheels."""
-CPU_WHEELS_INDEX = "https://download.pytorch.org/whl/cpu"
-"""Where the CPU builds of torch are published; asked only when the configured places have none."""
 
 _HERE = Path(__file__).parent
 REQUIREMENTS = _HERE / "image_requirements.txt"
@@ -73,17 +71,12 @@ def _download_wheels(into: Path, wheels: Path | None) -> None:
     if wheels is not None:
         command += ["--find-links", str(wheels)]
     command += ["-r", str(REQUIREMENTS), _PIP]
-    first = subprocess.run(command, capture_output=True, text=True, check=False)
-    if first.returncode == 0:
-        return
-    again = subprocess.run(
-        [*command, "--extra-index-url", CPU_WHEELS_INDEX], capture_output=True, text=True, check=False
-    )
-    if again.returncode != 0:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
         raise SandboxUnavailable(
-            f"pip cannot download the image's packages: {_last_error(again.stderr or first.stderr)}.",
-            f"Make {CPU_WHEELS_INDEX} reachable, or put the wheels of {REQUIREMENTS.name} into a folder and name it "
-            "with --wheels DIR.",
+            f"pip cannot download the image's packages: {_last_error(done.stderr)}.",
+            "Set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (its install page names it), or put the wheels of "
+            f"{REQUIREMENTS.name} into a folder and name it with --wheels DIR.",
         )
 
 
@@ -113,13 +106,13 @@ def _apt_config_dump() -> Iterable[str]:
     return subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout.splitlines()
 
 
-def debian_mirror(etc: Path = Path("/etc")) -> str:
-    """The Debian mirror that this host uses where it is a Debian 12, else the public one."""
+def debian_mirror(etc: Path = Path("/etc")) -> str | None:
+    """The Debian mirror that this host uses where it is a Debian 12; None leaves the choice to debootstrap."""
     for source in _debian_12_sources(etc):
         found = re.search(r"https?://[^\s\]]+/debian(?=/?\s)", source.read_text())
         if found:
             return found.group(0)
-    return "http://deb.debian.org/debian"
+    return None
 
 
 def _debian_12_sources(etc: Path) -> list[Path]:
