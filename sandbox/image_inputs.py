@@ -75,8 +75,8 @@ def _download_wheels(into: Path, wheels: Path | None) -> None:
     if done.returncode != 0:
         raise SandboxUnavailable(
             f"pip cannot download the image's packages: {_last_error(done.stderr)}.",
-            "Set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (its install page names it), or put the wheels of "
-            f"{REQUIREMENTS.name} into a folder and name it with --wheels DIR.",
+            "Set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (its install page names it), or put the wheels "
+            f"of {REQUIREMENTS.name} into a folder and name it with --wheels DIR.",
         )
 
 
