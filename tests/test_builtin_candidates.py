@@ -1,5 +1,6 @@
 """Candidates of the built-in model: really generated, really built, and equal to their references."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -126,6 +127,26 @@ def get_inputs():
 def get_init_inputs():
     return []
 """,
+    "windows": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-9, 9, (40, 48), dtype=torch.int8))
+        self.scale = nn.Parameter(torch.rand(40, 1))
+
+    def forward(self, images, rows):
+        pooled = F.max_pool2d(images, 3, 2, 1) + F.avg_pool2d(images, 3, 2, 1)
+        larger = F.interpolate(images, scale_factor=2.0, mode="bilinear", align_corners=False)
+        smaller = F.interpolate(images, size=(7, 9), mode="bilinear", align_corners=True)
+        product = F.linear(rows, self.weight.float() * self.scale)
+        return pooled, larger, smaller, product, rows[:, ::3] * 2, rows @ rows.t()
+
+def get_inputs():
+    return [torch.randn(2, 3, 37, 53), torch.randn(3, 48)]
+
+def get_init_inputs():
+    return []
+""",
     "other_shapes": """
 class Model(nn.Module):
     def forward(self, x):
@@ -150,13 +171,26 @@ def references() -> dict[str, str]:
     return {name: HEAD + text for name, text in OPS.items()} | suite
 
 
+Results = dict[str, tuple[str, list[str]]]
+
+
 @pytest.fixture(scope="module")
-def results(
-    process_sandbox: ProcessSandbox, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[str, list[str]]]:
-    """For each op, as generated and with every variation: the candidate's source, and what is wrong with it."""
-    folder = tmp_path_factory.mktemp("candidates")
-    compiler = Compiler(process_sandbox)
+def results(process_sandbox: ProcessSandbox, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """For each op, as generated and with every variation: the candidate's source, and what is wrong with it.
+
+    Made once, also where several processes share the tests.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builtin_candidates.json"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shared.write_text(json.dumps(generate_and_compare(process_sandbox, tmp_path_factory.mktemp("candidates"))))
+    return {name: (source, problems) for name, (source, problems) in json.loads(shared.read_text()).items()}
+
+
+def generate_and_compare(sandbox: ProcessSandbox, folder: Path) -> dict[str, tuple[str, list[str]]]:
+    compiler = Compiler(sandbox)
 
     def write(name: str, reference: str) -> list[tuple[str, str, str]]:
         (folder / f"{name}.py").write_text(reference)
@@ -169,9 +203,8 @@ def results(
 
     with ThreadPoolExecutor(2) as pool:
         jobs = [job for jobs in pool.map(lambda item: write(*item), references().items()) for job in jobs]
-    script = Path(__file__).parent / "builtin_compare.py"
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(Path(__file__).parent / "builtin_compare.py")],
         input=json.dumps(jobs).encode(),
         stdout=subprocess.PIPE,
         check=True,
@@ -184,15 +217,13 @@ def results(
 
 @pytest.mark.parametrize("kind", ["plain", "varied"])
 @pytest.mark.parametrize("name", [*OPS, *SUITE_OPS])
-def test_candidates_equal_their_references(results: dict[str, tuple[str, list[str]]], name: str, kind: str) -> None:
+def test_candidates_equal_their_references(results: Results, name: str, kind: str) -> None:
     _, problems = results[f"{name}/{kind}"]
     assert problems == []
 
 
 @pytest.mark.parametrize("name", [*OPS, *SUITE_OPS])
-def test_candidates_are_kernels_of_their_own_and_say_what_they_are(
-    results: dict[str, tuple[str, list[str]]], name: str
-) -> None:
+def test_candidates_are_kernels_of_their_own_and_say_what_they_are(results: Results, name: str) -> None:
     source, _ = results[f"{name}/plain"]
     assert read_note(source) == ()
     assert "a compiler search and no LLM" in source
@@ -200,7 +231,10 @@ def test_candidates_are_kernels_of_their_own_and_say_what_they_are(
     assert read_note(results[f"{name}/varied"][0]) == EVERYTHING
 
 
-def test_variations_change_the_code(results: dict[str, tuple[str, list[str]]]) -> None:
+def test_variations_change_the_code(results: Results) -> None:
+    varied = results["windows/varied"][0]
+    assert "= kw::strided<2>(" in varied and "= kw::lookup(" in varied
+    assert "torch.mm(" in results["windows/plain"][0] and "torch.mm(" not in varied
     assert "chunk / " in results["masked_softmax/varied"][0]
     assert (
         "kw::stream_store("

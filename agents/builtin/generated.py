@@ -76,7 +76,7 @@ def read_generated(stdout: bytes) -> Generated:
         )
     except CodegenFailed:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise CodegenFailed("sandbox", f"unreadable result: {type(error).__name__}: {str(error)[:200]}") from error
 
 

@@ -8,6 +8,7 @@ from agents.builtin.draft import Draft, Transform
 from agents.builtin.fuse_rows import fuse_rows
 from agents.builtin.restrict import restrict
 from agents.builtin.stream_stores import stream_stores
+from agents.builtin.vector_loads import vector_loads
 
 InductorOptions = Mapping[str, bool | int | float | str]
 PLAIN = "plain"
@@ -37,11 +38,18 @@ def contract(draft: Draft) -> Draft:
 # In the order in which their transformations are applied, whatever the order in which they were found to help.
 VARIATIONS: Sequence[Variation] = (
     Variation(
-        "two-pass-variance",
-        "Compute mean and variance in two passes over a row that stays in cache, without the long chain of one pass.",
-        memory=1.1,
-        compute=1.3,
-        options=MappingProxyType({"cpp.use_two_step_variance_threshold": 1 << 40}),
+        "small-products",
+        "Write matrix products with few rows as sums fused with what makes their operands, so that nothing is stored.",
+        memory=2.0,
+        compute=1.2,
+        options=MappingProxyType({"kernelwright.small_products": 8}),
+    ),
+    Variation(
+        "vector-loads",
+        "Read strided or nearly consecutive elements with vector instructions, not one by one.",
+        memory=1.35,
+        compute=1.6,
+        transform=vector_loads,
     ),
     Variation(
         "fuse-rows",

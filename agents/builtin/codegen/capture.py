@@ -8,6 +8,7 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from .decompose import SMALL_PRODUCTS, decompositions
 from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
 
 MAX_CONSTANT_BYTES = 1 << 20
@@ -152,13 +153,14 @@ def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, An
         return compile_fx.compile_fx_inner(inner_graph, example, **kwargs)
 
     patches = {"fx_graph_cache": False, "compile_threads": 1, "cpp.vec_isa_ok": True, **options}
+    rows = patches.pop(SMALL_PRODUCTS, 0)
     try:
         with (
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),
         ):
-            compile_fx.compile_fx(graph, values, inner_compile=inner)
+            compile_fx.compile_fx(graph, values, inner_compile=inner, decompositions=decompositions(rows))
     except BaseException as error:
         raise CaptureError("lower", f"{type(error).__name__}: {error}") from error
     if len(texts) != 1 or notes[0] is None:

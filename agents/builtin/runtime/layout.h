@@ -1,4 +1,4 @@
-// Transposition in registers and atomic addition.
+// Transposition in registers, atomic addition, strided loads.
 template <class T, int M, int N, bool = false> KW_INLINE void transpose_mxn(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   constexpr int W = at::vec::Vec<T, 1>::W;
   if constexpr (sizeof(T) == 4 && M <= W && N <= W) {
@@ -40,3 +40,57 @@ template <class T, int NI, int NV> KW_INLINE void atomic_add_vec(T* to, const at
   index.store(indices);
   for (int64_t i = 0; i < count; i++) atomic_add(to + indices[i], values[i]);
 }
+namespace kw {
+// Every S-th float from p on: no byte beyond the last lane is touched.
+template <int S> KW_INLINE at::vec::Vec<float, 1> strided(const float* p) {
+  constexpr int W = KW_VEC_BYTES / 4;
+  at::vec::Vec<float, 1> v;
+  if constexpr (S == 1) return at::vec::Vec<float, 1>::loadu(p);
+  else if constexpr (S == 2) {
+    F low, high;
+    __builtin_memcpy(&low, p, sizeof low);
+    __builtin_memcpy(&high, p + W - 1, sizeof high);
+    const Register<int32_t, W> lane = lane_numbers<Register<int32_t, W>, int32_t>();
+    v.r[0] = __builtin_shuffle(low, high, lane < W / 2 ? lane * 2 : lane * 2 + 1);
+  } else {
+    for (int i = 0; i < W; i++) v.r[0][i] = p[S * i];
+  }
+  return v;
+}
+// The same where the mask is set, zero elsewhere; what the mask excludes is not read.
+template <int S, class T, int N> KW_INLINE at::vec::Vec<float, 1> strided(const float* p, const at::vec::VecMask<T, N>& mask) {
+  uint64_t some = mask.lane_bits();
+  if (C10_LIKELY(some == mask.every_lane)) return strided<S>(p);
+  constexpr int W = KW_VEC_BYTES / 4;
+  at::vec::Vec<float, 1> v;
+#if defined(__AVX512F__) && KW_VEC_BYTES == 64
+  v.r[0] = __builtin_ia32_gathersiv16sf(F{}, p, lane_numbers<Register<int32_t, W>, int32_t>() * S, uint16_t(some), 4);
+#else
+  for (int i = 0; i < W; i++)
+    if ((some >> i) & 1) v.r[0][i] = p[S * i];
+#endif
+  return v;
+}
+// p[index] in each lane. Where the indices ascend within one vector's width, as in a resized row, one load and one
+// permutation do; the load is masked, so that no byte beyond the last index is touched.
+template <class A> KW_INLINE at::vec::Vec<float, 1> lookup(const float* p, const A& indices) {
+  constexpr int W = KW_VEC_BYTES / 4;
+  at::vec::Vec<float, 1> v;
+#if defined(__AVX512F__) && KW_VEC_BYTES == 64
+  using Wide = at::vec::Vec<int64_t, 2>;
+  using I = Register<int32_t, W>;
+  const int64_t first = indices[0], width = indices[W - 1] - first;
+  if (C10_LIKELY(width >= 0 && width < W)) {
+    const auto offset = Wide::loadu(indices.data()) - Wide(first);
+    if (C10_LIKELY(((offset >= Wide(0)) & (offset <= Wide(width))).all_masked())) {
+      const I lane = at::vec::convert<int32_t, 1, int64_t, 2>(offset).r[0];
+      F window = __builtin_ia32_loadups512_mask(p + first, F{}, uint16_t((2u << width) - 1));
+      v.r[0] = __builtin_shuffle(window, lane);
+      return v;
+    }
+  }
+#endif
+  for (int i = 0; i < W; i++) v.r[0][i] = p[indices[i]];
+  return v;
+}
+}  // namespace kw
