@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from agents.builtin.accesses import find_accesses
 from agents.builtin.affine import read_affine
+from agents.builtin.calls import UNKNOWN, Place
 from agents.builtin.errors import NotTranslatable
 from agents.builtin.fuse_rows import _fused, read_stage
 from agents.builtin.loops import Block, Line, parse_body, render_body, walk
@@ -33,7 +34,7 @@ TWO_STAGES = """
         }
     }
 """
-NAMES = {name: name for name in ("in_ptr0", "out_ptr0", "out_ptr1")}
+NAMES = {name: Place(name) for name in ("in_ptr0", "out_ptr0", "out_ptr1")}
 
 
 def fuse(text: str) -> Block | None:
@@ -77,7 +78,7 @@ def test_a_pointer_that_may_overlap_another_keeps_loops_apart() -> None:
     region = parse_body(TWO_STAGES.replace("INDEX", "x0"))[0]
     assert isinstance(region, Block)
     stages = [stage for node in region.body if (stage := read_stage(node))]
-    assert _fused(stages, {**NAMES, "out_ptr0": ""}, lanes=16, threads=2) is None
+    assert _fused(stages, {**NAMES, "out_ptr0": UNKNOWN}, lanes=16, threads=2) is None
 
 
 def test_guards_bound_what_a_vector_touches() -> None:

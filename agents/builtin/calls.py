@@ -12,10 +12,12 @@ _SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "fl
 
 @dataclass(frozen=True)
 class Buffers:
-    """`roots`: which names share memory (same root); `bytes`: size of those allocated in `call`; `uses`: the names
-    that each kernel is given, in order; `last`: names that nothing after their last kernel reads but the result."""
+    """`roots`: which names share memory (same root); `offsets`: where in it each one begins, in elements, if known;
+    `bytes`: size of those allocated in `call`; `uses`: the names that each kernel is given, in order; `last`: names
+    that nothing after their last kernel reads but the result."""
 
     roots: dict[str, str]
+    offsets: dict[str, int]
     bytes: dict[str, int]
     uses: dict[str, tuple[str, ...]]
     last: frozenset[str]
@@ -25,6 +27,7 @@ def read_buffers(draft: Draft) -> Buffers:
     """Follows the statements of `call` once; what it does not understand it takes to share memory."""
     kernels = {kernel.name for kernel in draft.module.kernels}
     roots = {name: name for name in draft.module.parameters}
+    offsets = dict.fromkeys(roots, 0)
     sizes: dict[str, int] = {}
     uses: dict[str, tuple[str, ...]] = {}
     read_later: dict[str, int] = {}
@@ -50,14 +53,18 @@ def read_buffers(draft: Draft) -> Buffers:
             size = _allocated(statement.value)
             if size is not None:
                 roots[target] = target
+                offsets[target] = 0
                 sizes[target] = size
             else:
                 sources = [roots[name] for name in names if name != target and name in roots]
                 roots[target] = sources[0] if sources else target
+                offset = _view_offset(statement.value, offsets)
+                if offset is not None:
+                    offsets[target] = offset
                 if not isinstance(statement.value, ast.Name):
                     read_later |= dict.fromkeys(sources, position)
     last = frozenset(root for root in returned if read_later.get(root, -1) < written.get(root, -1))
-    return Buffers(roots, sizes, uses, last)
+    return Buffers(roots, offsets, sizes, uses, last)
 
 
 def _allocated(value: ast.expr) -> int | None:
@@ -71,19 +78,43 @@ def _allocated(value: ast.expr) -> int | None:
         return 0
 
 
-def canonical_pointers(kernel: Kernel, buffers: Buffers) -> dict[str, str] | None:
-    """For each pointer of a kernel, the one that stands for its buffer, or "" where two overlap in an unknown way.
+def _view_offset(value: ast.expr, offsets: dict[str, int]) -> int | None:
+    """Where a name that is assigned `value` begins, if that is a name or a view of one."""
+    if isinstance(value, ast.Name):
+        return offsets.get(value.id)
+    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "reinterpret_tensor" and len(value.args) == 4):
+        return None
+    base, offset = value.args[0], value.args[3]
+    if not (isinstance(base, ast.Name) and isinstance(offset, ast.Constant) and isinstance(offset.value, int)):
+        return None
+    return offsets[base.id] + offset.value if base.id in offsets else None
 
-    None where it is not known what the kernel is given.
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pointer points: `offset` elements into the buffer that `name`, one of the kernel's pointers, stands for.
+
+    `name` is "" where the pointer may overlap others in an unknown way.
     """
+
+    name: str
+    offset: int = 0
+
+
+UNKNOWN = Place("")
+
+
+def find_places(kernel: Kernel, buffers: Buffers) -> dict[str, Place] | None:
+    """The place of each of a kernel's pointers, or None where it is not known what the kernel is given."""
     uses = buffers.uses.get(kernel.name, ())
     if len(uses) != len(kernel.names):
         return None
     roots = [buffers.roots.get(name, "") for name in uses]
-    result: dict[str, str] = {}
+    kinds = [kind.replace("const ", "").replace(" __restrict__", "") for kind in kernel.types]
+    result: dict[str, Place] = {}
     for position, name in enumerate(kernel.names):
         same = [i for i, root in enumerate(roots) if root == roots[position]]
-        kinds = {kernel.types[i].replace("const ", "").replace(" __restrict__", "") for i in same}
-        plain = len({uses[i] for i in same}) == 1 and len(kinds) == 1 and roots[position]
-        result[name] = kernel.names[same[0]] if plain else ""
+        known = all(uses[i] in buffers.offsets and kinds[i] == kinds[position] for i in same)
+        offset = buffers.offsets.get(uses[position], 0)
+        result[name] = Place(kernel.names[same[0]], offset) if known and roots[position] else UNKNOWN
     return result

@@ -7,18 +7,20 @@ expressions are affine and their bounds constant, so the ranges that a chunk tou
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agents.builtin.accesses import Access, aliases, find_accesses
-from agents.builtin.calls import canonical_pointers, read_buffers
+from agents.builtin.calls import UNKNOWN, Place, find_places, read_buffers
 from agents.builtin.draft import Draft
 from agents.builtin.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body
 from agents.builtin.module import Kernel
 
 MAX_CHUNKS = 8192
 MIN_CHUNKS_A_THREAD = 4
-CHUNK_BYTES = 512 * 1024  # what a chunk may touch to stay in a second-level cache
+SHORT_TRIPS = 64
+CHUNK_BYTES = 512 * 1024  # what a chunk may write and read again, to stay in a second-level cache
 
 
 @dataclass(frozen=True)
@@ -44,26 +46,30 @@ def fuse_rows(draft: Draft) -> Draft:
     buffers = read_buffers(draft)
 
     def change(kernel: Kernel) -> Kernel:
-        pointers = canonical_pointers(kernel, buffers)
-        if pointers is None:
+        places = find_places(kernel, buffers)
+        if places is None:
             return kernel
         nodes = parse_body(kernel.body)
-        names = pointers | {alias: pointers.get(name, "") for alias, name in aliases(nodes).items()}
+        names = places | {alias: places.get(name, UNKNOWN) for alias, name in aliases(nodes).items()}
         fused = tuple(_in_region(node, names, lanes, draft.generated.threads) for node in nodes)
         return kernel if fused == nodes else replace(kernel, body=render_body(fused))
 
     return draft.with_kernels(change)
 
 
-def _in_region(node: Node, names: Mapping[str, str], lanes: int, threads: int) -> Node:
+def _in_region(node: Node, names: Mapping[str, Place], lanes: int, threads: int) -> Node:
     if not (isinstance(node, Block) and node.head and node.head[-1].startswith("#pragma omp parallel")):
         return node
     body: list[Node] = []
     run: list[tuple[Node, Stage]] = []
 
     def flush() -> None:
-        merged = _fused([stage for _, stage in run], names, lanes, threads) if len(run) > 1 else None
-        body.extend([merged] if merged is not None else [original for original, _ in run])
+        first, rest = _split(run, names, lanes)
+        merged = _fused([stage for _, stage in rest], names, lanes, threads) if len(rest) > 1 else None
+        if merged is None:
+            body.extend(original for original, _ in run)
+        else:
+            body.extend([*(original for original, _ in first), merged])
         run.clear()
 
     for child in node.body:
@@ -75,6 +81,29 @@ def _in_region(node: Node, names: Mapping[str, str], lanes: int, threads: int) -
             run.append((child, stage))
     flush()
     return replace(node, body=tuple(body))
+
+
+def _split(
+    run: list[tuple[Node, Stage]], names: Mapping[str, Place], lanes: int
+) -> tuple[list[tuple[Node, Stage]], list[tuple[Node, Stage]]]:
+    """Short stages that may as well run before all others, and the rest: a short one has no rows to cut."""
+    first: list[tuple[Node, Stage]] = []
+    rest: list[tuple[Node, Stage]] = []
+    for node, stage in run:
+        short = math.prod(loop.trips for loop in stage.outer) <= SHORT_TRIPS
+        if short and all(_apart(node, other, names, lanes) for other, _ in rest):
+            first.append((node, stage))
+        else:
+            rest.append((node, stage))
+    return first, rest
+
+
+def _apart(one: Node, other: Node, names: Mapping[str, Place], lanes: int) -> bool:
+    """Whether neither of two stages touches a buffer that the other one writes."""
+    touched = [list(find_accesses((node,), lanes)) for node in (one, other)]
+    buffers = [{names.get(access.pointer, UNKNOWN).name for access in accesses} for accesses in touched]
+    written = [{names.get(access.pointer, UNKNOWN).name for access in accesses if access.write} for accesses in touched]
+    return not (written[0] & buffers[1] or written[1] & buffers[0]) and "" not in written[0] | written[1]
 
 
 def read_stage(node: Node) -> Stage | None:
@@ -103,8 +132,8 @@ def read_stage(node: Node) -> Stage | None:
     return Stage(tuple(item for item in before if isinstance(item, Line)), tuple(outer), inner)
 
 
-def _fused(stages: list[Stage], names: Mapping[str, str], lanes: int, threads: int) -> Block | None:
-    """All stages in one loop over chunks, with as many chunks as are safe, or None."""
+def _fused(stages: list[Stage], names: Mapping[str, Place], lanes: int, threads: int) -> Block | None:
+    """All stages in one loop over as many chunks as are safe, or None: a row may then even stay in the nearest cache."""
     cuts = [_cuts(stage) for stage in stages]
     common = set(cuts[0]).intersection(*cuts[1:])
     least = MIN_CHUNKS_A_THREAD * threads
@@ -135,25 +164,25 @@ def _divisors(number: int) -> Iterator[int]:
             yield candidate
 
 
-def _independent(stages: list[Stage], cuts: list[Cut], count: int, names: Mapping[str, str], lanes: int) -> bool:
+def _independent(stages: list[Stage], cuts: list[Cut], count: int, names: Mapping[str, Place], lanes: int) -> bool:
     """Whether no chunk touches what another one writes, and a chunk is small enough to stay in cache."""
     spans: dict[str, list[tuple[int, int]]] = {}
     accesses: list[tuple[Stage, Cut, Access]] = []
     for stage, cut in zip(stages, cuts, strict=True):
         accesses += [(stage, cut, access) for access in find_accesses(_remaining(stage, cut), lanes)]
-    written = {names.get(access.pointer, "") for _, _, access in accesses if access.write}
+    written = {names.get(access.pointer, UNKNOWN).name for _, _, access in accesses if access.write}
     for stage, cut, access in accesses:
-        pointer = names.get(access.pointer, "")
-        if pointer not in written:
+        place = names.get(access.pointer, UNKNOWN)
+        if place.name not in written:
             continue
-        if access.index is None or not pointer:
+        if access.index is None or not place.name:
             return False
         for chunk in range(count):
             span = access.index.span({**access.ranges, **_outer_ranges(stage, cut, chunk)})
             if span is None:
                 return False
-            low, high = span[0], span[1] + access.lanes - 1
-            held = spans.setdefault(pointer, [])
+            low, high = span[0] + place.offset, span[1] + place.offset + access.lanes - 1
+            held = spans.setdefault(place.name, [])
             if chunk < len(held):
                 held[chunk] = (min(held[chunk][0], low), max(held[chunk][1], high))
             else:

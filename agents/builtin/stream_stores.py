@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from agents.builtin.accesses import aliases, find_accesses
-from agents.builtin.calls import canonical_pointers, read_buffers
+from agents.builtin.calls import UNKNOWN, find_places, read_buffers
 from agents.builtin.draft import Draft
 from agents.builtin.loops import Block, Line, Node, map_blocks, map_lines, parse_body, render_body
 from agents.builtin.module import Kernel
@@ -24,23 +24,23 @@ def stream_stores(draft: Draft) -> Draft:
     lanes = max(4, draft.generated.vector_bytes // 4)
 
     def change(kernel: Kernel) -> Kernel:
-        pointers = canonical_pointers(kernel, buffers)
-        if pointers is None:
+        places = find_places(kernel, buffers)
+        if places is None:
             return kernel
         nodes = parse_body(kernel.body)
-        names = pointers | {alias: pointers.get(name, "") for alias, name in aliases(nodes).items()}
+        names = places | {alias: places.get(name, UNKNOWN) for alias, name in aliases(nodes).items()}
         accesses = list(find_accesses(nodes, lanes))
-        read = {names.get(access.pointer, "") for access in accesses if not access.write or access.index is None}
+        read = {names.get(access.pointer, UNKNOWN).name for access in accesses if not access.write or not access.index}
         large = {
             pointer
             for pointer, use, kind in zip(kernel.names, buffers.uses[kernel.name], kernel.types, strict=True)
             if kind.startswith("float*")
             and buffers.roots.get(use) in buffers.last
             and buffers.bytes.get(buffers.roots[use], 0) >= LARGE_BYTES
-            and pointers[pointer] == pointer
-            and pointer not in read
+            and places[pointer].name
+            and places[pointer].name not in read
         }
-        streamed = {name for name, pointer in names.items() if pointer in large}
+        streamed = {name for name, place in names.items() if place.name in {places[pointer].name for pointer in large}}
         if not streamed:
             return kernel
         changed = map_lines(nodes, lambda text: _streamed(text, streamed))
