@@ -147,6 +147,20 @@ def get_inputs():
 def get_init_inputs():
     return []
 """,
+    "scans": """
+class Model(nn.Module):
+    def forward(self, x, y):
+        sums = torch.cumsum(x * 2, 1) - 1, torch.cumsum(y, -1), torch.cumsum(y, 0), torch.cumsum(y.t(), 0)
+        return *sums, torch.cumprod(y, 1), torch.cumprod(x, dim=0), torch.cumsum(x.int(), 1)
+
+def get_inputs():
+    y = torch.randn(5, 70)
+    y[2, 30] = float("nan")
+    return [torch.randn(3, 40, 300), y]
+
+def get_init_inputs():
+    return []
+""",
     "other_shapes": """
 class Model(nn.Module):
     def forward(self, x):
@@ -234,6 +248,7 @@ def test_candidates_are_kernels_of_their_own_and_say_what_they_are(results: Resu
 def test_variations_change_the_code(results: Results) -> None:
     varied = results["windows/varied"][0]
     assert "= kw::strided<2>(" in varied and "= kw::lookup(" in varied
+    assert results["scans/varied"][0].count("aten.cumsum") < results["scans/plain"][0].count("aten.cumsum")
     assert "torch.mm(" in results["windows/plain"][0] and "torch.mm(" not in varied
     assert "chunk / " in results["masked_softmax/varied"][0]
     assert (

@@ -29,12 +29,12 @@ _SLEEF = re.compile(
     r"|Vec\w*<double"
 )
 _REDUCE = re.compile(r"vec_reduce_all|_masked_reduce|[Ww]elford|ascade|arg(max|min)_|IndexValue")
-_LAYOUT = re.compile(r"transpose_mxn|atomic_add|kw::strided|kw::lookup")
+_LAYOUT = re.compile(r"transpose_mxn|atomic_add|kw::(strided|lookup|running)")
 _INTEGER = re.compile(r"_integral\(|\bmod\(|div_floor_floating_vec")
 _CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
 _LANGUAGE = frozenset(
     {"for", "if", "while", "return", "sizeof", "alignof", "alignas", "decltype", "static_cast", "reinterpret_cast"}
-    | {"int", "float", "double", "bool", "long"}
+    | {"int", "float", "double", "bool", "long", "auto"}
 )
 _IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
 _LOCAL = re.compile(

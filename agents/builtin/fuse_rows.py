@@ -133,7 +133,7 @@ def read_stage(node: Node) -> Stage | None:
 
 
 def _fused(stages: list[Stage], names: Mapping[str, Place], lanes: int, threads: int) -> Block | None:
-    """All stages in one loop over as many chunks as are safe, or None: a row may then even stay in the nearest cache."""
+    """All stages in one loop over as many chunks as are safe (a row may even stay in the nearest cache), or None."""
     cuts = [_cuts(stage) for stage in stages]
     common = set(cuts[0]).intersection(*cuts[1:])
     least = MIN_CHUNKS_A_THREAD * threads

@@ -4,9 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from agents.builtin.arithmetic import contract, reciprocals
 from agents.builtin.draft import Draft, Transform
 from agents.builtin.fuse_rows import fuse_rows
 from agents.builtin.restrict import restrict
+from agents.builtin.scan import own_scan
 from agents.builtin.stream_stores import stream_stores
 from agents.builtin.vector_loads import vector_loads
 
@@ -30,11 +32,6 @@ class Variation:
     transform: Transform | None = None
 
 
-def contract(draft: Draft) -> Draft:
-    """Let the compiler fuse multiplications with additions: fewer instructions, one rounding less."""
-    return draft.with_flags("-ffp-contract=fast", without=("-ffp-contract=off",))
-
-
 # In the order in which their transformations are applied, whatever the order in which they were found to help.
 VARIATIONS: Sequence[Variation] = (
     Variation(
@@ -43,6 +40,13 @@ VARIATIONS: Sequence[Variation] = (
         memory=2.0,
         compute=1.2,
         options=MappingProxyType({"kernelwright.small_products": 8}),
+    ),
+    Variation(
+        "own-scan",
+        "Compute running sums and products with vectors, in place of torch's loop over single elements.",
+        memory=2.5,
+        compute=2.5,
+        transform=own_scan,
     ),
     Variation(
         "vector-loads",
@@ -64,6 +68,13 @@ VARIATIONS: Sequence[Variation] = (
         memory=1.3,
         compute=1.1,
         transform=stream_stores,
+    ),
+    Variation(
+        "reciprocals",
+        "Multiply by the reciprocal of what a whole row is divided by.",
+        memory=1.03,
+        compute=1.1,
+        transform=reciprocals,
     ),
     Variation(
         "contract",

@@ -93,4 +93,14 @@ template <class A> KW_INLINE at::vec::Vec<float, 1> lookup(const float* p, const
   for (int i = 0; i < W; i++) v.r[0][i] = p[indices[i]];
   return v;
 }
+// The running reduction of a vector's lanes, by doubling distances.
+template <class Fn> KW_INLINE at::vec::Vec<float, 1> running(at::vec::Vec<float, 1> v, Fn f, float neutral) {
+  constexpr int W = KW_VEC_BYTES / 4;
+  const S lane = lane_numbers<S, int32_t>();
+  _Pragma("GCC unroll 4") for (int n = 1; n < W; n *= 2) {
+    F moved = __builtin_shuffle(all(neutral), v.r[0], lane < n ? lane : lane - n + W);
+    v.r[0] = f(moved, v.r[0]);
+  }
+  return v;
+}
 }  // namespace kw
