@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
-from .decompose import SMALL_PRODUCTS, decompositions
+from .decompose import SMALL_PRODUCTS, decompositions, weigh_neighbours
 from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
 
 MAX_CONSTANT_BYTES = 1 << 20
@@ -157,6 +157,7 @@ def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, An
     try:
         with (
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
+            mock.patch("torch._decomp.decompositions._upsample_linear", weigh_neighbours),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),
         ):

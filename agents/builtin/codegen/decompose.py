@@ -1,6 +1,7 @@
 """Decompositions beyond TorchInductor's own: products of few rows, as sums that it fuses with what is around."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,3 +38,43 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if b.stride(0) == 1:  # a transposed weight: the sum runs along its rows
         return (a.unsqueeze(1) * b.t().unsqueeze(0)).sum(-1)
     return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
+
+
+def weigh_neighbours(
+    image: torch.Tensor, output_size: Sequence[int], align_corners: bool, scales: Sequence[float | None]
+) -> torch.Tensor:
+    """Linear interpolation as torch's eager kernels do it: every neighbour times its weight, then the sum.
+
+    Torch's own decomposition computes a + (b - a) t, which is NaN where a neighbour is infinite and eager's is not.
+    Takes the place of `torch._decomp.decompositions._upsample_linear`; `image` is (batch, channels, one or more sizes).
+    """
+    import torch._decomp.decompositions as own
+
+    scale_of: Any = own._compute_scale
+    source_index: Any = own._compute_source_index
+    sizes = image.shape[2:]
+    kind = image.dtype if image.dtype in (torch.float32, torch.float64) else torch.float32
+    sides: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
+    for position, (size, wanted, scale) in enumerate(zip(sizes, output_size, scales, strict=True)):
+        steps = torch.arange(wanted, device=image.device).to(kind)
+        ratio = scale_of(size, wanted, align_corners, scale)
+        place: torch.Tensor = source_index(ratio, steps, align_corners).clamp(min=0.0)
+        place = place.reshape(-1, *[1] * (len(sizes) - 1 - position))
+        first = place.to(torch.int64)
+        second = (first + 1).clamp(max=size - 1)
+        share = (place - first).clamp(0.0, 1.0)
+        sides.append([(first, 1.0 - share), (second, share)])
+    parts = []
+    for corner in itertools.product(*sides):
+        value = aten._unsafe_index(image, [None, None, *(index for index, _ in corner)]).to(kind)
+        for _, weight in reversed(corner):
+            value = value * weight
+        parts.append(value)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    if not image.is_floating_point():
+        total = total.round()
+    layout = torch._prims_common.suggest_memory_format(image)
+    result: torch.Tensor = total.to(image.dtype).contiguous(memory_format=layout)
+    return result
