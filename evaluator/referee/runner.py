@@ -150,7 +150,11 @@ class Runner:
         return {}
 
     def settle(self, _: wire.Message) -> wire.Message:
-        """Put garbage out of the way before timed calls."""
+        """Put garbage out of the way before timed calls, and bind the calling thread as OpenMP has bound its others.
+
+        Only now, so that threads which a candidate has started by itself may run on every core.
+        """
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self.kept.clear()
         gc.collect()
         gc.freeze()

@@ -23,7 +23,7 @@ class Plan:
     calls: int = 3  # timed calls a block
     warm_calls: int = 2
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
-    budget_s: float = 6.0
+    budget_s: float = 4.0
 
 
 @dataclass

@@ -108,9 +108,11 @@ class Trial:
     def _settle(self, runners: dict[str, Handle]) -> None:
         for name, handle in runners.items():
             with self._blame(name):
-                handle.ask({"op": "settle"}, timeout_s=60)
-                for inputs in self.warm * 2:
-                    self._call(handle, inputs)
+                for settled in (False, True):
+                    for inputs in self.warm:
+                        self._call(handle, inputs)
+                    if not settled:
+                        handle.ask({"op": "settle"}, timeout_s=60)
 
     def _measure_set(
         self, reference: Handle, runners: dict[str, Handle], plan: timing.Plan, rng: random.Random, *, last: bool
