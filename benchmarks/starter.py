@@ -18,10 +18,11 @@ from typing import Any
 from tasks.suites import load_suite
 
 RESULTS = Path(__file__).parent / "results"
+KEPT = ("verdict", "tags", "latency_ms", "speedup", "roofline", "cost_s")
 
 
 def optimize(task_id: str, model: str, rounds: int) -> dict[str, Any]:
-    """One `kernelwright optimize`, as a user would run it; its JSON with the wall time added."""
+    """One `kernelwright optimize`, as a user would run it: how it stopped, its best evaluation, the wall time."""
     command = [
         sys.executable,
         "-m",
@@ -38,7 +39,13 @@ def optimize(task_id: str, model: str, rounds: int) -> dict[str, Any]:
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         return {"error": f"exit status {done.returncode}", "wall_s": time.perf_counter() - start}
-    return {**json.loads(done.stdout), "wall_s": round(time.perf_counter() - start, 1)}
+    report = json.loads(done.stdout)
+    best = report["best"]
+    return {
+        "stop": report["stop"],
+        "best": None if best is None else {name: best[name] for name in KEPT},
+        "wall_s": round(time.perf_counter() - start, 1),
+    }
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -49,17 +56,15 @@ def geometric_mean(values: list[float]) -> float:
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Markdown: a row an op, then geometric means over ops that passed, with how many did not."""
     lines = [
-        "| op | eager ms | compile ms | best ms | over eager (95 %) | over compile (95 %) | roofline | tags | rounds "
-        "| s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| op | eager ms | compile ms | best ms | over eager (95 %) | over compile (95 %) | roofline | tags | s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     over: dict[str, list[float]] = {"eager": [], "compile": []}
     for name, result in sorted(results.items()):
-        best = result.get("evaluation")
+        best = result.get("best")
         if not best or best["verdict"] != "passed":
-            lines.append(
-                f"| {name} | | | | no candidate passed ({result.get('stop_reason') or result.get('error')}) | | | | | |"
-            )
+            reason = result["error"] if "error" in result else result["stop"]["reason"]
+            lines.append(f"| {name} | | | | no candidate passed ({reason}) | | | | |")
             continue
         latency, speedup = best["latency_ms"], best["speedup"]
         cells = [
@@ -72,7 +77,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             else:
                 cells.append("-")
         cells += [f"{best['roofline']['fraction']:.0%}", ", ".join(best["tags"])]
-        cells += [str(result.get("rounds", "")), f"{result['wall_s']:.0f}"]
+        cells.append(f"{result['wall_s']:.0f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines.append("")
     for key, values in over.items():
@@ -104,7 +109,7 @@ def main() -> None:
         path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
         head = f"# Starter suite, {options.model}\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
         (RESULTS / "starter.md").write_text(head + "\n" + table(results))
-        print(task.id, json.dumps(results[task.name].get("speedup")), flush=True)
+        print(task.id, json.dumps((results[task.name].get("best") or {}).get("speedup")), flush=True)
     print(table(results))
 
 
