@@ -1,9 +1,8 @@
 """From what happened to a runner to a verdict with its code."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .handle import RunnerFailed
 
@@ -20,7 +19,6 @@ class Finding(Exception):
     message: str
     code: str | None = None
     detail: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Finding:
