@@ -1,6 +1,7 @@
 """Fixtures for all tests: sandboxes that are really there, and an environment that is not the user's."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from sandbox.docker import DockerSandbox
 from sandbox.process import ProcessSandbox
 
 _WITHOUT_DOCKER = os.environ.get("KERNELWRIGHT_TEST_DOCKER") == "0"
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with SIGINT ignored, and so would every process be that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
