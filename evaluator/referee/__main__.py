@@ -3,23 +3,20 @@
 import json
 import os
 import signal
-import socket
 import sys
 import time
 
 
 def main() -> int:
-    """Fork the nursery, only then read the request, hold the trial, print the result."""
+    """Fork the nurseries, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
     from . import warmup
 
     warmup.import_torch()
-    ours, theirs = socket.socketpair()
-    nursery = os.fork()
-    if nursery == 0:
-        ours.close()
-        warmup.become_nursery(theirs)
-    theirs.close()
+    nurseries = [warmup.fork_nursery()]
+    if sys.argv[1] == "evaluate":
+        # It imports while the candidate is checked.
+        nurseries.append(warmup.fork_nursery(compiler=True))
     imported_s = time.perf_counter() - start
     try:
         from . import task_check
@@ -27,14 +24,15 @@ def main() -> int:
         from .trial import Trial
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
-        bench = Bench(request, ours, scratch=os.environ["TMPDIR"])
+        bench = Bench(request, nurseries[0][1], nurseries[-1][1], scratch=os.environ["TMPDIR"])
         result = Trial(bench).run() if sys.argv[1] == "evaluate" else task_check.run(bench)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
         result["versions"] = warmup.versions()
         print(json.dumps(result), flush=True)
     finally:
-        os.kill(nursery, signal.SIGKILL)
-        os.waitpid(nursery, 0)
+        for pid, _ in nurseries:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     return 0
 
 

@@ -3,7 +3,8 @@
 import base64
 import binascii
 import contextlib
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 import torch
 
@@ -11,7 +12,8 @@ from .bench import Bench
 from .handle import Handle, InputSet, RunnerFailed
 from .inbox import Inbox
 from .tree import TensorRow, Tree
-from .verdicts import of_task
+from .verdicts import Finding, of_task
+from .wire import WireError
 
 _MAX_CACHE_BYTES = 32 * 1024 * 1024
 _COMPILE_TIMEOUT_S = 180.0
@@ -24,6 +26,8 @@ class Baselines:
     bench: Bench
     packed: str = ""
     compile_fails: str = ""  # why torch.compile cannot run the task
+    _ready: list[Handle] = field(default_factory=list)
+    _worker: threading.Thread | None = None
 
     def absent(self) -> dict[str, str]:
         """The baselines that could not be measured, with the reason."""
@@ -40,18 +44,42 @@ class Baselines:
         except RunnerFailed as failure:
             raise of_task(failure, doing="setting up its baseline") from None
 
+    def compile_ahead(self, inputs: InputSet, count: int) -> None:
+        """Begin to seat `count` runners under torch.compile on another thread, while the candidate is checked."""
+        self._worker = threading.Thread(target=self._fill, args=(inputs, count), daemon=True)
+        self._worker.start()
+
     def seat_compile(self, inputs: InputSet) -> Handle | None:
         """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible."""
+        if self._worker is not None:
+            self._worker.join()
+        if self._ready:
+            return self._ready.pop(0)
+        if self.compile_fails:
+            return None
+        # What failed beside the candidate may have failed because of it, so this attempt alone counts.
         try:
-            handle = self.bench.seat_model("compile", self.bench.request.task_source, "Model")
+            return self._seat_compile(inputs)
+        except RunnerFailed as failure:
+            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
+            return None
+
+    def _fill(self, inputs: InputSet, count: int) -> None:
+        # WireError and OSError: the trial is over and its nursery gone.
+        with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
+            for _ in range(count):
+                self._ready.append(self._seat_compile(inputs))
+
+    def _seat_compile(self, inputs: InputSet) -> Handle:
+        handle = self.bench.seat("compile")
+        try:
+            self.bench.furnish(handle, self.bench.request.task_source, "Model")
             restored = self._restore(handle)
             handle.ask({"op": "compile"}, timeout_s=60)
             handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_COMPILE_TIMEOUT_S)
-        except RunnerFailed as failure:
-            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
-            for handle in [seated for seated in self.bench.seated if seated.role == "compile"]:
-                self.bench.dismiss(handle)
-            return None
+        except RunnerFailed:
+            self.bench.dismiss(handle)
+            raise
         if not restored:
             self._keep(handle)
         return handle

@@ -1,6 +1,7 @@
 """The bench of a trial: it seats runners, gives them model and parameters, and makes fresh inputs."""
 
 import contextlib
+import itertools
 import math
 import os
 import socket
@@ -12,14 +13,14 @@ from typing import Any
 
 import torch
 
-from . import perturb, wire
+from . import perturb
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
 from .seeds import Seeds
 from .tree import Tree
 from .verdicts import Finding, of_task
 
-UIDS = {"reference": 20001, "candidate": 20002, "eager": 20003, "compile": 20004, "peaks": 20005}
+_FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
 _LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
@@ -48,9 +49,11 @@ class Bench:
 
     request: Request
     nursery: socket.socket
+    compiler_nursery: socket.socket  # has torch.compile's machinery imported
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
     seated: list[Handle] = field(default_factory=list)
+    uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
     init: tuple[Tree, list[torch.Tensor]] | None = None
     state: tuple[Tree, list[torch.Tensor]] | None = None
     input_bytes: int = 0
@@ -62,15 +65,11 @@ class Bench:
 
     def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
-        house = House(self.nursery, self.scratch, self.memory_bytes, os.geteuid() == 0)
-        handle = Handle(house, role, UIDS[role])
+        nursery = self.compiler_nursery if role == "compile" else self.nursery
+        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0)
+        handle = Handle(house, role, next(self.uids))
         self.seated.append(handle)
         return handle
-
-    def import_compiler(self) -> None:
-        """Have the nursery import torch.compile's machinery, so that no runner forked later needs to."""
-        wire.send(self.nursery, {"op": "import_compiler"})
-        wire.receive(self.nursery)
 
     def dismiss(self, handle: Handle) -> None:
         """Kill a runner and all it started."""
@@ -118,6 +117,15 @@ class Bench:
             RunnerFailed: the source cannot be loaded, built or run.
         """
         handle = self.seat(role)
+        self.furnish(handle, source, class_name)
+        return handle
+
+    def furnish(self, handle: Handle, source: str, class_name: str) -> None:
+        """Give a seated runner a model built from `source` and the reference's parameters.
+
+        Raises:
+            RunnerFailed: the source cannot be loaded, built or run.
+        """
         self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
         self._construct(handle, class_name)
         assert self.state is not None
@@ -125,7 +133,6 @@ class Bench:
         handle.attach(Inbox(bytes_needed(tree), 1))
         handle.give({"op": "load_state"}, tree, contents, timeout_s=60)
         handle.attach(Inbox(self.input_bytes, self.slots()))
-        return handle
 
     def make_inputs(self, reference: Handle, family: str = perturb.FAMILIES[0]) -> InputSet:
         """A fresh set of inputs, copied out of the reference runner.

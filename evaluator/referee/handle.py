@@ -132,14 +132,12 @@ class Handle:
         Raises:
             RunnerFailed: nothing readable lies there.
         """
-        data = bytearray(row.span_bytes)
-        if not data:
-            return torch.empty(0, dtype=torch.uint8)
+        data = torch.empty(row.span_bytes, dtype=torch.uint8)
         try:
             processes.read_memory(self.pid, row.place, data)
         except processes.MemoryReadError as error:
             raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
-        return torch.frombuffer(data, dtype=torch.uint8)
+        return data
 
     def log_tail(self) -> str:
         """The end of what the runner printed."""

@@ -13,7 +13,7 @@ import socket
 import traceback
 from pathlib import Path
 
-from . import compiler_cache, wire
+from . import compiler_cache, warmup, wire
 from .runner import Runner
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -22,9 +22,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 LOG_BYTES = 16 * 1024 * 1024
 
 
-def serve(sock: socket.socket) -> None:
-    """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes."""
+def serve(sock: socket.socket, *, compiler: bool = False) -> None:
+    """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes.
+
+    `compiler`: import torch.compile's machinery first, so that none of the runners forked here needs to.
+    """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if compiler:
+        warmup.import_compiler()
     while True:
         try:
             message = wire.receive(sock)
@@ -39,12 +44,6 @@ def serve(sock: socket.socket) -> None:
             for fd in fds:
                 os.close(fd)
             wire.send(sock, {"pid": pid})
-        elif message["op"] == "import_compiler":
-            # Only once a candidate is known to be right: it takes as long as importing torch.
-            import torch._dynamo
-            import torch._inductor.compile_fx  # noqa: F401
-
-            wire.send(sock, {})
         else:
             wire.send(sock, {"status": _reap(message["pid"])})
 
@@ -82,7 +81,8 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
         os.chdir(home)
         cache = home / "inductor"
         compiler_cache.prepare(cache)
-        os.environ.update(HOME=str(home), TMPDIR=str(home), TORCHINDUCTOR_CACHE_DIR=str(cache))
+        # Without a name in the environment, libraries ask for that of the uid, which has none.
+        os.environ.update(HOME=str(home), TMPDIR=str(home), USER="runner", TORCHINDUCTOR_CACHE_DIR=str(cache))
         keep = {0, 1, 2, sock.fileno()}
         for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
             if int(entry) not in keep:

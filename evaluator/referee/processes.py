@@ -119,17 +119,17 @@ def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> boo
     return True
 
 
-def read_memory(pid: int, address: int, into: memoryview | bytearray) -> None:
-    """Fill `into` from another process's memory (process_vm_readv).
+def read_memory(pid: int, address: int, into: torch.Tensor) -> None:
+    """Fill `into`, contiguous bytes, from another process's memory (process_vm_readv).
 
     Raises:
         MemoryReadError: the range is not readable there.
     """
-    size = len(into)
-    buffer = (ctypes.c_char * size).from_buffer(into)
+    size = into.numel()
+    start = into.data_ptr()
     done = 0
     while done < size:
-        local = _IoVec(ctypes.addressof(buffer) + done, size - done)
+        local = _IoVec(start + done, size - done)
         remote = _IoVec(address + done, size - done)
         count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if count <= 0:

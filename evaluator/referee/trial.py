@@ -39,6 +39,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         """The baselines need the bench."""
+        self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
 
     def run(self) -> dict[str, Any]:
@@ -56,6 +57,9 @@ class Trial:
         with self._stage("reference"):
             progress("running the reference")
             reference = bench.seat_reference()
+            self.warm = [bench.make_inputs(reference) for _ in range(self.plan.warm_calls)]
+        if "compile" in bench.request.baselines:
+            self.baselines.compile_ahead(self.warm[0], self.plan.sets)
         with self._stage("build"):
             progress("building the candidate")
             candidate = self._seat_candidate()
@@ -84,17 +88,14 @@ class Trial:
     def _time(self, reference: Handle, candidate: Handle) -> None:
         # From here on one thread for the referee itself: a pool that spins for a while would steal time from runners.
         torch.set_num_threads(1)
-        plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
+        plan = self.plan
         rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
-        if "compile" in self.bench.request.baselines:
-            self.bench.import_compiler()
         if self.cost_s["build"] < _CHEAP_BUILD_S:
             self.bench.dismiss(candidate)
-        self.warm = [self.bench.make_inputs(reference) for _ in range(plan.warm_calls)]
         for number in range(plan.sets):
             progress(f"timing, process set {number + 1} of {plan.sets}")
             runners = {"eager": self.baselines.seat_eager()}
-            if "compile" in self.bench.request.baselines and not self.baselines.compile_fails:
+            if "compile" in self.bench.request.baselines:
                 compiled = self.baselines.seat_compile(self.warm[0])
                 if compiled is not None:
                     runners["compile"] = compiled

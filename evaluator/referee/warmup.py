@@ -1,9 +1,13 @@
 """What happens before anything foreign: importing torch once, so that every runner can be forked with it in place."""
 
+import contextlib
+import importlib
 import os
 import platform
 import socket
 import sys
+import tempfile
+from pathlib import Path
 
 from . import compiler_cache
 
@@ -31,6 +35,30 @@ def import_torch() -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]  # noqa: PTH109
 
 
+def import_compiler() -> None:
+    """Import and look up all that torch.compile needs before it sees a model: 3 s that no runner spends again."""
+    import torch
+    import torch._dynamo
+    import torch._inductor.async_compile
+    import torch._inductor.codecache
+    import torch._inductor.compile_fx
+    import torch._inductor.cpp_builder
+    import torch.utils.cpp_extension
+    from torch._inductor import cpu_vec_isa
+
+    with contextlib.suppress(ImportError):
+        # Dynamo uses it where it is installed; it must not start a thread in what will be forked.
+        importlib.import_module("tqdm").tqdm.monitor_interval = 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
+        compiler_cache.prepare(Path(folder) / "inductor")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+        torch._inductor.codecache.torch_key()  # a hash over Inductor's files
+        cpu_vec_isa.pick_vec_isa()  # starts a Python for each extension that this processor might have
+        # Too small a tensor for more than one thread, and no code is generated: no pool is started.
+        torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
+        torch._dynamo.reset()
+
+
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     import torch
@@ -38,14 +66,27 @@ def versions() -> dict[str, str]:
     return {"torch": torch.__version__, "python": platform.python_version(), "kernel": platform.release()}
 
 
-def become_nursery(sock: socket.socket) -> None:
-    """Serve as the nursery; never returns. Result channel and request are closed before anything foreign runs."""
+def fork_nursery(*, compiler: bool = False) -> tuple[int, socket.socket]:
+    """Fork a nursery: its pid and the connection to it. See `nursery.serve`."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _become_nursery(theirs, compiler=compiler)
+    theirs.close()
+    return pid, ours
+
+
+def _become_nursery(sock: socket.socket, *, compiler: bool) -> None:
+    """Serve; never returns. Result channel and request are closed before anything foreign runs."""
     from . import nursery
 
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-        nursery.serve(sock)
+        os.closerange(3, sock.fileno())
+        os.closerange(sock.fileno() + 1, 4096)
+        nursery.serve(sock, compiler=compiler)
     finally:
         os._exit(0)
