@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,20 +54,7 @@ def run_referee(
         if on_progress is not None and line.startswith(_PREFIX):
             on_progress(line[len(_PREFIX) :].decode("utf-8", "replace").strip()[:200])
 
-    command = Command(
-        REFEREE,
-        args=(mode,),
-        stdin=json.dumps(request).encode(),
-        limits=Limits(
-            wall_s=limits.wall_s,
-            memory_mb=limits.memory_mb,
-            processes=limits.processes,
-            cpus=limits.cpus,
-            disk_mb=limits.disk_mb,
-            output_bytes=_RESULT_BYTES,
-        ),
-        label=f"referee-{mode}",
-    )
+    command = _command(mode, json.dumps(request).encode(), limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:
@@ -76,6 +64,24 @@ def run_referee(
         if isinstance(result, dict):
             return result
     raise HarnessFailed(_reason(completed, limits), completed)
+
+
+def prepare_referee(mode: str, *, sandbox: Sandbox, limits: Limits) -> None:
+    """Have a referee started that will wait for its request: `run_referee` with the same mode and limits is 3 s faster.
+
+    It imports torch meanwhile, so call it while nothing is timed.
+    """
+    sandbox.prepare(_command(mode, b"", limits))
+
+
+def _command(mode: str, request: bytes, limits: Limits) -> Command:
+    return Command(
+        REFEREE,
+        args=(mode,),
+        stdin=request,
+        limits=replace(limits, output_bytes=_RESULT_BYTES),
+        label=f"referee-{mode}",
+    )
 
 
 def _reason(completed: Completed, limits: Limits) -> str:

@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 import time
-from types import TracebackType
 from typing import Any
 
 import docker
@@ -28,12 +27,8 @@ class Attached:
         self._socket.setblocking(False)
         self._pending = bytearray()
 
-    def __enter__(self) -> "Attached":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the connection; the container goes on."""
         with contextlib.suppress(OSError):
             self._stream.close()
         with contextlib.suppress(OSError):

@@ -99,6 +99,13 @@ class Sandbox(Protocol):
         """
         ...
 
+    def prepare(self, command: Command) -> None:
+        """Get ready for a `run` of this command (its `stdin` aside), which will come soon. Returns at once.
+
+        Only a hint: what is prepared is used for one run and never again, and an error shows in that run.
+        """
+        ...
+
     def describe(self) -> dict[str, str]:
         """Provenance: name, image id or interpreter, versions as far as known without running anything."""
         ...

@@ -47,12 +47,13 @@ def is_gone(owner: Owner, *, container_runs: bool) -> bool:
 
 
 def _start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat (see proc(5)); None when there is no such process."""
+    """Field 22 of /proc/PID/stat (see proc(5)); None when there is no such process, or only its zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _boot_id() -> str:

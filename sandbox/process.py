@@ -87,6 +87,9 @@ class ProcessSandbox:
             "security_boundary": "none",
         }
 
+    def prepare(self, command: Command) -> None:
+        """See `sandbox.base.Sandbox.prepare`: nothing to prepare here."""
+
     def run(
         self,
         command: Command,

@@ -155,6 +155,7 @@ class _Run:
 
     def _work(self, history: Sequence[PastRound], spent: Spent) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
+        self._bench.prepare()
         try:
             result = run_job(
                 self._spec,
@@ -184,6 +185,8 @@ class _Run:
                 evaluation_id = keep_evaluation(
                     session, self._job_id, self._bench, source, evaluation, round_number=self._journal.round
                 )
+            if self._journal.round < self._spec.rounds:
+                self._bench.prepare()
         return outcome_of(evaluation, self._bench.platform, candidate_hash=digest, evaluation_id=evaluation_id)
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:

@@ -72,6 +72,10 @@ class TurnSandbox:
         except StillWaiting:
             return Completed(exit_code=None, stdout=b"", stderr=b"", wall_s=0.0, cancelled=True)
 
+    def prepare(self, command: Command) -> None:
+        """As `Sandbox.prepare`; it takes no turn, for it measures nothing."""
+        self._inner.prepare(command)
+
     def describe(self) -> dict[str, str]:
         """Provenance of the sandbox behind it."""
         return self._inner.describe()

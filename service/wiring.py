@@ -8,6 +8,7 @@ from agents.ports import LLM
 from evaluator.cache import CompileCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
+from evaluator.harness import prepare_referee
 from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from sandbox.base import Sandbox
 from service.errors import BadRequest
@@ -33,6 +34,14 @@ class Bench:
     sandbox: Sandbox
     settings: Settings
 
+    def prepare(self) -> None:
+        """Have a referee ready for the next candidate, while that is being written."""
+        prepare_referee("evaluate", sandbox=self.sandbox, limits=self._effort.limits())
+
+    @property
+    def _effort(self) -> Effort:
+        return Effort(measure_budget_s=self.settings.measure_s)
+
     def evaluate(self, source: str, *, step: Callable[[str], None], stop: Stop) -> Evaluation:
         """Evaluate a candidate once the device is free.
 
@@ -48,7 +57,7 @@ class Bench:
                     source,
                     sandbox=self.sandbox,
                     platform=self.platform,
-                    effort=Effort(measure_budget_s=self.settings.measure_s),
+                    effort=self._effort,
                     cache=CompileCache(self.settings.data_dir / "compiled"),
                     on_progress=step,
                     cancel=stop.event,

@@ -44,6 +44,9 @@ class CannedSandbox:
     name = "canned"
     promises: frozenset[Any] = frozenset()
 
+    def prepare(self, command: Command) -> None:
+        pass
+
     def __init__(self, completed: Completed | Exception) -> None:
         self.completed = completed
         self.commands: list[Command] = []

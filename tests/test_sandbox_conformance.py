@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -21,6 +22,7 @@ import pytest
 
 from sandbox.base import Command, Completed, Limits, Promise, Sandbox
 from sandbox.check import check_promises
+from sandbox.docker import DockerSandbox
 from sandbox.owner import this_process
 from sandbox.process import ProcessSandbox
 
@@ -67,12 +69,70 @@ def processes_with(marker: str) -> list[int]:
 
 
 def containers_of_this_process() -> list[str]:
+    return containers_of(this_process().to_label())
+
+
+def containers_of(owner: str) -> list[str]:
     client = docker.from_env()
     try:
-        filters = {"label": f"kernelwright.owner={this_process().to_label()}"}
+        filters = {"label": f"kernelwright.owner={owner}"}
         return [container.id for container in client.containers.list(all=True, filters=filters)]
     finally:
         client.close()
+
+
+# Getting ready for a command
+
+
+def test_a_prepared_command_runs_as_any_other(run: Runner) -> None:
+    source = "import sys; print(sys.stdin.read(), sys.argv[2])"
+    for text in ("once", "twice"):
+        run.sandbox.prepare(run.command(source, "x"))
+        run.sandbox.prepare(run.command(source, "x"))  # asking again changes nothing
+        assert run(source, "x", stdin=text.encode()).stdout == f"{text} x\n".encode()
+
+
+def test_another_command_than_the_prepared_one_is_run_as_it_is(run: Runner) -> None:
+    run.sandbox.prepare(run.command("print('prepared')"))
+    assert run("print('changed')").stdout == b"changed\n"
+    assert run("print('changed')", "argument").stdout == b"changed\n"
+    run.sandbox.prepare(run.command("this is not Python"))
+    assert run("this is not Python").exit_code == 1
+    run.sandbox.prepare(run.command("print(1)"))
+    assert run("print(1)").stdout == b"1\n"
+
+
+@pytest.mark.docker
+def test_a_prepared_container_does_its_start_before_and_keeps_its_whole_limit_of_time(docker_sandbox: Sandbox) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "slow"
+        package.mkdir()
+        (package / "__main__.py").write_text("import time, sys; time.sleep(3); sys.stdin.read(); time.sleep(1)")
+        command = Command(package, limits=Limits(wall_s=3, memory_mb=256))
+        assert docker_sandbox.run(command).timed_out
+        docker_sandbox.prepare(command)
+        time.sleep(6)
+        done = docker_sandbox.run(command)
+    assert done.exit_code == 0 and done.wall_s < 3
+
+
+@pytest.mark.docker
+def test_nothing_prepared_outlives_the_sandbox_or_its_process(tmp_path: Path) -> None:
+    sandbox = DockerSandbox()
+    package = tmp_path / "waits"
+    package.mkdir()
+    (package / "__main__.py").write_text("import sys; sys.stdin.read()")
+    before = set(containers_of_this_process())
+    sandbox.prepare(Command(package))
+    sandbox.close()
+    assert set(containers_of_this_process()) <= before
+    script = (
+        "from sandbox.docker import DockerSandbox; from sandbox.base import Command; from pathlib import Path\n"
+        "from sandbox.owner import this_process; print(this_process().to_label(), flush=True)\n"
+        f"sandbox = DockerSandbox(); sandbox.prepare(Command(Path({str(package)!r})))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert containers_of(ended.stdout.strip()) == []
 
 
 # What is promised, and that it is kept

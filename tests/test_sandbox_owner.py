@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.owner import Owner, is_gone, this_process
+from sandbox.owner import Owner, _start_time, is_gone, this_process
 
 
 def test_a_living_process_is_not_gone() -> None:
@@ -20,6 +20,15 @@ def test_a_dead_process_is_gone() -> None:
     with subprocess.Popen(["true"]) as child:
         child.wait()
         assert is_gone(dataclasses.replace(this_process(), pid=child.pid), container_runs=True)
+
+
+def test_a_zombie_is_gone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        owner = dataclasses.replace(this_process(), pid=child.pid, started=_start_time(child.pid) or 0)
+        assert not is_gone(owner, container_runs=True)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert is_gone(owner, container_runs=True)
 
 
 def test_a_later_process_with_the_same_id_is_not_the_owner() -> None:
