@@ -1,15 +1,16 @@
 """The first half of a trial: is the candidate right on every input family, and does it leave what is not its own?"""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from . import accuracy, perturb
+from . import accuracy, oracle, perturb
 from .accuracy import Allowance, Comparison, Wrong, flatten
 from .bench import Bench
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .processes import same_bytes
+from .tolerances import Tolerances, Traits
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_candidate, of_task
 
@@ -26,6 +27,8 @@ class Evidence:
     expected: Tree | None = None
     output_bytes: int = 0
     oracle_note: str = ""
+    tolerances: Tolerances = field(default_factory=Tolerances)
+    no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
 
     def add(self, check: dict[str, Any], severity: float) -> None:
         """Record one check."""
@@ -98,24 +101,53 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
             _agrees_with_itself(again, reference, values)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
-    oracle: dict[str, torch.Tensor] = {}
+    wide = _ask_oracle(reference, inputs, values, evidence, timeout_s=4 * timeout_s, first=first)
+    reference.ask({"op": "release"}, timeout_s=60)
+    return Expected(call.outputs, values, wide, after)
+
+
+def _ask_oracle(
+    reference: Handle,
+    inputs: InputSet,
+    values: dict[str, torch.Tensor],
+    evidence: Evidence,
+    *,
+    timeout_s: float,
+    first: bool,
+) -> dict[str, torch.Tensor]:
+    """The float64 outputs by path, without those that are no oracle; `first` also reads what kind of op it is."""
     try:
         assert reference.inbox is not None
         placed = reference.inbox.put(inputs.tree, inputs.contents)
         message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
-        tree = reference.reveal(message, timeout_s=4 * timeout_s)
-        oracle = {path: value_of(reference, row) for path, row in flatten(tree).items()}
-        if any(path not in oracle or oracle[path].shape != value.shape for path, value in values.items()):
-            oracle, evidence.oracle_note = (
-                {},
-                "the float64 run returns other shapes; compared with the reference itself",
-            )
+        answer = flatten(reference.reveal(message, timeout_s=timeout_s))
+        outputs, traits = oracle.parts(answer)
+        wide = {path: value_of(reference, row) for path, row in outputs.items()}
     except RunnerFailed as failure:
         if failure.kind not in ("error", "output", "out_of_memory"):
             raise of_task(failure, doing="its float64 run") from None
         evidence.oracle_note = f"no float64 oracle ({failure.message[:160]}); compared with the reference itself"
-    reference.ask({"op": "release"}, timeout_s=60)
-    return Expected(call.outputs, values, oracle, after)
+        return {}
+    if first:
+        evidence.tolerances = replace(evidence.tolerances, traits=Traits.from_json(traits))
+    if any(path not in wide or wide[path].shape != value.shape for path, value in values.items()):
+        evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
+        return {}
+    if first:
+        evidence.no_oracle = {path for path, value in values.items() if _is_another_result(value, wide[path], evidence)}
+        if evidence.no_oracle:
+            names = ", ".join(f"output{path}" for path in sorted(evidence.no_oracle))
+            evidence.oracle_note = (
+                f"the float64 run gives another result for {names[:200]}; compared with the reference itself"
+            )
+    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
+
+
+def _is_another_result(value: torch.Tensor, wide: torch.Tensor, evidence: Evidence) -> bool:
+    if not accuracy.is_rounded(value):
+        return False
+    limit = evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch."))
+    return accuracy.oracle_distance(value, wide) > limit
 
 
 def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence) -> None:
@@ -125,7 +157,8 @@ def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: I
     worst: Comparison | None = None
     have = flatten(call.outputs)
     for path, expected in want.values.items():
-        found = accuracy.compare(path, value_of(candidate, have[path]), expected, want.oracle.get(path))
+        value = value_of(candidate, have[path])
+        found = accuracy.compare(path, value, expected, want.oracle.get(path), evidence.tolerances)
         if found.wrong is not None:
             _refuse(family, found.wrong, evidence, found)
         if worst is None or found.severity > worst.severity:
@@ -149,7 +182,8 @@ def _inputs_left_alone(
         if index not in want.inputs_after:
             _refuse(family, Wrong("input_mutated", f"input tensor {index} was changed by the call"), evidence)
         row = inputs.tree.tensors[index]
-        found = accuracy.compare(f" input {index}", tensor(row, content), tensor(row, want.inputs_after[index]), None)
+        have, wanted = tensor(row, content), tensor(row, want.inputs_after[index])
+        found = accuracy.compare(f" input {index}", have, wanted, None, evidence.tolerances)
         if found.wrong is not None:
             _refuse(family, found.wrong, evidence, found)
     if missing := set(want.inputs_after) - set(changed):
@@ -187,9 +221,11 @@ def _rounding(value: torch.Tensor) -> Allowance:
 
 def _allow(want: Expected, evidence: Evidence) -> None:
     for path, value in want.values.items():
-        new = accuracy.allowance(value, want.oracle.get(path))
-        old = evidence.allowances.get(path, Allowance(0.0, 0.0))
-        evidence.allowances[path] = Allowance(max(new.max_error, old.max_error), max(new.rms_error, old.rms_error))
+        new = accuracy.allowance(value, want.oracle.get(path), evidence.tolerances)
+        old = evidence.allowances.get(path, new)
+        evidence.allowances[path] = replace(
+            new, max_error=max(new.max_error, old.max_error), rms_error=max(new.rms_error, old.rms_error)
+        )
 
 
 def _mostly_non_finite(want: Expected) -> bool:

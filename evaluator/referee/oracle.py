@@ -6,6 +6,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from .kinds import Watch
+
+OUTPUTS, TRAITS = "outputs", "traits"
+
 
 def widen(value: Any) -> Any:
     """Floating-point tensors as float64 (complex ones as complex128), through lists, tuples and dicts."""
@@ -20,16 +24,42 @@ def widen(value: Any) -> Any:
     return value
 
 
-def evaluate(model: Any, arguments: list[Any]) -> Any:
-    """The model's outputs in float64. The default dtype is float64 meanwhile, for tensors that forward makes."""
-    wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
+    """The model's `outputs` in float64, and the `traits` of the op as `tolerances.Traits` has them.
+
+    The default dtype is float64 meanwhile, for tensors that forward makes.
+    """
+    wide = _wide_model(model)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
+    watch = Watch()
     try:
-        with torch.no_grad():
-            return wide(*widen(arguments))
+        with torch.no_grad(), watch:
+            outputs = wide(*widen(arguments))
     finally:
         torch.set_default_dtype(before)
+    return {OUTPUTS: outputs, TRAITS: watch.traits()}
+
+
+def parts(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The leaves of what `evaluate` returned, apart: the outputs by their own paths, and the traits by name."""
+    outputs, traits = f"[{OUTPUTS!r}]", f"[{TRAITS!r}]"
+    return (
+        {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},
+        {path[len(traits) + 2 : -2]: leaf for path, leaf in answer.items() if path.startswith(traits)},
+    )
+
+
+def _wide_model(model: Any) -> Any:
+    if not isinstance(model, torch.nn.Module):
+        return model
+    wide = copy.deepcopy(model).double()
+    for module in wide.modules():
+        # Tables that are neither parameters nor buffers are not moved by double().
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, widen(value))
+    return wide
 
 
 def count_flops(model: Any, arguments: list[Any]) -> int:
