@@ -11,6 +11,7 @@ from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
 from evaluator.harness import HarnessFailed, harness_hash, run_referee
 from evaluator.platforms import Platform
 from sandbox.base import Limits, Sandbox
+from tasks.declared import declared_in
 from tasks.task import Task
 
 
@@ -24,6 +25,7 @@ class Effort:
     call_timeout_s: float = 20.0
     measure_budget_s: float = 4.0
     baselines: tuple[str, ...] = ("eager", "compile")
+    rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
 
     def limits(self) -> Limits:
         """The sandbox's bounds."""
@@ -31,6 +33,7 @@ class Effort:
 
     def request(self, task: Task, candidate_source: str, compile_cache: str) -> dict[str, Any]:
         """What the referee is asked."""
+        declared = declared_in(task.source)
         return {
             "task_source": task.source,
             "candidate_source": candidate_source,
@@ -40,6 +43,10 @@ class Effort:
             "measure_budget_s": self.measure_budget_s,
             "baselines": list(self.baselines),
             "compile_cache": compile_cache,
+            "tolerance": dict(declared.tolerance),
+            "domain": list(declared.domain),
+            "shape_groups": declared.shape_groups,
+            "rules": list(self.rules),
         }
 
 

@@ -61,10 +61,16 @@ class Check:
 
 @dataclass(frozen=True)
 class Correctness:
-    """All checks, and the one that came closest to (or went furthest past) its allowance."""
+    """All checks, and the one that came closest to (or went furthest past) its allowance.
+
+    `tolerance` says by which row of the table they were judged, and what the task declared. `kernelbench` says, where
+    it was asked for, what another rule makes of the same outputs; it never changes a verdict.
+    """
 
     checks: tuple[Check, ...] = ()
     worst: Check | None = None
+    tolerance: Mapping[str, Json] = field(default_factory=dict)
+    kernelbench: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,8 @@ class Evaluation:
                 correctness=Correctness(
                     tuple(Check(**check) for check in data["correctness"]["checks"]),
                     None if worst is None else Check(**worst),
+                    data["correctness"].get("tolerance", {}),
+                    data["correctness"].get("kernelbench"),
                 ),
                 speedup=None if speedup is None else {name: Interval(**value) for name, value in speedup.items()},
                 latency_ms={name: Latency(**value) for name, value in data["latency_ms"].items()},

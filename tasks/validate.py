@@ -10,6 +10,7 @@ Two forms are accepted:
 import ast
 from dataclasses import dataclass
 
+from tasks.declared import read_declared
 from tasks.metadata import guess_category, guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters
@@ -55,6 +56,7 @@ def validate(source: str | bytes, where: str) -> Op:
     function, parameters, inputs = (
         _check_module(found, where) if _is_module_form(found) else _check_function(found, where)
     )
+    read_declared(tree, where, inputs)  # complains
     return Op(
         function=function,
         parameters=parameters,

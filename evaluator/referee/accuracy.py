@@ -22,6 +22,7 @@ from .tree import TensorRow, Tree
 
 MAX_FACTOR = 8.0
 RMS_FACTOR = 4.0
+KERNELBENCH = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}  # atol = rtol; 1e-4 for any other type
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ def oracle_distance(reference: torch.Tensor, oracle: torch.Tensor) -> float:
         return 0.0
     own, scale = _rms((r - o).abs()), _rms(o)
     return own / scale if scale > 0 else (math.inf if own > 0 else 0.0)
+
+
+def kernelbench(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
+    """What the usual rule of the field would say. For comparison only: it lets zeros pass for small outputs."""
+    tolerance = KERNELBENCH.get(_name(reference), 1e-4)
+    return torch.allclose(candidate, reference, atol=tolerance, rtol=tolerance)
 
 
 def allowance(reference: torch.Tensor, oracle: torch.Tensor | None, tolerances: Tolerances = USUAL) -> Allowance:

@@ -36,11 +36,16 @@ class Request:
     measure_budget_s: float = 4.0
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
+    tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
+    domain: tuple[str, ...] = ()  # the task's own: `perturb.DOMAINS`, one for all inputs or one for each
+    shape_groups: bool = False  # whether the task has a get_input_groups()
+    rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Request":
         """Read the host's request."""
-        return cls(**{**data, "baselines": tuple(data.get("baselines", cls.baselines))})
+        tuples = {name: tuple(data.get(name, getattr(cls, name))) for name in ("baselines", "domain", "rules")}
+        return cls(**{**data, **tuples})
 
 
 @dataclass
@@ -142,8 +147,9 @@ class Bench:
         """
         seed, call_seed = self.seeds.next()
         with _task_step(f"making inputs ({family})"):
-            tree = reference.reveal({"op": "inputs", "seed": seed, "family": family}, timeout_s=60)
-            if bytes_needed(tree) > self.input_bytes:
+            message = {"op": "inputs", "seed": seed, "family": family, "domains": self.request.domain}
+            tree = reference.reveal(message, timeout_s=60)
+            if family.startswith(perturb.GENERATED) and bytes_needed(tree) > self.input_bytes:
                 raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
             tree, contents = copy_value(reference, tree, self.memory_bytes // 3)
             reference.ask({"op": "release"}, timeout_s=60)

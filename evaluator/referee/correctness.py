@@ -1,5 +1,6 @@
 """The first half of a trial: is the candidate right on every input family, and does it leave what is not its own?"""
 
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,10 +10,14 @@ from . import accuracy, oracle, perturb
 from .accuracy import Allowance, Comparison, Wrong, flatten
 from .bench import Bench
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .inbox import Inbox, bytes_needed
 from .processes import same_bytes
 from .tolerances import Tolerances, Traits
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_candidate, of_task
+
+_SKIPPED = "skipped: "
+_MAX_GROUPS = 8
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Evidence:
     output_bytes: int = 0
     oracle_note: str = ""
     tolerances: Tolerances = field(default_factory=Tolerances)
+    input_rows: tuple[TensorRow, ...] = ()
+    kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
     no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
 
     def add(self, check: dict[str, Any], severity: float) -> None:
@@ -38,7 +45,33 @@ class Evidence:
 
     def to_json(self) -> dict[str, Any]:
         """The `correctness` object of an evaluation."""
-        return {"checks": self.checks, "worst": self.worst}
+        leaves = flatten(self.expected).values() if self.expected is not None else ()
+        dtypes = [leaf.dtype for leaf in leaves if isinstance(leaf, TensorRow)]
+        return {
+            "checks": self.checks,
+            "worst": self.worst,
+            "tolerance": self.tolerances.to_json(dtypes),
+            "kernelbench": self._kernelbench(),
+        }
+
+    def _kernelbench(self) -> dict[str, Any] | None:
+        if not self.kernelbench:
+            return None
+        return {
+            "passed": all(self.kernelbench),
+            "input_sets": len(self.kernelbench),
+            "rule": "torch.allclose(candidate, reference), atol = rtol",
+            "tolerances": dict(accuracy.KERNELBENCH),
+        }
+
+    @property
+    def families(self) -> int:
+        """How many families the candidate was really held to."""
+        return sum(not check["note"].startswith(_SKIPPED) for check in self.checks)
+
+    def skip(self, family: str, reason: str) -> None:
+        """Record a family that was left out."""
+        self.add(_check(family, True, note=f"{_SKIPPED}{reason}"), -1.0)
 
 
 @dataclass(frozen=True)
@@ -57,29 +90,124 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
     Raises:
         Finding: the candidate is wrong, or the task is invalid.
     """
-    earlier: list[tuple[TensorRow, torch.Tensor]] = []
-    for family in (*perturb.FAMILIES, perturb.NON_FINITE):
-        inputs = bench.make_inputs(reference, family)
-        want = consult(bench, reference, inputs, evidence, first=not evidence.checks)
-        if family != perturb.NON_FINITE and _mostly_non_finite(want):
-            evidence.add(_check(family, True, note="skipped: the reference itself overflows here"), -1.0)
-            continue
+    evidence.tolerances = Tolerances(declared=bench.request.tolerance)
+    examination = Examination(bench, reference, candidate, evidence)
+    for family in perturb.FAMILIES:
+        examination.family(family)
+    for family in _shape_groups(bench, reference):
+        examination.family(family)
+    examination.settle()
+
+
+@dataclass
+class Examination:
+    """One candidate beside its reference, family after family."""
+
+    bench: Bench
+    reference: Handle
+    candidate: Handle
+    evidence: Evidence
+    earlier: list[tuple[TensorRow, torch.Tensor]] = field(default_factory=list)  # outputs of the call before
+    roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
+
+    def family(self, family: str) -> None:
+        """Run one family, or note why it is left out."""
+        reason = self._skipped(family)
+        if reason:
+            self.evidence.skip(family, reason)
+            return
         try:
-            call = candidate.call(
-                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=bench.request.call_timeout_s, keep=True
-            )
-            _judge(family, candidate, call, want, inputs, evidence)
-            for row, content in earlier:
+            inputs = self.bench.make_inputs(self.reference, family)
+        except Finding as finding:
+            if not family.startswith(perturb.GROUP) or finding.code != "out_of_memory":
+                raise
+            self.evidence.skip(family, "too large for the sandbox's memory")
+            return
+        self._make_room(inputs)
+        want = consult(self.bench, self.reference, inputs, self.evidence, first=self.evidence.expected is None)
+        reason = _says_nothing(family, want, self.evidence)
+        if reason:
+            self.evidence.skip(family, reason)
+            return
+        self._judge(family, inputs, want)
+        if family.startswith(perturb.GENERATED):
+            _allow(want, self.evidence)
+
+    def settle(self) -> None:
+        """Leave both runners as timing wants them."""
+        self.candidate.ask({"op": "release"}, timeout_s=60)
+        if self.roomy:
+            for handle in (self.reference, self.candidate):
+                handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
+
+    def _skipped(self, family: str) -> str:
+        dtypes = [row.dtype for row in self.evidence.input_rows]
+        if family == perturb.TIES and self.evidence.tolerances.traits.unstable_ties:
+            return "which of several equal values comes first is not defined for this op"
+        return perturb.skipped(family, self.bench.request.domain, dtypes)
+
+    def _make_room(self, inputs: InputSet) -> None:
+        self.evidence.input_rows = self.evidence.input_rows or inputs.tree.tensors
+        needed = bytes_needed(inputs.tree)
+        if needed > self.bench.input_bytes:
+            self.roomy = True
+            for handle in (self.reference, self.candidate):
+                handle.attach(Inbox(needed, 1))
+
+    def _judge(self, family: str, inputs: InputSet, want: "Expected") -> None:
+        candidate, timeout_s = self.candidate, self.bench.request.call_timeout_s
+        try:
+            call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+            if "kernelbench" in self.bench.request.rules and family.startswith(perturb.GENERATED):
+                self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
+            _judge(family, candidate, call, want, inputs, self.evidence)
+            for row, content in self.earlier:
                 if not same_bytes(candidate.read(row), content):
                     raise Finding(
                         "wrong_output", "an output of an earlier call changed during a later one", "buffer_reused"
                     )
+            self.earlier = [(row, candidate.read(row)) for row in call.outputs.tensors][:8]
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
-        earlier = [(row, candidate.read(row)) for row in call.outputs.tensors][:8]
-        if family.startswith("as generated"):
-            _allow(want, evidence)
-    candidate.ask({"op": "release"}, timeout_s=60)
+
+
+def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
+    """The families of the task's other shapes; of many, some that nobody could know before."""
+    if not bench.request.shape_groups:
+        return []
+    message = {"op": "inputs", "seed": 1, "family": perturb.COUNT_GROUPS}
+    try:
+        count = reference.reveal(message, timeout_s=60).spec.get("scalar")
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="get_input_groups()") from None
+    if not isinstance(count, int) or count < 1:
+        raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
+    chosen = list(range(count))
+    if count > _MAX_GROUPS:
+        rng = random.Random(bench.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
+        chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
+    return [f"{perturb.GROUP}{number}" for number in chosen]
+
+
+def _says_nothing(family: str, want: "Expected", evidence: Evidence) -> str:
+    """Why the outputs for these inputs are no ground to judge on; empty if they are."""
+    if family == perturb.NON_FINITE:
+        return ""
+    if _mostly_non_finite(want):
+        return "the reference itself overflows here"
+    for path, value in want.values.items():
+        if path in want.oracle and not family.startswith(perturb.GENERATED):
+            distance = accuracy.oracle_distance(value, want.oracle[path])
+            if distance > evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch.")):
+                return f"the reference itself is off by {distance:.1%} here"
+    return ""
+
+
+def _kernelbench(candidate: Handle, call: Call, want: "Expected") -> bool:
+    if accuracy.compare_form(want.tree, call.outputs) is not None:
+        return False
+    have = flatten(call.outputs)
+    return all(accuracy.kernelbench(value_of(candidate, have[path]), value) for path, value in want.values.items())
 
 
 def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:

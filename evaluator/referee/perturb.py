@@ -1,25 +1,84 @@
 """Input families: the task's own inputs, and changes to them that shortcuts do not survive.
 
-Runs in the reference runner. Only floating-point tensors are changed. A tensor that holds no negative value is taken
-to be non-negative by nature (a variance, a probability), so its sign is left alone.
+Runs in the reference runner; what is skipped is decided by the referee. Only floating-point tensors are changed. A
+tensor that holds no negative value is taken to be non-negative by nature (a variance, a probability), so its sign is
+left alone; what else the op's inputs may not be, the task declares as its DOMAIN.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-FAMILIES = ("as generated", "as generated, other seed", "sign flipped", "scaled up", "scaled down", "zeros and repeats")
+GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
+FLIPPED = "sign flipped"
+UP, DOWN = "scaled up", "scaled down"
+TIES = "zeros, ties and tiny values"
+ENDS = "large last elements"
+LOW_BITS = "low bits that narrower types lose"
 NON_FINITE = "NaN and Inf"
+FAMILIES = (GENERATED, OTHER_SEED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE)
+GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
+COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
+
+# A task's DOMAIN, and the families that leave it.
+DOMAINS: dict[str, frozenset[str]] = {
+    "any": frozenset(),
+    "finite": frozenset({NON_FINITE}),
+    "nonnegative": frozenset({FLIPPED, NON_FINITE}),
+    "positive": frozenset({FLIPPED, TIES, NON_FINITE}),
+    "unit": frozenset({FLIPPED, UP, ENDS, NON_FINITE}),
+    "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
+}
+
+# Mantissa bits that bfloat16 (float32 for float64) drops, set so that rounding to it, to TF32 and to float16 all go
+# towards zero: then the errors of a narrower type add up instead of averaging out in a long sum.
+_LOW_BITS = {
+    torch.float32: (torch.int32, 0xFFFF, 0x6FFF),
+    torch.float64: (torch.int64, (1 << 29) - 1, (1 << 28) - 1),
+}
 
 
-def apply(family: str, values: list[Any], seed: int) -> list[Any]:
-    """The inputs of a family. `seed` makes random positions repeatable.
+def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
+    """Why a family says nothing about a task with these domains and input dtypes; empty if it does say something."""
+    if family.startswith((GENERATED, GROUP)):
+        return ""
+    floats = [dtype for dtype in dtypes if "float" in dtype]
+    if not floats:
+        return "no floating-point input"
+    if family == LOW_BITS and not any(dtype in ("float32", "float64") for dtype in floats):
+        return "no narrower type"
+    if domains and all(family in DOMAINS[domain] for domain in domains):
+        return f"leaves the declared domain ({', '.join(dict.fromkeys(domains))})"
+    return ""
+
+
+def make(module: Any, family: str, seed: int, domains: Sequence[str]) -> Any:
+    """The inputs of a family, out of the generators of the task's module, or the number of its shape groups."""
+    torch.manual_seed(seed)
+    if family == COUNT_GROUPS:
+        return len(module.get_input_groups())
+    if family.startswith(GROUP):
+        return list(module.get_input_groups()[int(family.removeprefix(GROUP))])
+    return apply(family, list(module.get_inputs()), seed, domains)
+
+
+def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = ()) -> list[Any]:
+    """The inputs changed as the family says. `seed` makes random positions repeatable.
+
+    `domains` is empty, one domain for all inputs, or one for each; an input that the family would take out of its
+    domain stays as it is.
 
     Raises:
         ValueError: no such family.
     """
     generator = torch.Generator().manual_seed(seed ^ 0x5EED)
-    return [_change(family, value, generator) if _is_float(value) else value for value in values]
+    each = list(domains) * len(values) if len(domains) == 1 else list(domains) + ["any"] * len(values)
+    return [
+        _change(family, value, generator) if _is_float(value) and family not in DOMAINS[domain] else value
+        for value, domain in zip(values, each, strict=False)
+    ]
 
 
 def _is_float(value: Any) -> bool:
@@ -27,29 +86,62 @@ def _is_float(value: Any) -> bool:
 
 
 def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    if family.startswith("as generated"):
+    if family.startswith(GENERATED):
         return value
     value = value.clone(memory_format=torch.preserve_format)
-    if family == "sign flipped":
-        return value.neg_() if bool((value < 0).any()) else value
-    if family == "scaled up":
+    signed = bool((value < 0).any())
+    if family == FLIPPED:
+        return value.neg_() if signed else value
+    if family == UP:
         return value.mul_(16.0)
-    if family == "scaled down":
+    if family == DOWN:
         return value.mul_(2.0**-10)
-    if family == "zeros and repeats":
-        positions = torch.randint(value.numel(), (max(1, value.numel() // 4),), generator=generator)
-        scattered = _flat(value)
-        scattered[positions] = 0.0
-        repeated = torch.randint(value.numel(), (max(1, value.numel() // 8),), generator=generator)
-        scattered[repeated] = scattered[int(repeated[0])].clone()
-        return scattered.view(value.shape)
+    if family == TIES:
+        return _tied(value, signed, generator)
+    if family == ENDS:
+        return _with_large_ends(value)
+    if family == LOW_BITS:
+        return _with_low_bits(value)
     if family == NON_FINITE:
-        flat = _flat(value)
-        for number in (float("nan"), float("inf"), float("-inf")):
-            flat[torch.randint(value.numel(), (2,), generator=generator)] = number
-        return flat.view(value.shape)
+        return _scattered(value, (math.nan, math.inf, -math.inf), generator)
     raise ValueError(f"family: unknown {family!r}")
 
 
-def _flat(value: torch.Tensor) -> torch.Tensor:
-    return value.contiguous().view(-1)
+def _tied(value: torch.Tensor, signed: bool, generator: torch.Generator) -> torch.Tensor:
+    """On a grid of a few values, whose sums are exact, with many ties and zeros; and a few of the smallest numbers.
+
+    Subnormal ones only in float16: flushing those of the wider types to zero is accepted.
+    """
+    largest = float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    if largest > 0.0:
+        step = 2.0 ** math.floor(math.log2(largest / 4))
+        value = value.div_(step).round_().mul_(step)
+    kind = torch.finfo(value.dtype)
+    tiny = float(kind.smallest_normal) * (2.0**-10 if value.dtype == torch.float16 else 1.0)
+    return _scattered(value, (0.0, tiny, -tiny, -0.0) if signed else (0.0, tiny), generator)
+
+
+def _with_large_ends(value: torch.Tensor) -> torch.Tensor:
+    """The last element along each dimension made large: a sum that leaves it out is wrong beyond doubt."""
+    last = torch.zeros(value.shape, dtype=torch.bool)
+    for dim, size in enumerate(value.shape):
+        if size > 1:
+            last.select(dim, -1).fill_(True)
+    return torch.where(last, value * (2.0**5 if value.dtype == torch.float16 else 2.0**10), value)
+
+
+def _with_low_bits(value: torch.Tensor) -> torch.Tensor:
+    """Numbers that no narrower type holds. Those that one does (0, 1, small integers) stay: they may be masks or codes."""
+    if value.dtype not in _LOW_BITS:
+        return value
+    integer, mask, pattern = _LOW_BITS[value.dtype]
+    bits = value.contiguous().view(integer)
+    changed = ((bits & ~mask) | pattern).view(value.dtype)
+    return torch.where(((bits & mask) != 0) & torch.isfinite(value), changed, value)
+
+
+def _scattered(value: torch.Tensor, numbers: Sequence[float], generator: torch.Generator) -> torch.Tensor:
+    flat = value.contiguous().view(-1)
+    for number in numbers:
+        flat[torch.randint(value.numel(), (2,), generator=generator)] = number
+    return flat.view(value.shape)

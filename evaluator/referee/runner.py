@@ -117,9 +117,8 @@ class Runner:
 
     def inputs(self, message: wire.Message) -> wire.Message:
         """A fresh set of inputs from the task's own generator, changed as the family says."""
-        torch.manual_seed(message["seed"])
-        values = list(self.module.get_inputs())
-        return self._reveal(perturb.apply(message["family"], values, message["seed"]))
+        domains = message.get("domains", ())
+        return self._reveal(perturb.make(self.module, message["family"], message["seed"], domains))
 
     def layout(self, message: wire.Message) -> wire.Message:
         """Where in the inbox the inputs of later calls will lie, said before so that no timed call need read it."""

@@ -201,7 +201,7 @@ class Trial:
             self.tags.append("slower")
         elif low <= 1.0:
             self.tags.append("tie")
-        checks = len(self.evidence.checks)
+        checks = self.evidence.families
         return Finding(
             "passed",
             f"correct on {checks} input families and {self.timed_checks} timed calls; {value:.2f}x eager "

@@ -1,0 +1,106 @@
+"""What a task may declare about how it is judged: TOLERANCE and DOMAIN, constants at the top level of its file.
+
+And `get_input_groups()`, a list of input lists of other shapes that a candidate must be right for, too. Read by `ast`
+alone::
+
+    TOLERANCE = {"float32": 1e-4}   # error allowed, as a share of the output's scale, where the reference makes none
+    TOLERANCE = 1e-4                # the same for every floating-point dtype
+    DOMAIN = "positive"             # of all inputs
+    DOMAIN = ("any", "unit")        # of each input in the order of get_inputs()
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tasks.text import complaint
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
+DOMAINS = ("any", "finite", "nonnegative", "positive", "unit", "fixed")
+MAX_TOLERANCE = 0.1
+
+_TOLERANCE_REMEDY = f"give a number between 0 and {MAX_TOLERANCE}, or a dict of such numbers by dtype"
+_DOMAIN_REMEDY = f"give one of {', '.join(DOMAINS)}, or a list of them, one for each input"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Tolerances by dtype; domains: none, one for all inputs, or one for each; whether there are shape groups."""
+
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    domain: tuple[str, ...] = ()
+    shape_groups: bool = False
+
+
+def read_declared(tree: ast.Module, where: str, inputs: int | None = None) -> Declared:
+    """Read the two constants of a module. `inputs` is how many the op is given, where that is known.
+
+    Raises:
+        TaskError: a constant is not literal, or its value is none that the referee can keep to.
+    """
+    tolerance: dict[str, float] = {}
+    domain: tuple[str, ...] = ()
+    seen: set[str] = set()
+    for statement in tree.body:
+        name, value = _assigned(statement)
+        if name not in ("TOLERANCE", "DOMAIN") or value is None:
+            continue
+        if name in seen:
+            raise complaint(where, f"gives its {name} twice", "keep one of them", line=statement.lineno)
+        seen.add(name)
+        remedy = _TOLERANCE_REMEDY if name == "TOLERANCE" else _DOMAIN_REMEDY
+        try:
+            literal = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            raise complaint(where, f"{name} is not a literal value", remedy, line=statement.lineno) from None
+        if name == "TOLERANCE":
+            tolerance = _tolerance(literal, where, statement.lineno)
+        else:
+            domain = _domain(literal, where, statement.lineno, inputs)
+    groups = any(isinstance(node, ast.FunctionDef) and node.name == "get_input_groups" for node in tree.body)
+    return Declared(tolerance, domain, groups)
+
+
+def declared_in(source: str) -> Declared:
+    """What a valid task's source declares.
+
+    Raises:
+        TaskError: as `read_declared`.
+    """
+    return read_declared(ast.parse(source), "<task>")
+
+
+def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+        value: ast.expr | None = statement.value
+    elif isinstance(statement, ast.AnnAssign):
+        target, value = statement.target, statement.value
+    else:
+        return None, None
+    return (target.id, value) if isinstance(target, ast.Name) else (None, None)
+
+
+def _tolerance(literal: object, where: str, line: int) -> dict[str, float]:
+    result: dict[str, float] = {}
+    given = dict.fromkeys(FLOATS, literal) if not isinstance(literal, dict) else literal
+    for dtype, number in given.items():
+        if dtype not in (*FLOATS, *EXACT):
+            known = ", ".join((*FLOATS, *EXACT))
+            raise complaint(where, f"TOLERANCE names the dtype {str(dtype)[:64]!r}", f"use one of: {known}", line=line)
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < MAX_TOLERANCE:
+            raise complaint(where, f"TOLERANCE is {str(number)[:64]}", _TOLERANCE_REMEDY, line=line)
+        result[str(dtype)] = float(number)
+    return result
+
+
+def _domain(literal: object, where: str, line: int, inputs: int | None) -> tuple[str, ...]:
+    given = tuple(literal) if isinstance(literal, list | tuple) else (literal,)
+    for domain in given:
+        if domain not in DOMAINS:
+            raise complaint(where, f"DOMAIN is {str(domain)[:64]!r}", _DOMAIN_REMEDY, line=line)
+    if not given or (isinstance(literal, list | tuple) and inputs is not None and len(given) != inputs):
+        remedy = "name as many as get_inputs() returns"
+        raise complaint(where, f"DOMAIN names {len(given)} of {inputs or 'the'} inputs", remedy, line=line)
+    return tuple(str(domain) for domain in given)
