@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .errors import NotFinite, Own, errors, own_error
 from .tolerances import USUAL, Tolerances
 from .tree import TensorRow, Tree
 
@@ -124,36 +125,34 @@ def compare(
     reference: torch.Tensor,
     oracle: torch.Tensor | None,
     tolerances: Tolerances = USUAL,
+    own: Own | None = None,
 ) -> Comparison:
-    """One output against the oracle (the reference itself where there is none). All of the same shape."""
+    """One output against the oracle (the reference itself where there is none). All of the same shape.
+
+    `own` is the reference's own error, where it has been measured already.
+    """
     if not is_rounded(candidate):
         return _compare_exactly(path, candidate, reference, oracle, tolerances.may_differ(_name(candidate)))
-    floor = tolerances.floor(_name(candidate))
-    c, r = _wide(candidate), _wide(reference)
-    o = r if oracle is None else _wide(oracle)
-    overflowed = _overflowed(reference, r, o)
-    wrong = _non_finite(path, c, r, overflowed)
-    if wrong is not None:
-        return Comparison(math.inf, 0.0, wrong)
-    own = _where_usable((r - o).abs(), torch.isfinite(r) & torch.isfinite(o))
-    usable = torch.isfinite(c) & torch.isfinite(o)
-    c, o = _where_usable(c, usable), _where_usable(o, usable)
-    if c.numel() == 0:
+    if candidate.numel() == 0:
         return Comparison(0.0, 0.0)
-    error = (c - o).abs()
-    max_error = float(error.max())
-    allowed = MAX_FACTOR * _largest(own) + floor * float(o.abs().max())
-    rms_allowed = RMS_FACTOR * _rms(own) + floor / 2 * _rms(o)
-    if max_error <= allowed and _rms(error) <= rms_allowed:
-        return Comparison(max_error, allowed)
-    worst = int(error.argmax())
+    own = own or own_error(reference, oracle)
+    found = errors(candidate, reference, oracle)
+    if isinstance(found, NotFinite):
+        message = f"output{path}: element {found.element} is {found.found:.7g}, the reference has {found.expected:.7g}"
+        return Comparison(math.inf, 0.0, Wrong("nan", message))
+    floor = tolerances.floor(_name(candidate))
+    allowed = MAX_FACTOR * own.max_error + floor * own.scale
+    rms_allowed = RMS_FACTOR * own.rms_error + floor / 2 * own.rms
+    if found.max_error <= allowed and found.rms_error <= rms_allowed:
+        return Comparison(found.max_error, allowed)
+    element = found.worst // (2 if candidate.is_complex() else 1)
     return Comparison(
-        max_error,
-        allowed if max_error > allowed else min(allowed, max_error * rms_allowed / max(_rms(error), 1e-300)),
+        found.max_error,
+        allowed if found.max_error > allowed else found.max_error * rms_allowed / max(found.rms_error, 1e-300),
         Wrong(
             "values",
-            f"output{path}: element {_place(usable, worst)} is {_number(c[worst])}, expected {_number(o[worst])}; "
-            f"largest error {max_error:.3g} (allowed {allowed:.3g}), root mean square {_rms(error):.3g} (allowed "
+            f"output{path}: element {element} is {found.found:.7g}, expected {found.expected:.7g}; largest error "
+            f"{found.max_error:.3g} (allowed {allowed:.3g}), root mean square {found.rms_error:.3g} (allowed "
             f"{rms_allowed:.3g})",
         ),
     )
@@ -164,38 +163,22 @@ def is_rounded(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def oracle_distance(reference: torch.Tensor, oracle: torch.Tensor) -> float:
-    """How far the float64 run lies from the reference, as a share of the output (root mean squares)."""
-    r, o = _wide(reference), _wide(oracle)
-    usable = torch.isfinite(r) & torch.isfinite(o)
-    r, o = _where_usable(r, usable), _where_usable(o, usable)
-    if r.numel() == 0:
-        return 0.0
-    own, scale = _rms((r - o).abs()), _rms(o)
-    return own / scale if scale > 0 else (math.inf if own > 0 else 0.0)
-
-
 def kernelbench(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
     """What the usual rule of the field would say. For comparison only: it lets zeros pass for small outputs."""
     tolerance = KERNELBENCH.get(_name(reference), 1e-4)
     return torch.allclose(candidate, reference, atol=tolerance, rtol=tolerance)
 
 
-def allowance(reference: torch.Tensor, oracle: torch.Tensor | None, tolerances: Tolerances = USUAL) -> Allowance:
+def allowance(
+    reference: torch.Tensor, oracle: torch.Tensor | None, tolerances: Tolerances = USUAL, own: Own | None = None
+) -> Allowance:
     """What `compare` allows, plus the reference's own error: for comparing a timed call with the reference directly."""
     if not is_rounded(reference):
         return Allowance(0.0, 0.0, tolerances.may_differ(_name(reference)))
     floor = tolerances.floor(_name(reference))
-    r = _wide(reference)
-    o = r if oracle is None else _wide(oracle)
-    usable = torch.isfinite(r) & torch.isfinite(o)
-    r, o = _where_usable(r, usable), _where_usable(o, usable)
-    if r.numel() == 0:
-        return Allowance(0.0, 0.0)
-    own = (r - o).abs()
+    own = own or own_error(reference, oracle)
     return Allowance(
-        (MAX_FACTOR + 1) * float(own.max()) + floor * float(o.abs().max()),
-        (RMS_FACTOR + 1) * _rms(own) + floor / 2 * _rms(o),
+        (MAX_FACTOR + 1) * own.max_error + floor * own.scale, (RMS_FACTOR + 1) * own.rms_error + floor / 2 * own.rms
     )
 
 
@@ -250,64 +233,5 @@ def _few_differ(candidate: torch.Tensor, reference: torch.Tensor, may_differ: fl
     return int(difference.max()) <= 1 and float(difference.double().mean()) <= may_differ
 
 
-def _overflowed(reference: torch.Tensor, wide: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor | None:
-    """Where the reference overflows (or makes NaN of that) although the true result is one that its type can hold.
-
-    A candidate that keeps intermediate results in a wider type is right there and must not be refused for it.
-    """
-    if bool(torch.isfinite(wide).all()):
-        return None
-    return ~torch.isfinite(wide) & (oracle.abs() <= torch.finfo(reference.dtype).max)
-
-
-def _non_finite(
-    path: str, candidate: torch.Tensor, reference: torch.Tensor, overflowed: torch.Tensor | None
-) -> Wrong | None:
-    for name, test in (("NaN", torch.isnan), ("finite", torch.isfinite)):
-        different = test(candidate) != test(reference)
-        if overflowed is not None:
-            different &= ~overflowed
-        if bool(different.any()):
-            where = int(different.int().argmax())
-            return Wrong(
-                "nan",
-                f"output{path}: element {where} is {_number(candidate[where])} where the reference has "
-                f"{_number(reference[where])} ({int(different.sum())} elements differ in being {name})",
-            )
-    if reference.is_complex():
-        return None
-    infinite = torch.isinf(reference)
-    if overflowed is not None:
-        infinite &= ~overflowed
-    if bool(infinite.any()) and not bool((candidate[infinite] == reference[infinite]).all()):
-        return Wrong("nan", f"output{path}: an infinity has the wrong sign")
-    return None
-
-
-def _where_usable(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
-    return values if bool(usable.all()) else values[usable]
-
-
-def _place(usable: torch.Tensor, index: int) -> int:
-    """The element's number in the whole output."""
-    return index if bool(usable.all()) else int(usable.nonzero()[index])
-
-
 def _name(value: torch.Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
-
-
-def _wide(value: torch.Tensor) -> torch.Tensor:
-    return value.to(torch.complex128 if value.is_complex() else torch.float64).flatten()
-
-
-def _largest(value: torch.Tensor) -> float:
-    return float(value.max()) if value.numel() > 0 else 0.0
-
-
-def _rms(value: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(value)) / math.sqrt(value.numel()) if value.numel() > 0 else 0.0
-
-
-def _number(value: torch.Tensor) -> str:
-    return f"{value.item():.7g}" if not value.is_complex() else str(value.item())

@@ -9,6 +9,7 @@ import torch
 from . import accuracy, oracle, perturb
 from .accuracy import Allowance, Comparison, Wrong, flatten
 from .bench import Bench
+from .errors import Own, own_error
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .inbox import Inbox, bytes_needed
 from .processes import same_bytes
@@ -82,6 +83,7 @@ class Expected:
     values: dict[str, torch.Tensor]
     oracle: dict[str, torch.Tensor]
     inputs_after: dict[int, torch.Tensor]
+    own: dict[str, Own]  # the reference's own errors
 
 
 def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
@@ -195,11 +197,10 @@ def _says_nothing(family: str, want: "Expected", evidence: Evidence) -> str:
         return ""
     if _mostly_non_finite(want):
         return "the reference itself overflows here"
-    for path, value in want.values.items():
-        if path in want.oracle and not family.startswith(perturb.GENERATED):
-            distance = accuracy.oracle_distance(value, want.oracle[path])
-            if distance > evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch.")):
-                return f"the reference itself is off by {distance:.1%} here"
+    if not family.startswith(perturb.GENERATED):
+        for path, own in want.own.items():
+            if own.distance > _oracle_limit(want.values[path], evidence):
+                return f"the reference itself is off by {own.distance:.1%} here"
     return ""
 
 
@@ -231,7 +232,8 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
         raise of_task(failure, doing="its forward pass") from None
     wide = _ask_oracle(reference, inputs, values, evidence, timeout_s=4 * timeout_s, first=first)
     reference.ask({"op": "release"}, timeout_s=60)
-    return Expected(call.outputs, values, wide, after)
+    own = {path: own_error(value, wide.get(path)) for path, value in values.items() if accuracy.is_rounded(value)}
+    return Expected(call.outputs, values, wide, after, own)
 
 
 def _ask_oracle(
@@ -262,7 +264,11 @@ def _ask_oracle(
         evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
         return {}
     if first:
-        evidence.no_oracle = {path for path, value in values.items() if _is_another_result(value, wide[path], evidence)}
+        evidence.no_oracle = {
+            path
+            for path, value in values.items()
+            if accuracy.is_rounded(value) and own_error(value, wide[path]).distance > _oracle_limit(value, evidence)
+        }
         if evidence.no_oracle:
             names = ", ".join(f"output{path}" for path in sorted(evidence.no_oracle))
             evidence.oracle_note = (
@@ -271,11 +277,8 @@ def _ask_oracle(
     return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
 
 
-def _is_another_result(value: torch.Tensor, wide: torch.Tensor, evidence: Evidence) -> bool:
-    if not accuracy.is_rounded(value):
-        return False
-    limit = evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch."))
-    return accuracy.oracle_distance(value, wide) > limit
+def _oracle_limit(value: torch.Tensor, evidence: Evidence) -> float:
+    return evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch."))
 
 
 def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence) -> None:
@@ -286,7 +289,7 @@ def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: I
     have = flatten(call.outputs)
     for path, expected in want.values.items():
         value = value_of(candidate, have[path])
-        found = accuracy.compare(path, value, expected, want.oracle.get(path), evidence.tolerances)
+        found = accuracy.compare(path, value, expected, want.oracle.get(path), evidence.tolerances, want.own.get(path))
         if found.wrong is not None:
             _refuse(family, found.wrong, evidence, found)
         if worst is None or found.severity > worst.severity:
@@ -349,7 +352,7 @@ def _rounding(value: torch.Tensor) -> Allowance:
 
 def _allow(want: Expected, evidence: Evidence) -> None:
     for path, value in want.values.items():
-        new = accuracy.allowance(value, want.oracle.get(path), evidence.tolerances)
+        new = accuracy.allowance(value, want.oracle.get(path), evidence.tolerances, want.own.get(path))
         old = evidence.allowances.get(path, new)
         evidence.allowances[path] = replace(
             new, max_error=max(new.max_error, old.max_error), rms_error=max(new.rms_error, old.rms_error)

@@ -131,7 +131,7 @@ def _with_large_ends(value: torch.Tensor) -> torch.Tensor:
 
 
 def _with_low_bits(value: torch.Tensor) -> torch.Tensor:
-    """Numbers that no narrower type holds. Those that one does (0, 1, small integers) stay: they may be masks or codes."""
+    """Numbers that no narrower type holds. Those that one does (0, 1, small integers) stay: they may be masks."""
     if value.dtype not in _LOW_BITS:
         return value
     integer, mask, pattern = _LOW_BITS[value.dtype]
