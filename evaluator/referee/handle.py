@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -49,12 +50,13 @@ class Handle:
         self._layouts: list[dict[str, object]] = []  # those that the runner has read already
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
+        self.home = f"{house.scratch}/{role}-{os.urandom(4).hex()}"
         wire.send(
             house.nursery,
             {
                 "op": "spawn",
                 "uid": self._uid,
-                "home": f"{house.scratch}/{role}-{os.urandom(4).hex()}",
+                "home": self.home,
                 "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
                 # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
                 "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
@@ -99,11 +101,19 @@ class Handle:
         self._layouts.clear()
 
     def call(
-        self, tree: Tree, contents: list[torch.Tensor], *, seed: int, timeout_s: float, keep: bool = False
+        self,
+        tree: Tree,
+        contents: list[torch.Tensor],
+        *,
+        seed: int,
+        timeout_s: float,
+        keep: bool = False,
+        meanwhile: Callable[[], None] | None = None,
     ) -> "Call":
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
-        The clock runs from before the runner is let go until its answer is here; see DESIGN §4.
+        The clock runs from before the runner is let go until its answer is here; see DESIGN §4. `meanwhile` is called
+        once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -111,7 +121,7 @@ class Handle:
         assert self.inbox is not None
         placed = self.inbox.put(tree, contents)
         message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
-        reply, seconds = self._exchange(message, timeout_s)
+        reply, seconds = self._exchange(message, timeout_s, meanwhile)
         return Call(self._tree(reply), seconds, placed)
 
     def give(
@@ -165,7 +175,9 @@ class Handle:
             self._layouts.append(form)
         return self._layouts.index(form)
 
-    def _exchange(self, message: wire.Message, timeout_s: float) -> tuple[wire.Message, float]:
+    def _exchange(
+        self, message: wire.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[wire.Message, float]:
         self._sock.settimeout(timeout_s)
         try:
             # It is stopped and cannot read this yet: one wake-up less than sending to a running process.
@@ -174,6 +186,8 @@ class Handle:
             raise self._death() from None
         start = time.perf_counter()
         processes.thaw(self._stopped)
+        if meanwhile is not None:
+            meanwhile()
         self._await(timeout_s)
         seconds = time.perf_counter() - start
         reply = self._receive()

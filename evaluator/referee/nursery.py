@@ -6,6 +6,7 @@ candidate's neighbours or an expected output.
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 import signal
@@ -30,6 +31,9 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if compiler:
         warmup.import_compiler()
+    # What has been imported is no garbage: runners need not look through it again.
+    gc.collect()
+    gc.freeze()
     while True:
         try:
             message = wire.receive(sock)

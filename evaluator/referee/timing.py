@@ -18,11 +18,14 @@ class Plan:
     """How much to measure. `budget_s` is spent only as long as the interval is wider than `target_width`."""
 
     sets: int = 2
-    rounds_min: int = 5
-    rounds_max: int = 16
-    calls: int = 3  # timed calls a block
+    rounds_min: int = 6
+    rounds_max: int = 40
+    retries: int = 4  # rounds of a set that may be thrown away
+    block_s: float = 0.006  # timed calls of a block last this long together, if `calls_max` allows
+    calls_min: int = 3
+    calls_max: int = 24
     warm_calls: int = 2
-    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
+    target_width: float = 0.015  # stop when high - low of the speedup over eager is below this share of it
     budget_s: float = 4.0
 
 
@@ -44,6 +47,10 @@ class Measurement:
         self.calls[variant][-1].extend(seconds)
         self.blocks[variant][-1].append(sum(seconds))
 
+    def samples_ms(self, variant: str) -> list[list[float]]:
+        """Every call's time, by set."""
+        return [[round(seconds * 1e3, 4) for seconds in times] for times in self.calls[variant]]
+
     def speedup(self, baseline: str, variant: str = "candidate") -> tuple[float, float, float]:
         """Median of the paired block ratios baseline/variant with its 95 % interval."""
         ratios = [
@@ -57,9 +64,9 @@ class Measurement:
         value, low, high = statistics.median_interval(self.calls[variant])
         return value * 1e3, low * 1e3, high * 1e3
 
-    def precise(self, baseline: str, target_width: float) -> bool:
-        """Whether the interval is as narrow as wanted."""
-        value, low, high = self.speedup(baseline)
+    def precise(self, target_width: float) -> bool:
+        """Whether the interval of the speedup over eager is as narrow as wanted."""
+        value, low, high = self.speedup("eager")
         return high - low <= target_width * value
 
 

@@ -1,0 +1,207 @@
+"""The timed stage of a trial: seats process sets, runs their blocks, checks what every timed call returned."""
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import accuracy, sampling, statistics, timing
+from .accuracy import flatten
+from .baselines import Baselines
+from .bench import Bench, progress
+from .correctness import Evidence
+from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .load import LoadMeter
+from .processes import cpu_time_s, page_faults
+from .tree import TensorRow
+from .verdicts import Finding, of_candidate, of_task
+
+_FRESH_BYTES = 512 * 1024 * 1024  # inputs made ahead for one round
+_FEW_FAULTS = 32  # page faults in a block that are not worth a thought
+
+
+@dataclass
+class Stopwatch:
+    """Times candidate and baselines against each other.
+
+    `warm` are the inputs of untimed calls. Afterwards `measurement` holds the times, `profile` what was seen meanwhile,
+    and `checked_calls` how many timed calls were found right.
+    """
+
+    bench: Bench
+    evidence: Evidence
+    baselines: Baselines
+    reference: Handle
+    plan: timing.Plan
+    warm: list[InputSet]
+    measurement: timing.Measurement = field(default_factory=timing.Measurement)
+    profile: dict[str, Any] = field(default_factory=dict)
+    checked_calls: int = 0
+    own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
+
+    def run(self, checked: Handle | None) -> None:
+        """Time everything. `checked`: the candidate's runner that was examined, where building another takes long.
+
+        Raises:
+            Finding: a timed call was wrong or failed.
+        """
+        # From here on one thread for the referee itself: a pool that spins for a while would steal time from runners.
+        torch.set_num_threads(1)
+        rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
+        load = LoadMeter()
+        for number in range(self.plan.sets):
+            progress(f"timing, process set {number + 1} of {self.plan.sets}")
+            runners = {"eager": self.baselines.seat_eager()}
+            if "compile" in self.bench.request.baselines:
+                compiled = self.baselines.seat_compile(self.warm[0])
+                if compiled is not None:
+                    runners["compile"] = compiled
+            runners["candidate"] = checked or seat_candidate(self.bench)
+            checked = None
+            call_s = self._settle(runners)
+            load.begin()
+            self._measure_set(runners, self._calls(call_s), rng)
+            load.end()
+            if number == self.plan.sets - 1:
+                self._look_into(runners["candidate"], rng)
+            for handle in runners.values():
+                self.bench.dismiss(handle)
+        others = load.others_cores()
+        self.profile["others_cores_busy"] = None if others is None else round(others, 2)
+
+    def _settle(self, runners: dict[str, Handle]) -> float:
+        """Untimed calls, until threads and memory are as they will stay; the shortest call of the eager baseline."""
+        shortest = math.inf
+        for name, handle in runners.items():
+            with _blame(name):
+                for settled in (False, True):
+                    for inputs in self.warm:
+                        seconds = self._call(handle, inputs).seconds
+                        if name == "eager":
+                            shortest = min(shortest, seconds)
+                    if not settled:
+                        handle.ask({"op": "settle"}, timeout_s=60)
+        return shortest
+
+    def _calls(self, call_s: float) -> int:
+        """How many timed calls make a block that is long against the noise of a single one."""
+        wanted = max(self.plan.calls_min, math.ceil(self.plan.block_s / max(call_s, 1e-6)))
+        room = _FRESH_BYTES // max(1, self.warm[0].nbytes)
+        return max(self.plan.calls_min, min(wanted, self.plan.calls_max, room))
+
+    def _measure_set(self, runners: dict[str, Handle], calls: int, rng: random.Random) -> None:
+        self.measurement.open_set(list(runners))
+        start = time.perf_counter()
+        candidate = runners["candidate"]
+        usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
+        thrown_away = rounds = 0
+        for order in timing.orders(list(runners), self.plan.rounds_max + self.plan.retries, rng):
+            if rounds >= self.plan.rounds_min:
+                spent = time.perf_counter() - start
+                if spent > self.plan.budget_s / self.plan.sets or self.measurement.precise(self.plan.target_width):
+                    break
+            fresh = [self.bench.make_inputs(self.reference) for _ in range(calls)]
+            # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
+            # blocks repeated for it, it could choose which ones count.)
+            again = thrown_away < self.plan.retries
+            if self._run_round(runners, order, fresh, may_reject=again):
+                rounds += 1
+            else:
+                thrown_away += 1
+        usage = [cpu_time_s(candidate.pid) - usage[0], page_faults(candidate.pid) - usage[1]]
+        timed = self.measurement.calls["candidate"][-1]
+        every_call = (rounds + thrown_away) * (calls + len(self.warm))
+        self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, every_call * statistics.median(timed)), 2)
+        self.profile["page_faults_per_call"] = round(usage[1] / max(1, every_call), 1)
+        self.profile["blocks_measured_again"] = self.profile.get("blocks_measured_again", 0) + thrown_away
+
+    def _run_round(
+        self, runners: dict[str, Handle], order: tuple[str, ...], fresh: list[InputSet], *, may_reject: bool
+    ) -> bool:
+        """One block of each; whether its times count."""
+        outputs: dict[str, list[dict[str, torch.Tensor]]] = {}
+        seconds: dict[str, list[float]] = {}
+        good = True
+        for variant in order:
+            handle = runners[variant]
+            with _blame(variant):
+                for inputs in self.warm:
+                    self._call(handle, inputs)
+                faults = page_faults(handle.pid)
+                for inputs in fresh:
+                    call = self._call(handle, inputs)
+                    seconds.setdefault(variant, []).append(call.seconds)
+                    outputs.setdefault(variant, []).append(self._read(variant, handle, call, inputs))
+                if variant != "candidate" and page_faults(handle.pid) - faults > _FEW_FAULTS:
+                    good = False
+        for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
+            self._check(want, have)
+        if good or not may_reject:
+            for variant, times in seconds.items():
+                self.measurement.add_block(variant, times)
+        return good or not may_reject
+
+    def _call(self, handle: Handle, inputs: InputSet) -> Call:
+        timeout_s = self.bench.request.call_timeout_s
+        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+
+    def _read(self, variant: str, handle: Handle, call: Call, inputs: InputSet) -> dict[str, torch.Tensor]:
+        """Read the outputs of a timed call; for every variant alike, so that all meet the same caches."""
+        if variant != "compile":
+            assert self.evidence.expected is not None
+            wrong = accuracy.compare_form(self.evidence.expected, call.outputs)
+            if wrong is not None:
+                raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
+        if variant == "candidate":
+            assert handle.inbox is not None
+            for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
+                if index not in self.evidence.mutated and not handle.inbox.unchanged(row, content):
+                    raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
+        leaves = flatten(call.outputs).items()
+        return {path: tensor(row, handle.read(row)) for path, row in leaves if isinstance(row, TensorRow)}
+
+    def _check(self, want: dict[str, torch.Tensor], have: dict[str, torch.Tensor]) -> None:
+        for path, value in want.items():
+            if not accuracy.within(have[path], value, self.evidence.allowances[path]):
+                raise Finding("wrong_output", f"output{path} of a timed call is wrong", "values")
+        self.checked_calls += 1
+
+    def _look_into(self, candidate: Handle, rng: random.Random) -> None:
+        """Where the candidate's time goes: as seen from outside, and as it says itself."""
+        inputs = self.warm[0]
+        call_s = statistics.median(self.measurement.calls["candidate"][-1])
+        with _blame("candidate"):
+            timeout_s = self.bench.request.call_timeout_s
+            found = sampling.watch(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+        self.own_share = found.own_share(f"{candidate.home}/inductor")
+        self.profile["time_by_file"] = found.shares()
+        with contextlib.suppress(RunnerFailed):
+            reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
+            self.profile["torch_operators_claimed"] = reply.get("operators", [])[:6]
+
+
+def seat_candidate(bench: Bench) -> Handle:
+    """A runner with the candidate, built.
+
+    Raises:
+        Finding: it cannot be built.
+    """
+    try:
+        return bench.seat_model("candidate", bench.request.candidate_source, "ModelNew")
+    except RunnerFailed as failure:
+        raise of_candidate(failure, building=True, doing="building the candidate") from None
+
+
+@contextlib.contextmanager
+def _blame(variant: str) -> Iterator[None]:
+    try:
+        yield
+    except RunnerFailed as failure:
+        if variant == "candidate":
+            raise of_candidate(failure, building=False, doing="a timed call") from None
+        raise of_task(failure, doing=f"a timed call ({variant})") from None

@@ -1,0 +1,114 @@
+"""Which code a candidate's time goes into, seen from outside: stop it at random moments and look where it stands.
+
+What a candidate says of itself is a claim; where its threads stand when they are stopped without warning is not.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .handle import Handle, InputSet
+from .processes import FreezeError, freeze, thaw
+
+_IN_NO_SYSTEM_CALL = "-1"
+_SAMPLES = 48
+_BUDGET_S = 0.6
+_ENOUGH = 8
+_GENERATED = "[generated code]"
+
+
+@dataclass
+class Whereabouts:
+    """How often threads stood in which file; those that waited inside the kernel are not counted."""
+
+    files: Counter[str] = field(default_factory=Counter)
+
+    def own_share(self, cache: str) -> float | None:
+        """The share of the candidate's own files in what it and torch computed; None if too little was seen.
+
+        Python, the C library and OpenMP's waiting count for neither side, nor does code made at run time, which
+        torch's own libraries make, too. Files below `cache` are what torch.compile has made.
+        """
+        own = sum(count for name, count in self.files.items() if _is_own(name) and not name.startswith(cache))
+        torch = sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
+        return own / (own + torch) if own + torch >= _ENOUGH else None
+
+    def shares(self) -> list[list[str | float]]:
+        """The most frequent files, by their last part, with the share of each."""
+        total = sum(self.files.values()) or 1
+        return [[Path(name).name[:60], round(count / total, 3)] for name, count in self.files.most_common(8)]
+
+
+def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float, timeout_s: float) -> Whereabouts:
+    """Call the model again and again, each time stopping it once at a random moment.
+
+    Raises:
+        RunnerFailed: a call failed.
+    """
+    found = Whereabouts()
+    deadline = time.perf_counter() + _BUDGET_S
+    while time.perf_counter() < deadline and sum(found.files.values()) < _SAMPLES:
+        handle.call(
+            inputs.tree,
+            inputs.contents,
+            seed=inputs.seed,
+            timeout_s=timeout_s,
+            meanwhile=lambda: _look(handle, rng.random() * call_s, found),
+        )
+    return found
+
+
+def _look(handle: Handle, after_s: float, found: Whereabouts) -> None:
+    time.sleep(after_s)
+    with contextlib.suppress(FreezeError):
+        stopped = freeze(handle.members)
+        with contextlib.suppress(OSError):
+            found.files.update(_positions(handle.pid))
+        thaw(stopped)
+
+
+def _is_torch(name: str) -> bool:
+    return name.startswith((sys.prefix, sys.base_prefix, "/usr", "/lib")) and "/torch/" in name and "gomp" not in name
+
+
+def _is_own(name: str) -> bool:
+    return not name.startswith((sys.prefix, sys.base_prefix, "/usr", "/lib", "["))
+
+
+def _positions(pid: int) -> list[str]:
+    """The file that each running thread of a stopped process stands in."""
+    starts, ends, names = _mappings(pid)
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+        counter = _program_counter(pid, task)
+        if counter is not None:
+            index = bisect_right(starts, counter) - 1
+            found.append(names[index] if index >= 0 and counter < ends[index] else _GENERATED)
+    return found
+
+
+def _program_counter(pid: int, task: str) -> int | None:
+    """Where a stopped thread stands (proc(5), /proc/PID/syscall); None if it waits in a system call."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/task/{task}/syscall").read_text().split()
+        if fields[0] == _IN_NO_SYSTEM_CALL:
+            return int(fields[2], 16)
+    return None
+
+
+def _mappings(pid: int) -> tuple[list[int], list[int], list[str]]:
+    starts, ends, names = [], [], []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(None, 5)
+        if "x" in fields[1]:
+            start, _, end = fields[0].partition("-")
+            starts.append(int(start, 16))
+            ends.append(int(end, 16))
+            names.append(fields[5].strip() if len(fields) > 5 else _GENERATED)
+    return starts, ends, names
