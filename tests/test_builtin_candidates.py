@@ -163,6 +163,72 @@ def get_inputs():
 def get_init_inputs():
     return []
 """,
+    "looked_up": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(50, 43))
+
+    def forward(self, rows, weights, x):
+        found = self.table[rows]
+        bags = (found * weights.unsqueeze(-1)).sum(1), found.amax(1), found.mean(1), found.prod(1), found.var(1)
+        return *bags, x.gather(1, rows[:, :9]).sum(1), self.table[rows[0]].sum(), x[rows[:, 0]].argmax(0)
+
+def get_inputs():
+    return [torch.randint(0, 21, (21, 19)), torch.randn(21, 19), torch.randn(21, 43)]
+
+def get_init_inputs():
+    return []
+""",
+    "reductions": """
+class Model(nn.Module):
+    def forward(self, x, y, n, h):
+        rows = x.sum(-1), x.amax(-1), x.amin(-1), x.prod(-1), x.var(-1), (x * x).mean(-1).sqrt(), x.logsumexp(-1)
+        columns = x.sum(0), x.amax(0), x.var(0, unbiased=False), (x > 0).any(0), (x > 0).all(-1), x.argmax(-1)
+        whole = y.sum(), y.var(), y.amax(), y.square().mean(), torch.linalg.vector_norm(y), (y.sin() + 1).mean()
+        integers = n.sum(-1), n.amax(0), n.prod(-1), (n > 2).sum(), n.float().std(0)
+        return *rows, *columns, *whole, *integers, h.sum(-1), h.float().var(-1), h.amax(0), h.softmax(-1)
+
+def get_inputs():
+    return [
+        torch.randn(37, 141) * 0.9, torch.randn(67, 1031), torch.randint(-3, 4, (29, 83)),
+        torch.randn(23, 77).bfloat16(),
+    ]
+
+def get_init_inputs():
+    return []
+""",
+    "small_sizes": """
+class Model(nn.Module):
+    def forward(self, one, few, none, long):
+        parts = []
+        for x in (one, few, long):
+            parts += [x.sum(-1), x.softmax(-1), x.sum(0), F.gelu(x), x.var(-1, unbiased=False), x.amax(-1), x / x.sum()]
+        return *parts, none * 2, none.sum(0), none.sum(-1), torch.cumsum(none, 1), one @ few[:1, :1], none[:, :0].sum()
+
+def get_inputs():
+    return [torch.randn(1, 1), torch.randn(2, 3), torch.randn(0, 5), torch.randn(3, 8193)]
+
+def get_init_inputs():
+    return []
+""",
+    "normalised": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.groups = nn.GroupNorm(3, 12)
+        self.layer = nn.LayerNorm(1047)
+
+    def forward(self, x, y, z):
+        layers = self.layer(y), F.layer_norm(y * 2, (1047,)).sum(0)
+        return F.silu(self.groups(x)), *layers, F.instance_norm(z), z.var((1, 3))
+
+def get_inputs():
+    return [torch.randn(5, 12, 9, 31), torch.randn(70, 1047) + 3, torch.randn(3, 4, 24, 40)]
+
+def get_init_inputs():
+    return []
+""",
     "other_shapes": """
 class Model(nn.Module):
     def forward(self, x):

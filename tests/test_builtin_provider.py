@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.builtin.compiler import Compiler, is_fallback, read_note
+from agents.builtin.cost import Prediction
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
 from agents.builtin.judge import Case, judge
@@ -20,6 +21,7 @@ from agents.parse import ReplyError, extract_advice, extract_candidate
 from agents.sections import render
 from sandbox.base import Command, Completed, Limits, SandboxUnavailable
 from sandbox.process import ProcessSandbox
+from tasks.suites import load_suite
 
 OP = """
 import torch
@@ -159,21 +161,93 @@ def test_kernels_that_fail_as_generated_leave_the_op_to_torch_compile(model: Com
 
 def test_near_the_limit_the_judge_stops() -> None:
     evaluation = {**PASSED, "roofline_fraction": 0.97}
-    advice = judge(Case(False, "", None, evaluation, []), lambda base, name: True)
+    advice = judge(Case(False, "", None, evaluation, []), lambda base, name: Prediction(2.0, 1.0))
     assert advice["stop"] and "97%" in advice["bottleneck"]
     assert set(advice) == {"bottleneck", "evidence", "change", "expected_speedup", "stop"}
 
 
-@pytest.mark.parametrize("bound", ["memory", "compute"])
-def test_the_order_follows_the_bottleneck(bound: str) -> None:
-    advice = judge(Case(False, "", None, {**PASSED, "roofline_bound": bound}, []), lambda base, name: True)
-    best = max(VARIATIONS, key=lambda v: v.memory if bound == "memory" else v.compute)
-    assert read_recipe(advice["change"]) == (best.name,)
+@pytest.mark.parametrize("wanted", [variation.name for variation in VARIATIONS if not variation.for_short_calls])
+def test_the_variation_comes_first_whose_code_should_be_fastest(wanted: str) -> None:
+    def predict(base: tuple[str, ...], name: str) -> Prediction:
+        return Prediction(0.001, 0.0005 if name == wanted else 0.0007)
+
+    advice = judge(Case(False, "", None, {**PASSED, "latency_ms": {"candidate": 1.5}}, []), predict)
+    assert read_recipe(advice["change"]) == (wanted,)
+    assert advice["expected_speedup"] == pytest.approx(1.5, rel=0.03)  # 0.5 of the 1.5 ms are gained
+    assert any("with " + wanted in line for line in advice["evidence"])
+
+
+@pytest.mark.parametrize(("latency_ms", "place"), [(0.03, "first"), (0.09, "first"), (0.5, "last"), (1.0, None)])
+def test_one_thread_is_tried_first_for_short_calls_and_never_for_long_ones(
+    latency_ms: float, place: str | None
+) -> None:
+    def predict(base: tuple[str, ...], name: str) -> Prediction:
+        return Prediction(1e-5, 1e-5 if name == "one-thread" else 5e-6)
+
+    evaluation = {**PASSED, "latency_ms": {"candidate": latency_ms}}
+    history: list[dict[str, Any]] = []
+    order: list[str] = []
+    while not (advice := judge(Case(False, "", None, evaluation, history), predict))["stop"]:
+        order += read_recipe(advice["change"]) or ()
+        history.append({"change": advice["change"]})
+    position = order.index("one-thread") if "one-thread" in order else None
+    assert position == {"first": 0, "last": len(order) - 1, None: None}[place]
+    assert len(order) >= len(VARIATIONS) - 1
+
+
+def test_a_variation_that_should_make_the_call_slower_is_not_advised() -> None:
+    advice = judge(Case(False, "", None, PASSED, []), lambda base, name: Prediction(0.001, 0.002))
+    assert advice["stop"]
 
 
 def test_a_variation_without_effect_is_not_advised() -> None:
-    advice = judge(Case(False, "", None, PASSED, []), lambda base, name: name == "contract")
+    def predict(base: tuple[str, ...], name: str) -> Prediction | None:
+        return Prediction(1.0, 1.0) if name == "contract" else None
+
+    advice = judge(Case(False, "", None, PASSED, []), predict)
     assert read_recipe(advice["change"]) == ("contract",)
+
+
+class CountingSandbox:
+    """The process sandbox, with a count of what it ran."""
+
+    name = "counting"
+    promises: frozenset[Any] = frozenset()
+
+    def __init__(self, inner: ProcessSandbox) -> None:
+        self.inner = inner
+        self.options: list[dict[str, Any]] = []
+
+    def run(self, command: Command, *, on_stderr: Any = None, cancel: Any = None) -> Completed:
+        self.options.append(json.loads(command.stdin or b"{}")["options"])
+        return self.inner.run(command, on_stderr=on_stderr, cancel=cancel)
+
+    def describe(self) -> dict[str, str]:
+        return self.inner.describe()
+
+
+def test_kernels_for_other_options_are_generated_when_they_are_first_asked_for(process_sandbox: ProcessSandbox) -> None:
+    sandbox = CountingSandbox(process_sandbox)
+    model = CompilerLLM(Compiler(sandbox))
+    first = extract_candidate(model.answer(message("write")))
+    assert sandbox.options == [{}]
+    model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[]))
+    assert sandbox.options == [{}], "nothing in this op's code speaks for other options"
+    for _ in range(2):
+        half = extract_candidate(model.answer(message("improve", advice={"change": "half-vectors: try"})))
+    assert sandbox.options == [{}, {"kernelwright.half_vectors": True}]
+    assert read_note(half) == ("half-vectors",)
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [("mixed_pool", "vector-loads"), ("embedding_bag", "outer-vectors"), ("gelu_tanh", "stream-stores")],
+)
+def test_the_code_shows_what_helps_most(model: CompilerLLM, op: str, wanted: str) -> None:
+    reference = next(task.source for task in load_suite("starter").tasks if task.name == op)
+    first = extract_candidate(model.answer(message("write", reference)))
+    asked = message("judge-improve", reference, candidate=first, evaluation=PASSED, history=[])
+    assert read_recipe(extract_advice(model.answer(asked)).change) == (wanted,)
 
 
 @given(st.sets(st.sampled_from([variation.name for variation in VARIATIONS])))
@@ -199,7 +273,7 @@ HOSTILE = {
     "exits": ("import os; os._exit(7)", "exit status 7"),
     "prints_forged_json": ("print('{\"ok\": true}'); import sys; sys.exit(3)", "SystemExit"),
     "forges_on_every_descriptor": (
-        'import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b\'{"ok": true, "modules": [1]}\')\n'
+        'import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b\'{"ok": true, "text": [1]}\')\n'
         "    except OSError:\n        pass\nos._exit(0)",
         "unreadable result",
     ),
@@ -246,9 +320,8 @@ def test_a_missing_sandbox_is_an_error_and_not_an_answer() -> None:
 
 def test_untranslatable_modules_become_honest_fallbacks() -> None:
     result = {
-        "ok": True, "torch": "2.13.0", "modules": [{"text": "def call(self, args):\n    import os\n"}] * 8,
-        "inputs": [],
-        "outputs": [], "arguments": ["tuple", []], "result": ["tuple", []], "training": True, "vector_bytes": 64,
+        "ok": True, "torch": "2.13.0", "text": "def call(self, args):\n    import os\n", "inputs": [], "outputs": [],
+        "arguments": ["tuple", []], "result": ["tuple", []], "training": True, "vector_bytes": 64,
         "threads": 2,
     }  # fmt: skip
     model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
@@ -258,7 +331,7 @@ def test_untranslatable_modules_become_honest_fallbacks() -> None:
 
 @given(st.binary(max_size=200) | st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "modules", "inputs"]), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["ok", "text", "inputs"]), inner),
 ).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_any_output_of_the_sandbox_is_read_or_refused(stdout: bytes) -> None:
     with pytest.raises(CodegenFailed):

@@ -9,7 +9,7 @@ from agents.builtin.loops import Block, Line, Node
 
 POINTER = re.compile(r"\b(?:in_out_ptr|in_ptr|out_ptr)\d+\b")
 ALIAS = re.compile(r"^auto ((?:in_out_ptr|in_ptr|out_ptr)\d+) = ((?:in_out_ptr|in_ptr|out_ptr)\d+);$")
-_GUARD = re.compile(r"^if\(C10_(?:UN)?LIKELY\((.*)\)\)$")
+GUARD = re.compile(r"^if\(C10_(?:UN)?LIKELY\((.*)\)\)$")
 _LOWER = re.compile(r"^\(?(\w+) >= (?:\(?)(-?\d+)L?\)*$")
 _UPPER = re.compile(r"^\(?(\w+) < (?:\(?)(-?\d+)L?\)*$")
 _COUNT = re.compile(r"^,\s*(\d+)L?\)")
@@ -45,14 +45,14 @@ def _find(
         if node.var is not None:
             inner[node.var] = (node.start, node.start + (node.trips - 1) * node.step)
             inner_steps[node.var] = node.step
-        elif node.head and (guard := _GUARD.match(node.head[-1])):
-            inner = _guarded(inner, inner_steps, guard[1])
+        elif node.head and (guard := GUARD.match(node.head[-1])):
+            inner = guarded(inner, inner_steps, guard[1])
         for text in node.head:
             yield from _in_line(text, ranges, lanes)
         yield from _find(node.body, inner, inner_steps, lanes)
 
 
-def _guarded(ranges: dict[str, tuple[int, int]], steps: dict[str, int], condition: str) -> dict[str, tuple[int, int]]:
+def guarded(ranges: dict[str, tuple[int, int]], steps: dict[str, int], condition: str) -> dict[str, tuple[int, int]]:
     """The ranges where a condition such as `x1 >= 0 && x1 < 992` holds; parts of another form bound nothing."""
     result = dict(ranges)
     for part in condition.split("&&"):

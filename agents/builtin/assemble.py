@@ -38,7 +38,7 @@ _LANGUAGE = frozenset(
 )
 _IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
 _LOCAL = re.compile(
-    r"tmp\w*|x\d+\w*|\w*welford_helper\d+|\w*cascade_helper\d+|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce"
+    r"tmp\w*|x\d+\w*|\w*(?:welford|cascade)_helper\d+(?:_part\d)?|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce"
     r"|arg(?:max|min)_\w+"
 )
 

@@ -7,7 +7,7 @@ from math import prod
 from agents.builtin.draft import Draft
 from agents.builtin.module import Kernel
 
-_SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}
+ITEM_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def _allocated(value: ast.expr) -> int | None:
         return None
     try:
         size = ast.literal_eval(value.args[0])
-        return prod(int(extent) for extent in size) * _SIZES.get(ast.unparse(value.args[2]).removeprefix("torch."), 1)
+        return prod(int(extent) for extent in size) * ITEM_BYTES.get(
+            ast.unparse(value.args[2]).removeprefix("torch."), 1
+        )
     except (ValueError, TypeError):
         return 0
 

@@ -1,5 +1,6 @@
 """The compiler behind the built-in model: an op and a set of variations in, a candidate's source out."""
 
+import ast
 import hashlib
 import json
 from collections.abc import Sequence
@@ -8,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from agents.builtin.assemble import HEADER, assemble
+from agents.builtin.cost import Prediction, estimate_s
 from agents.builtin.draft import Draft
-from agents.builtin.errors import CodegenFailed, NotTranslatable
+from agents.builtin.errors import BuiltinError, CodegenFailed, NotTranslatable
 from agents.builtin.fallback import assemble_fallback
 from agents.builtin.generated import Generated, read_generated
 from agents.builtin.module import read_module
 from agents.builtin.reference import read_frame
-from agents.builtin.variations import VARIATIONS, apply, known, merged_options
+from agents.builtin.variations import InductorOptions, apply, find, known, merged_options
 from sandbox.base import Command, Limits, Sandbox
 
 CODEGEN = Path(__file__).parent / "codegen"
 CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
 FALLBACK = "torch-compile"
-_MAX_CACHED_OPS = 64
+_MAX_CACHED = 256  # generated modules
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,7 @@ class Compiler:
         names = known(names)
         frame = read_frame(reference)
         try:
-            generated, text = self._module(reference, names)
-            draft = apply(Draft(generated, read_module(text)), names)
+            draft = self.draft(reference, names)
             note = _note(names)
             return Written(assemble(frame, draft.generated, draft.module, note=note, flags=draft.flags), names)
         except CodegenFailed as error:
@@ -68,28 +69,44 @@ class Compiler:
         """The candidate that leaves everything to torch.compile, and says why."""
         return Written(assemble_fallback(read_frame(reference), _note((FALLBACK,)), reason), (), reason)
 
-    def body(self, reference: str, names: Sequence[str]) -> str:
-        """The candidate without its header: two sets of variations with the same body are the same candidate.
+    def draft(self, reference: str, names: Sequence[str]) -> Draft:
+        """The candidate's kernels with these variations, before they are written out.
 
         Raises:
-            As `write`.
+            CodegenFailed: TorchInductor gave no kernels for the op or for these variations.
+            NotTranslatable: the generated code has a form that this project does not know.
+            SandboxUnavailable: nothing can run at present.
         """
-        return self.write(reference, names).source.partition("\n")[2]
+        generated = self._ask(reference, merged_options(names))
+        return apply(Draft(generated, read_module(generated.text)), names)
 
-    def _module(self, reference: str, names: Sequence[str]) -> tuple[Generated, str]:
-        generated = self._ask(reference)
-        module = generated.modules[_option_sets().index(merged_options(names))]
-        if isinstance(module, CodegenFailed):
-            raise module
-        return generated, module
+    def predict(self, reference: str, base: Sequence[str], name: str) -> Prediction | None:
+        """What the variation `name` may do to the candidate with the variations `base`, or None where that is no other
+        candidate: it does not fit, or its kernels cannot be had.
 
-    def _ask(self, reference: str) -> Generated:
-        key = hashlib.sha256(reference.encode()).hexdigest()
+        Kernels for other options are generated only where the code at hand says that they may be better.
+
+        Raises:
+            SandboxUnavailable: nothing can run at present.
+        """
+        try:
+            before = self.draft(reference, base)
+            if not find(name).fits(before):
+                return None
+            after = self.draft(reference, (*base, name))
+        except BuiltinError:
+            return None
+        if _content(before) == _content(after):
+            return None
+        return Prediction(estimate_s(before), estimate_s(after))
+
+    def _ask(self, reference: str, options: InductorOptions) -> Generated:
+        key = hashlib.sha256(json.dumps([reference, options], sort_keys=True).encode()).hexdigest()
         if key not in self._generated:
-            while len(self._generated) >= _MAX_CACHED_OPS:
+            while len(self._generated) >= _MAX_CACHED:
                 self._generated.pop(next(iter(self._generated)))
             try:
-                self._generated[key] = self._generate(reference)
+                self._generated[key] = self._generate(reference, options)
             except CodegenFailed as error:
                 self._generated[key] = error
         found = self._generated[key]
@@ -97,8 +114,8 @@ class Compiler:
             raise found
         return found
 
-    def _generate(self, reference: str) -> Generated:
-        request = json.dumps({"source": reference, "options": _option_sets()}).encode()
+    def _generate(self, reference: str, options: InductorOptions) -> Generated:
+        request = json.dumps({"source": reference, "options": dict(options)}).encode()
         command = Command(package=CODEGEN, stdin=request, limits=self._limits, label="codegen")
         done = self._sandbox.run(command)
         if done.timed_out:
@@ -133,10 +150,7 @@ def _note(names: Sequence[str]) -> dict[str, Any]:
     return {"variations": list(names)}
 
 
-def _option_sets() -> list[dict[str, bool | int | float | str]]:
-    """Every set of TorchInductor's options that some combination of variations needs, generated in one go."""
-    sets: list[dict[str, bool | int | float | str]] = [{}]
-    for variation in VARIATIONS:
-        if variation.options:
-            sets += [{**known_set, **variation.options} for known_set in sets]
-    return sets
+def _content(draft: Draft) -> tuple[object, ...]:
+    """What of a draft ends up in its candidate."""
+    statements = tuple(ast.unparse(statement) for statement in draft.module.statements)
+    return draft.module.kernels, statements, draft.flags, draft.generated.vector_bytes

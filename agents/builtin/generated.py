@@ -36,13 +36,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Generated:
-    """The generated modules (`text` or, where one failed, its `error`), and how to call what they hold.
+    """The `text` of the module generated with one set of options, and how to call what it holds.
 
+    `vector_bytes` is the width of the vectors in it, 0 where it has none; `threads` is what it was made for.
     `arguments` and `result` are trees: `["leaf"]`, `["tuple"|"list", [trees]]`, `["dict", [keys], [trees]]`.
     """
 
     torch: str
-    modules: tuple[str | CodegenFailed, ...]
+    text: str
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     arguments: Any
@@ -65,7 +66,7 @@ def read_generated(stdout: bytes) -> Generated:
         inputs = tuple(_input(item) for item in _items(data["inputs"]))
         return Generated(
             torch=_word(data["torch"]),
-            modules=tuple(_module(item) for item in _items(data["modules"])),
+            text=_text(data["text"]),
             inputs=inputs,
             outputs=tuple(_output(item, len(inputs)) for item in _items(data["outputs"])),
             arguments=_tree(data["arguments"]),
@@ -103,12 +104,10 @@ def _integers(value: Any) -> tuple[int, ...]:
     return tuple(int(item) for item in _items(value or []))
 
 
-def _module(item: Any) -> str | CodegenFailed:
-    if "error" in item:
-        return CodegenFailed("lower", str(item["error"])[:2000])
-    text = str(item["text"])
+def _text(value: Any) -> str:
+    text = str(value)
     if len(text) > MAX_TEXT:
-        return CodegenFailed("lower", f"the generated module is larger than {MAX_TEXT} characters")
+        raise CodegenFailed("lower", f"the generated module is larger than {MAX_TEXT} characters")
     return text
 
 

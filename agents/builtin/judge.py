@@ -1,4 +1,4 @@
-"""The Judge's side of the built-in model: which variation to try next, from what the evaluation says."""
+"""The Judge's side of the built-in model: which variation to try next, from the evaluation and from the code."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.builtin.compiler import is_fallback, read_note
+from agents.builtin.cost import Prediction
 from agents.builtin.variations import VARIATIONS, Variation, find, read_recipe, recipe_text
 
 NEAR_LIMIT = 0.95  # of the roofline: nothing left to gain
+SHORT_MS = 0.1  # a call below this is mostly the waking of threads
+LONG_MS = 1.0  # a call from here on does not notice it
+WORTHWHILE = 0.8  # a variation whose code should make the call slower than this is not tried: the estimate is rough
 FALLBACK_CHANGE = "torch-compile"
+
+Predict = Callable[[tuple[str, ...], str], Prediction | None]
+"""`predict(base, name)`: what the variation may do to the candidate with `base`; None where it changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +30,23 @@ class Case:
     history: Sequence[Mapping[str, Any]]
 
 
-def judge(case: Case, changes: Callable[[tuple[str, ...], str], bool]) -> dict[str, Any]:
-    """Advice as the Judge's JSON. `changes(base, name)` says whether a variation changes the candidate at all.
+@dataclass(frozen=True)
+class Choice:
+    """A variation to try, the gain to expect of it, and the line of evidence for that."""
+
+    variation: Variation
+    gain: float
+    evidence: str
+
+
+def judge(case: Case, predict: Predict) -> dict[str, Any]:
+    """Advice as the Judge's JSON.
 
     The text of `change` begins with the whole recipe of the next candidate, which the Coder's side reads.
     """
     evidence = _evidence(case.evaluation)
     if case.repair:
-        return _repair(case, evidence, changes)
+        return _repair(case, evidence, predict)
     base = read_note(case.candidate) or ()
     bound, fraction = _bound(case.evaluation)
     bottleneck = _bottleneck(bound, fraction)
@@ -38,13 +54,14 @@ def judge(case: Case, changes: Callable[[tuple[str, ...], str], bool]) -> dict[s
         return _stop(f"{bottleneck} It is torch.compile's own code, which this search does not vary.", evidence)
     if fraction is not None and fraction >= NEAR_LIMIT:
         return _stop(bottleneck, evidence)
-    chosen = _next(base, case.history, bound, changes)
+    chosen = _next(base, case.history, _latency_ms(case.evaluation), predict)
     if chosen is None:
         return _stop(f"{bottleneck} Every variation that applies here has been tried.", evidence)
-    return _advice(bottleneck, evidence, (*base, chosen.name), chosen.sentence, _gain(chosen, bound))
+    names = (*base, chosen.variation.name)
+    return _advice(bottleneck, [*evidence, chosen.evidence], names, chosen.variation.sentence, chosen.gain)
 
 
-def _repair(case: Case, evidence: list[str], changes: Callable[[tuple[str, ...], str], bool]) -> dict[str, Any]:
+def _repair(case: Case, evidence: list[str], predict: Predict) -> dict[str, Any]:
     verdict = str(case.evaluation.get("verdict", "failed"))
     message = str(case.evaluation.get("message", ""))[:300]
     bottleneck = f"The candidate failed: {verdict}. {message}".strip()
@@ -55,32 +72,47 @@ def _repair(case: Case, evidence: list[str], changes: Callable[[tuple[str, ...],
     if case.best is None:
         sentence = "The generated kernels do not work as they are; leave the op to torch.compile."
         return _stop(bottleneck, evidence) if is_fallback(case.candidate) else _fallback(bottleneck, evidence, sentence)
-    chosen = _next(base or (), case.history, None, changes)
+    chosen = _next(base or (), case.history, None, predict)
     if chosen is None:
         return _stop(f"{bottleneck} Nothing else is left to try.", evidence)
     dropped = ", ".join(name for name in failed if name not in (base or ()))
-    sentence = f"Drop {dropped or 'the failed change'} and try another one: {chosen.sentence}"
-    return _advice(bottleneck, evidence, (*(base or ()), chosen.name), sentence, _gain(chosen, None))
+    sentence = f"Drop {dropped or 'the failed change'} and try another one: {chosen.variation.sentence}"
+    names = (*(base or ()), chosen.variation.name)
+    return _advice(bottleneck, [*evidence, chosen.evidence], names, sentence, chosen.gain)
 
 
 def _next(
-    base: tuple[str, ...],
-    history: Sequence[Mapping[str, Any]],
-    bound: str | None,
-    changes: Callable[[tuple[str, ...], str], bool],
-) -> Variation | None:
+    base: tuple[str, ...], history: Sequence[Mapping[str, Any]], latency_ms: float | None, predict: Predict
+) -> Choice | None:
     """The variation with the greatest gain to expect among those not tried and not without effect."""
     tried = set(base)
     for entry in history:
         tried |= set(read_recipe(str(entry.get("change", ""))) or ())
-    left = sorted((v for v in VARIATIONS if v.name not in tried), key=lambda v: -_gain(v, bound))
-    return next((variation for variation in left if changes(base, variation.name)), None)
+    choices: list[Choice] = []
+    for variation in VARIATIONS:
+        if variation.name in tried or (variation.for_short_calls and (latency_ms or 0.0) >= LONG_MS):
+            continue
+        prediction = predict(base, variation.name)
+        if prediction is None:
+            continue
+        gain = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.unseen
+        before, after = prediction.before_s * 1000, prediction.after_s * 1000
+        evidence = f"estimate for the kernels by their code: {before:.3g} ms, with {variation.name} {after:.3g} ms"
+        if gain >= WORTHWHILE or _is_urgent(variation, latency_ms):
+            choices.append(Choice(variation, gain, evidence))
+    return max(choices, key=lambda choice: (_is_urgent(choice.variation, latency_ms), choice.gain), default=None)
 
 
-def _gain(variation: Variation, bound: str | None) -> float:
-    if bound == "memory":
-        return variation.memory
-    return variation.compute if bound == "compute" else max(variation.memory, variation.compute)
+def _is_urgent(variation: Variation, latency_ms: float | None) -> bool:
+    """Whether the measured call is so short that what this variation spares is most of it."""
+    return variation.for_short_calls and latency_ms is not None and latency_ms < SHORT_MS
+
+
+def _latency_ms(evaluation: Mapping[str, Any]) -> float | None:
+    """The candidate's measured latency, if there is one."""
+    latency = evaluation.get("latency_ms")
+    value = latency.get("candidate") if isinstance(latency, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
 
 
 def _bound(evaluation: Mapping[str, Any]) -> tuple[str | None, float | None]:

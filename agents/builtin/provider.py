@@ -78,10 +78,7 @@ class CompilerLLM:
             history=[entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else [],
         )
 
-        def changes(base: tuple[str, ...], name: str) -> bool:
-            return self._compiler.body(reference, base) != self._compiler.body(reference, (*base, name))
-
-        return judge(case, changes)
+        return judge(case, lambda base, name: self._compiler.predict(reference, base, name))
 
     def completion(self, model: str, messages: list[dict[str, Any]], model_response: Any, **_: Any) -> Any:
         """LiteLLM's call. Token counts are rough (four characters each), and the cost is zero."""

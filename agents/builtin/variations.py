@@ -1,6 +1,8 @@
 """The changes that the built-in model knows to try, each with what it is good for."""
 
-from collections.abc import Collection, Mapping, Sequence
+import ast
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -10,26 +12,55 @@ from agents.builtin.fuse_rows import fuse_rows
 from agents.builtin.restrict import restrict
 from agents.builtin.scan import own_scan
 from agents.builtin.stream_stores import stream_stores
+from agents.builtin.threads import free_schedule, one_thread
+from agents.builtin.unroll_sums import unroll_sums
 from agents.builtin.vector_loads import vector_loads
 
 InductorOptions = Mapping[str, bool | int | float | str]
 PLAIN = "plain"
+_PRODUCT = re.compile(r"extern_kernels\.(add)?mm\(")
+_PARTIAL = re.compile(r"\.store\([^;]*, \d+L\);")
+_GATHER = re.compile(r"\btmpbuf\[\w+\] = \w+\[[^;]*\btmp\d+\[")
+
+
+def _always(draft: Draft) -> bool:
+    return True
+
+
+def _has_products(draft: Draft) -> bool:
+    return any(_PRODUCT.search(ast.unparse(statement)) for statement in draft.module.statements)
+
+
+def _sums_gathered(draft: Draft) -> bool:
+    """Whether a kernel collects a vector element by element, at indices from memory, and reduces it."""
+    return any(
+        "tmp_acc" in kernel.body and (_GATHER.search(kernel.body) or "kw::lookup" in kernel.body)
+        for kernel in draft.module.kernels
+    )
+
+
+def _has_ends(draft: Draft) -> bool:
+    """Whether rows end in vectors that are not full."""
+    return any("C10_UNLIKELY" in kernel.body or _PARTIAL.search(kernel.body) for kernel in draft.module.kernels)
 
 
 @dataclass(frozen=True)
 class Variation:
     """One change to a candidate.
 
-    `sentence` says to people what it does; `memory` and `compute` are the gains to expect (1.0: none) where memory
-    traffic or arithmetic is the bottleneck; `options` are TorchInductor's; `transform` changes the generated code.
+    `sentence` says to people what it does. `options` are TorchInductor's, or those of the codegen package; `transform`
+    changes the generated code; `fits` tells from code at hand whether code generated with other options may be any
+    better. `unseen` is the gain to expect beyond what an estimate from the code shows (1.0: none); `for_short_calls`
+    says that it spares what only short calls notice.
     """
 
     name: str
     sentence: str
-    memory: float
-    compute: float
     options: InductorOptions = field(default_factory=lambda: MappingProxyType({}))
     transform: Transform | None = None
+    fits: Callable[[Draft], bool] = _always
+    unseen: float = 1.0
+    for_short_calls: bool = False
 
 
 # In the order in which their transformations are applied, whatever the order in which they were found to help.
@@ -37,51 +68,68 @@ VARIATIONS: Sequence[Variation] = (
     Variation(
         "small-products",
         "Write matrix products with few rows as sums fused with what makes their operands, so that nothing is stored.",
-        memory=2.0,
-        compute=1.2,
         options=MappingProxyType({"kernelwright.small_products": 8}),
+        fits=_has_products,
+    ),
+    Variation(
+        "outer-vectors",
+        "Run the vectors of a sum over looked-up rows along the rows, so that they are loaded and not collected.",
+        options=MappingProxyType({"kernelwright.outer_vectors": True}),
+        fits=_sums_gathered,
+    ),
+    Variation(
+        "half-vectors",
+        "Use vectors half as wide as the machine's, which leave fewer lanes idle at the ends of rows.",
+        options=MappingProxyType({"kernelwright.half_vectors": True}),
+        fits=_has_ends,
     ),
     Variation(
         "own-scan",
         "Compute running sums and products with vectors, in place of torch's loop over single elements.",
-        memory=2.5,
-        compute=2.5,
         transform=own_scan,
     ),
     Variation(
         "vector-loads",
         "Read strided or nearly consecutive elements with vector instructions, not one by one.",
-        memory=1.35,
-        compute=1.6,
         transform=vector_loads,
     ),
     Variation(
         "fuse-rows",
         "Run consecutive passes over the same rows in one parallel loop, so that a row stays in cache between them.",
-        memory=1.4,
-        compute=1.2,
         transform=fuse_rows,
     ),
     Variation(
         "stream-stores",
         "Write results that are too large for the cache past it, which spares reading the lines that are overwritten.",
-        memory=1.3,
-        compute=1.1,
         transform=stream_stores,
     ),
     Variation(
         "reciprocals",
         "Multiply by the reciprocal of what a whole row is divided by.",
-        memory=1.03,
-        compute=1.1,
         transform=reciprocals,
     ),
     Variation(
         "contract",
         "Let the compiler contract multiplications and additions into fused ones.",
-        memory=1.01,
-        compute=1.05,
         transform=contract,
+        unseen=1.02,
+    ),
+    Variation(
+        "unroll-sums",
+        "Split reductions over several accumulators, so that an addition need not wait for the one before.",
+        transform=unroll_sums,
+    ),
+    Variation(
+        "free-schedule",
+        "Hand rows out in pieces as threads become free, so that none waits for a slower one.",
+        transform=free_schedule,
+        unseen=1.01,
+    ),
+    Variation(
+        "one-thread",
+        "Use one thread: the call is so short that waking others takes longer than they save.",
+        transform=one_thread,
+        for_short_calls=True,
     ),
 )
 _BY_NAME = MappingProxyType({variation.name: variation for variation in VARIATIONS})

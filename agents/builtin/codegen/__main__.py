@@ -1,6 +1,6 @@
 """Entry point: one request as JSON on standard input, one result as JSON on standard output.
 
-Request: `{"source": str, "options": [{name: value}, …]}`: sets of TorchInductor settings by dotted name.
+Request: `{"source": str, "options": {name: value}}`: TorchInductor's settings by dotted name, and options of our own.
 Result: `{"ok": true, ...}` as `capture.generate` describes, or `{"ok": false, "stage": str, "error": str}`.
 
 The op's code runs in this process, so whoever reads the result must treat it as a claim. The real standard output is

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from .decompose import SMALL_PRODUCTS, decompositions, weigh_neighbours
 from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
+from .vectors import OUTER_VECTORS, inductor_settings, vector_bytes, vectors_along_results
 
 MAX_CONSTANT_BYTES = 1 << 20
 
@@ -22,13 +23,13 @@ class CaptureError(Exception):
         self.stage = stage
 
 
-def generate(source: str, options: list[dict[str, Any]]) -> dict[str, Any]:
-    """Everything the host needs to build candidates for the op, one for each set of TorchInductor's options.
+def generate(source: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Everything the host needs to build candidates for the op with this set of TorchInductor's options.
 
-    `modules`: for each set of options `{"text": Inductor's Python module}` or `{"error": why not}`; `inputs`: the flat
-    arguments of its `call` in order, each a parameter, buffer, constant, tensor argument or fixed scalar; `arguments`:
-    the tree that `forward`'s arguments make; `outputs`: what each leaf of the result is; `result`: their tree;
-    `training`: the mode in which the op was captured; `vector_bytes`: width of the vectors in the kernels; `threads`.
+    `text`: Inductor's Python module; `inputs`: the flat arguments of its `call` in order, each a parameter, buffer,
+    constant, tensor argument or fixed scalar; `arguments`: the tree that `forward`'s arguments make; `outputs`: what
+    each leaf of the result is; `result`: their tree; `training`: the mode in which the op was captured;
+    `vector_bytes`: width of the vectors in the kernels; `threads`.
 
     Raises:
         CaptureError: the op fails, or cannot be exported or lowered; the text names the cause.
@@ -37,18 +38,18 @@ def generate(source: str, options: list[dict[str, Any]]) -> dict[str, Any]:
     with torch.no_grad():
         program = _export(model, arguments)
         flat = _flat_inputs(program, arguments)
-        values = [value for _, value in flat]
-        modules, metadata = _lower_each(program.graph_module, values, options)
-    torch_inputs = [description for description, _ in flat]
+        settings = inductor_settings(options)
+        # A copy: the outputs' descriptions need the graph as it was exported.
+        text, metadata = _lower(copy.deepcopy(program.graph_module), [value for _, value in flat], options, settings)
     return {
         "torch": torch.__version__,
-        "modules": modules,
-        "inputs": torch_inputs,
+        "text": text,
+        "inputs": [description for description, _ in flat],
         "arguments": describe_tree(program.call_spec.in_spec.children()[0]),
         "outputs": describe_outputs(program, metadata),
         "result": describe_tree(program.call_spec.out_spec),
         "training": bool(model.training),
-        "vector_bytes": _vector_bytes(),
+        "vector_bytes": vector_bytes(settings),
         "threads": torch.get_num_threads(),
     }
 
@@ -109,25 +110,9 @@ def _flat_inputs(program: Any, arguments: list[Any]) -> list[tuple[dict[str, Any
     return flat
 
 
-def _lower_each(
-    graph: torch.fx.GraphModule, values: list[Any], options: list[dict[str, Any]]
-) -> tuple[list[dict[str, str]], Any]:
-    modules: list[dict[str, str]] = []
-    metadata: Any = None
-    problem: CaptureError | None = None
-    for patches in options:
-        try:
-            text, metadata = _lower(copy.deepcopy(graph), values, patches)
-            modules.append({"text": text})
-        except CaptureError as error:
-            problem = error
-            modules.append({"error": str(error)[:2000]})
-    if metadata is None:
-        raise problem or CaptureError("lower", "no set of options was asked for")
-    return modules, metadata
-
-
-def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any]) -> tuple[str, Any]:
+def _lower(
+    graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any], patches: dict[str, Any]
+) -> tuple[str, Any]:
     """The text of Inductor's module, neither compiled nor run, and AOTAutograd's notes on outputs and aliases."""
     import torch._inductor.config as settings
     from torch._guards import TracingContext, tracing
@@ -152,24 +137,18 @@ def _lower(graph: torch.fx.GraphModule, values: list[Any], options: dict[str, An
         notes.append(context.fw_metadata if context else None)
         return compile_fx.compile_fx_inner(inner_graph, example, **kwargs)
 
-    patches = {"fx_graph_cache": False, "compile_threads": 1, "cpp.vec_isa_ok": True, **options}
-    rows = patches.pop(SMALL_PRODUCTS, 0)
     try:
         with (
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
             mock.patch("torch._decomp.decompositions._upsample_linear", weigh_neighbours),
+            vectors_along_results(bool(options.get(OUTER_VECTORS))),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),
         ):
-            compile_fx.compile_fx(graph, values, inner_compile=inner, decompositions=decompositions(rows))
+            table = decompositions(int(options.get(SMALL_PRODUCTS, 0)))
+            compile_fx.compile_fx(graph, values, inner_compile=inner, decompositions=table)
     except BaseException as error:
         raise CaptureError("lower", f"{type(error).__name__}: {error}") from error
     if len(texts) != 1 or notes[0] is None:
         raise CaptureError("lower", f"expected one module from TorchInductor and got {len(texts)}")
     return texts[0], notes[0]
-
-
-def _vector_bytes() -> int:
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    return pick_vec_isa().bit_width() // 8
