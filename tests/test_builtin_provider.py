@@ -222,6 +222,9 @@ class CountingSandbox:
         self.options.append(json.loads(command.stdin or b"{}")["options"])
         return self.inner.run(command, on_stderr=on_stderr, cancel=cancel)
 
+    def prepare(self, command: Command) -> None:
+        self.inner.prepare(command)
+
     def describe(self) -> dict[str, str]:
         return self.inner.describe()
 
@@ -327,6 +330,34 @@ def test_untranslatable_modules_become_honest_fallbacks() -> None:
     model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
     reply = model.answer(message("write"))
     assert is_fallback(extract_candidate(reply)) and "only torch.compile" in reply
+
+
+FORGED_LOOPS = {
+    "never_steps": "for(int64_t x0=0L; x0<9L; x0+=0L)\n{\nout_ptr0[(x0)] = 1;\n}",
+    "numbers_without_end": "#pragma omp for\nfor(int64_t x0=0L; x0<" + "9" * 5000 + "L; x0+=1L)\n{\na;\n}",
+    "a_thousand_deep": "{\n" * 3000 + "}\n" * 3000,
+    "braces": "}\n{",
+}
+
+
+@pytest.mark.parametrize("name", FORGED_LOOPS)
+def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> None:
+    source = f'extern "C" void kernel(float* out_ptr0)\n{{\n{FORGED_LOOPS[name]}\n}}'
+    text = (
+        f"k = async_compile.cpp_pybinding(['float*'], {source!r})\n"
+        "def call(self, args):\n    args = args\n    buf0 = empty_strided_cpu((9,), (1,), torch.float32)\n    k(buf0)\n"
+        "    return (buf0,)\n"
+    ).replace("args = args\n", "() = args\n")
+    result = {
+        "ok": True, "torch": "2.13.0", "text": text, "inputs": [], "outputs": [{"kind": "computed"}],
+        "arguments": ["tuple", []], "result": ["leaf"], "training": True, "vector_bytes": 64, "threads": 2,
+    }  # fmt: skip
+    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
+    first = extract_candidate(model.answer(message("write")))
+    advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
+    varied = model.answer(message("improve", advice={"change": "unroll-sums+free-schedule+one-thread: try"}))
+    assert advice.stop or read_recipe(advice.change) is not None
+    assert "class ModelNew" in varied or "could not generate" in varied
 
 
 @given(st.binary(max_size=200) | st.recursive(

@@ -1,9 +1,10 @@
 """The compiler behind the built-in model: an op and a set of variations in, a candidate's source out."""
 
 import ast
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ class Compiler:
             SandboxUnavailable: nothing can run at present.
         """
         generated = self._ask(reference, merged_options(names))
-        return apply(Draft(generated, read_module(generated.text)), names)
+        with _readable():
+            return apply(Draft(generated, read_module(generated.text)), names)
 
     def predict(self, reference: str, base: Sequence[str], name: str) -> Prediction | None:
         """What the variation `name` may do to the candidate with the variations `base`, or None where that is no other
@@ -94,11 +96,12 @@ class Compiler:
             if not find(name).fits(before):
                 return None
             after = self.draft(reference, (*base, name))
+            if _content(before) == _content(after):
+                return None
+            with _readable():
+                return Prediction(estimate_s(before), estimate_s(after))
         except BuiltinError:
             return None
-        if _content(before) == _content(after):
-            return None
-        return Prediction(estimate_s(before), estimate_s(after))
 
     def _ask(self, reference: str, options: InductorOptions) -> Generated:
         key = hashlib.sha256(json.dumps([reference, options], sort_keys=True).encode()).hexdigest()
@@ -126,6 +129,21 @@ class Compiler:
             last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
             raise CodegenFailed("load", f"the op ended the process (exit status {done.exit_code}): {last[0][:300]}")
         return read_generated(done.stdout)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Inside of it, what generated text makes the analysis stumble over is a form that this project does not know.
+
+    The text comes from where the op's own code ran: loops that never step, numbers without end, braces a thousand deep.
+
+    Raises:
+        NotTranslatable: it stumbled.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        raise NotTranslatable(f"generated code that cannot be read ({type(error).__name__})") from error
 
 
 def read_note(source: str) -> tuple[str, ...] | None:
