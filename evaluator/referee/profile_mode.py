@@ -1,0 +1,117 @@
+"""The third mode of the referee: where a candidate's time goes, for those who want to make it faster.
+
+Runs after a candidate has passed, in a sandbox of its own and never beside timing: a slow observer disturbs nothing
+here. Nothing in it is evidence. What could not be measured is absent, with the reason.
+"""
+
+import contextlib
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from . import profile_callgrind, profile_counting, profile_native, profile_remarks
+from .bench import Bench, progress
+from .handle import InputSet
+from .profile_remarks import Loop
+from .verdicts import Finding
+
+SCHEMA = "kernelwright.profile/1"
+_SETS = 2  # of inputs, called in turn
+_COUNTING_MIN_S = 15.0  # importing torch under valgrind alone takes that long
+
+
+def run(bench: Bench) -> dict[str, Any]:
+    """Profile the candidate within the request's measure budget (seconds, all in all)."""
+    return Profiling(bench).run()
+
+
+class Profiling:
+    """The state of one profile."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.start = time.perf_counter()
+        self.parts: dict[str, Any] = {}
+        self.absent: dict[str, str] = {}
+        self.cost_s: dict[str, float] = {}
+        self.loops: list[Loop] = []
+        self.cost: Counter[tuple[str, int]] = Counter()
+
+    def run(self) -> dict[str, Any]:
+        """Observe, and report what there is."""
+        try:
+            with self._stage("inputs"):
+                progress("profile: making inputs")
+                reference = self.bench.seat_reference()
+                sets = [self.bench.make_inputs(reference) for _ in range(_SETS)]
+                self.bench.dismiss(reference)
+            with self._stage("native"):
+                progress("profile: watching calls")
+                self._watch(sets)
+            with self._stage("counting"):
+                self._count(sets)
+            self._tell_loops()
+        except Finding as finding:
+            self._missing(finding.message)
+        finally:
+            self.bench.dismiss_all()
+        source = self.bench.request.candidate_source.encode("utf-8", "surrogatepass")
+        return {
+            "schema": SCHEMA,
+            "candidate": hashlib.sha256(source).hexdigest(),
+            **self.parts,
+            "absent": self.absent,
+            "cost_s": {**self.cost_s, "total": round(time.perf_counter() - self.start, 3)},
+        }
+
+    def left_s(self) -> float:
+        """What is left of the budget, never less than a second."""
+        return max(1.0, self.bench.request.measure_budget_s - (time.perf_counter() - self.start))
+
+    def _watch(self, sets: list[InputSet]) -> None:
+        observed = profile_native.observe(self.bench, sets, self.left_s)
+        self.parts |= observed.parts
+        self.absent |= observed.absent
+        self.loops = observed.loops
+
+    def _count(self, sets: list[InputSet]) -> None:
+        if "hardware_counters" in self.parts:
+            self.absent["counts"] = "the processor's own counters were read instead"
+            return
+        call_s = self.parts.get("calls", {}).get("processor_ms_per_call", 0.0) / 1e3
+        if "calls" not in self.parts:
+            self.absent["counts"] = "the candidate could not be called"
+        elif self.left_s() < _COUNTING_MIN_S:
+            self.absent["counts"] = f"no time left for valgrind within {self.bench.request.measure_budget_s:g} s"
+        else:
+            progress("profile: counting instructions under valgrind")
+            try:
+                counted = profile_counting.count(self.bench, sets, self.left_s, call_s)
+            except profile_counting.NotCounted as reason:
+                self.absent["counts"] = str(reason)
+                return
+            self.parts["counts"] = counted.to_json(profile_callgrind.caches())
+            self.cost = counted.counts.lines
+
+    def _tell_loops(self) -> None:
+        if self.loops:
+            self.parts["vectorization"] = {
+                "source": "remarks of g++ on the candidate's own files",
+                "loops": profile_remarks.condense(self.loops, self.cost),
+                "loops_seen": len(self.loops),
+            }
+
+    def _missing(self, reason: str) -> None:
+        for part in ("calls", "operators", "processor_time", "vectorization", "counts"):
+            if part not in self.parts:
+                self.absent.setdefault(part, reason)
+
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.cost_s[name] = round(time.perf_counter() - start, 3)

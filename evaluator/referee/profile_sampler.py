@@ -1,0 +1,182 @@
+"""Where processor time goes: a signal at every tick of spent time notes which instruction was running.
+
+Sees what torch's profiler cannot: the candidate's own kernels, OpenMP's waiting, Python. Runs in the candidate's
+process, in C, because a handler in Python would run only between bytecodes.
+"""
+
+import bisect
+import ctypes
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HELPERS = "/profile"  # the folder of this profiler's own libraries, in the runner's home
+OWN = "own kernels"
+GENERATED = "code made while running (oneDNN's, or the candidate's)"
+_CAPACITY = 65536
+_INTERVAL_US = 1000  # the kernel gives no more than one a tick of its own, often 4 ms
+_ROWS = 12
+
+SOURCE = r"""
+#include <csignal>
+#include <cstdint>
+#include <sys/time.h>
+#include <ucontext.h>
+
+static uint64_t* addresses;
+static long capacity;
+static long used;
+
+static void note(int, siginfo_t*, void* context) {
+    long at = __atomic_fetch_add(&used, 1, __ATOMIC_RELAXED);
+    auto* where = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+    if (at < capacity) addresses[at] = where->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    if (at < capacity) addresses[at] = where->uc_mcontext.pc;
+#else
+#error "no sampling on this processor"
+#endif
+}
+
+extern "C" int start(uint64_t* into, long size, long interval_us) {
+    addresses = into;
+    capacity = size;
+    used = 0;
+    struct sigaction action = {};
+    action.sa_sigaction = note;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    itimerval every = {{0, interval_us}, {0, interval_us}};
+    if (sigaction(SIGPROF, &action, nullptr) != 0) return -1;
+    return setitimer(ITIMER_PROF, &every, nullptr);
+}
+
+extern "C" long stop() {
+    itimerval never = {};
+    setitimer(ITIMER_PROF, &never, nullptr);
+    return used < capacity ? used : capacity;
+}
+"""
+
+
+def build(folder: Path) -> ctypes.CDLL:
+    """Compile the handler.
+
+    Raises:
+        OSError: there is no compiler.
+        subprocess.CalledProcessError: it cannot compile this.
+    """
+    return compile_library(folder, "sampler", SOURCE)
+
+
+def compile_library(folder: Path, name: str, source: str) -> ctypes.CDLL:
+    """A small helper of the profiler's own, by the real compiler and not through the shim.
+
+    Raises:
+        OSError: there is no compiler.
+        subprocess.CalledProcessError: it cannot compile this.
+    """
+    path = folder / f"{name}.cpp"
+    path.write_text(source)
+    library = folder / f"{name}.so"
+    compiler = (folder / "compiler").read_text()
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", path, "-o", library], check=True, capture_output=True)
+    return ctypes.CDLL(str(library))
+
+
+def sample(library: ctypes.CDLL, run: Callable[[], object]) -> list[int]:
+    """Run something and return the addresses seen.
+
+    Raises:
+        OSError: the timer cannot be set.
+    """
+    buffer = (ctypes.c_uint64 * _CAPACITY)()
+    if library.start(buffer, ctypes.c_long(_CAPACITY), ctypes.c_long(_INTERVAL_US)) != 0:
+        raise OSError("the sampling timer cannot be set")
+    try:
+        run()
+    finally:
+        library.stop.restype = ctypes.c_long
+        count = library.stop()
+    return list(buffer[:count])
+
+
+def attribute(addresses: list[int], *, own: str) -> dict[str, Any]:
+    """Shares by kind of code, and by function of the candidate's own objects (those below the folder `own`)."""
+    places = _mappings()
+    starts = [place[0] for place in places]
+    kinds: Counter[str] = Counter()
+    functions: Counter[tuple[str, str]] = Counter()
+    symbols: dict[str, tuple[list[int], list[str]]] = {}
+    for address in addresses:
+        at = bisect.bisect_right(starts, address) - 1
+        path, base = (places[at][2], places[at][3]) if at >= 0 and address < places[at][1] else ("", 0)
+        kind = kind_of(path, own)
+        kinds[kind] += 1
+        if kind == OWN:
+            if path not in symbols:
+                symbols[path] = _symbols(path)
+            functions[Path(path).name, _name_at(symbols[path], address - base)] += 1
+    total = max(1, len(addresses))
+    return {
+        "samples": len(addresses),
+        "kinds": [[kind, count / total] for kind, count in kinds.most_common()],
+        "functions": [[name, where, count / total] for (where, name), count in functions.most_common(_ROWS)],
+    }
+
+
+def kind_of(path: str, own: str) -> str:
+    """What kind of code a mapped file holds, as a reader of the profile knows it."""
+    name = path.rpartition("/")[2]
+    if not path.startswith("/") or path.startswith("/memfd:"):
+        return "system calls" if path in ("[vdso]", "[vsyscall]") else GENERATED
+    if path.rpartition("/")[0].endswith(HELPERS):
+        return "other libraries"
+    if name.startswith(("libgomp", "libomp", "libiomp")):
+        return "OpenMP runtime (waiting included)"
+    if path.startswith(own + "/"):
+        return OWN
+    if "/torch/" in path:
+        return "torch"
+    if name.startswith(("python", "libpython", "libffi", "_ctypes")) or path == sys.executable:
+        return "Python"
+    if name.startswith("libm"):
+        return "C math library"
+    if name.startswith("libc.") or name.startswith("libc-"):
+        return "C library"
+    return "Python" if "lib-dynload" in path else "other libraries"
+
+
+def _mappings() -> list[tuple[int, int, str, int]]:
+    """Executable ranges of this process: start, end, file, and where the file's address 0 lies."""
+    bases: dict[str, int] = {}
+    found = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(None, 5)
+        low, high = (int(part, 16) for part in fields[0].split("-"))
+        path = fields[5].strip() if len(fields) > 5 else ""
+        bases.setdefault(path, low - int(fields[2], 16))
+        if "x" in fields[1]:
+            found.append((low, high, path, bases[path]))
+    return sorted(found)
+
+
+def _symbols(path: str) -> tuple[list[int], list[str]]:
+    """Addresses and names of a file's functions; none where binutils or symbols are missing."""
+    try:
+        done = subprocess.run(
+            ["nm", "-C", "-n", "--defined-only", path], capture_output=True, text=True, timeout=10, errors="replace"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return [], []
+    rows = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    rows = [row for row in rows if len(row) == 3 and row[1] in "tTwWiuVv"]
+    return [int(row[0], 16) for row in rows], [row[2] for row in rows]
+
+
+def _name_at(symbols: tuple[list[int], list[str]], offset: int) -> str:
+    at = bisect.bisect_right(symbols[0], offset) - 1
+    return symbols[1][at] if at >= 0 else "?"
