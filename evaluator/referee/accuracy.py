@@ -126,21 +126,25 @@ def compare(
     oracle: torch.Tensor | None,
     tolerances: Tolerances = USUAL,
     own: Own | None = None,
+    *,
+    slack: float = 1.0,
+    nan_for_inf: bool = False,
 ) -> Comparison:
     """One output against the oracle (the reference itself where there is none). All of the same shape.
 
-    `own` is the reference's own error, where it has been measured already.
+    `own` is the reference's own error, where it has been measured already. `slack` widens the floor. `nan_for_inf` is
+    for inputs that hold infinities: whether 0 * Inf comes up on the way depends on how a formula is written.
     """
     if not is_rounded(candidate):
         return _compare_exactly(path, candidate, reference, oracle, tolerances.may_differ(_name(candidate)))
     if candidate.numel() == 0:
         return Comparison(0.0, 0.0)
     own = own or own_error(reference, oracle)
-    found = errors(candidate, reference, oracle)
+    found = errors(candidate, reference, oracle, nan_for_inf=nan_for_inf)
     if isinstance(found, NotFinite):
         message = f"output{path}: element {found.element} is {found.found:.7g}, the reference has {found.expected:.7g}"
         return Comparison(math.inf, 0.0, Wrong("nan", message))
-    floor = tolerances.floor(_name(candidate))
+    floor = slack * tolerances.floor(_name(candidate))
     allowed = MAX_FACTOR * own.max_error + floor * own.scale
     rms_allowed = RMS_FACTOR * own.rms_error + floor / 2 * own.rms
     if found.max_error <= allowed and found.rms_error <= rms_allowed:

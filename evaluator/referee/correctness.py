@@ -288,8 +288,16 @@ def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: I
     worst: Comparison | None = None
     have = flatten(call.outputs)
     for path, expected in want.values.items():
-        value = value_of(candidate, have[path])
-        found = accuracy.compare(path, value, expected, want.oracle.get(path), evidence.tolerances, want.own.get(path))
+        found = accuracy.compare(
+            path,
+            value_of(candidate, have[path]),
+            expected,
+            want.oracle.get(path),
+            evidence.tolerances,
+            want.own.get(path),
+            slack=perturb.slack(family),
+            nan_for_inf=family == perturb.NON_FINITE,
+        )
         if found.wrong is not None:
             _refuse(family, found.wrong, evidence, found)
         if worst is None or found.severity > worst.severity:

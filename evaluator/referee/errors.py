@@ -71,8 +71,13 @@ def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
     return Own(max_error, math.sqrt(squares / count), scale, math.sqrt(scale_squares / count))
 
 
-def errors(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None) -> Errors | NotFinite:
-    """The candidate against the oracle (the reference where there is none), NaN and Inf against the reference."""
+def errors(
+    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None, *, nan_for_inf: bool = False
+) -> Errors | NotFinite:
+    """The candidate against the oracle (the reference where there is none), NaN and Inf against the reference.
+
+    `nan_for_inf` lets a NaN stand for an infinity and the other way round.
+    """
     best = Errors(max_error=-1.0)
     squares, count = 0.0, 0
     bound = torch.finfo(reference.dtype).max
@@ -81,7 +86,7 @@ def errors(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tenso
         where = int(error.argmax())
         largest = float(error[where])
         if not math.isfinite(largest) or not math.isfinite(float(r.sum())):
-            differs = _first_not_finite(c, r, o, bound)
+            differs = _first_not_finite(c, r, o, bound, nan_for_inf)
             if differs is not None:
                 return NotFinite(start + differs, float(c[differs]), float(r[differs]))
             usable = torch.isfinite(c) & torch.isfinite(o)
@@ -98,13 +103,15 @@ def errors(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tenso
     return Errors(max(0.0, best.max_error), rms, best.worst, best.found, best.expected)
 
 
-def _first_not_finite(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor, bound: float) -> int | None:
+def _first_not_finite(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor, bound: float, nan_for_inf: bool) -> int | None:
     """Where the candidate is not finite as the reference is.
 
     Not counted: where the reference overflows (or makes NaN of that) although the true result is one that its type can
     hold. A candidate that keeps intermediate results in a wider type is right there.
     """
-    differs = (torch.isnan(c) != torch.isnan(r)) | (torch.isinf(c) != torch.isinf(r))
+    differs = torch.isfinite(c) != torch.isfinite(r)
+    if not nan_for_inf:
+        differs |= torch.isnan(c) != torch.isnan(r)
     differs |= torch.isinf(c) & torch.isinf(r) & (c != r)
     differs &= torch.isfinite(r) | ~(o.abs() <= bound)
     return int(differs.int().argmax()) if bool(differs.any()) else None

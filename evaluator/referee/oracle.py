@@ -29,13 +29,13 @@ def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
 
     The default dtype is float64 meanwhile, for tensors that forward makes.
     """
-    wide = _wide_model(model)
+    wide, given = _wide_model(model), widen(arguments)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     watch = Watch()
     try:
         with torch.no_grad(), watch:
-            outputs = wide(*widen(arguments))
+            outputs = wide(*given)
     finally:
         torch.set_default_dtype(before)
     return {OUTPUTS: outputs, TRAITS: watch.traits()}
