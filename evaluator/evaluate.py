@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from evaluator.cache import CompileCache
-from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
-from evaluator.harness import HarnessFailed, harness_hash, run_referee
+from evaluator.evaluation import SCHEMA, Evaluation, Verdict
+from evaluator.harness import HarnessFailed, run_referee
 from evaluator.platforms import Platform
+from evaluator.provenance import provenance
 from sandbox.base import Limits, Sandbox
 from tasks.declared import declared_in
 from tasks.task import Task
@@ -73,7 +75,9 @@ def evaluate(
     start = time.perf_counter()
     described = sandbox.describe()
     # Compiled kernels are for one task, one image, one processor.
-    key = "\n".join((task.source_hash, *sorted(map(str, described.items())), platform.device().describe()))
+    device = platform.device()
+    key = "\n".join((task.source_hash, *sorted(map(str, described.items())), device.describe()))
+    describe = partial(provenance, task, candidate_source, described=described, device=device, effort=effort)
     kept = cache.get(key) if cache is not None and "compile" in effort.baselines else ""
     try:
         result = run_referee(
@@ -85,7 +89,7 @@ def evaluate(
             cancel=cancel,
         )
     except HarnessFailed as failure:
-        return _without_result(failure, _provenance(task, candidate_source, sandbox, platform, {}), start)
+        return _without_result(failure, describe(result={}), start)
     fresh = str(result.get("compile_cache", ""))
     if cache is not None and fresh and fresh != kept:
         cache.put(key, fresh)
@@ -95,7 +99,7 @@ def evaluate(
         {
             **{name: result[name] for name in _FROM_REFEREE},
             "schema": SCHEMA,
-            "provenance": _provenance(task, candidate_source, sandbox, platform, result),
+            "provenance": describe(result=result),
             "cost_s": {"start": round(total - sum(stages.values()), 3), **stages, "total": round(total, 3)},
         }
     )
@@ -121,21 +125,3 @@ def _without_result(failure: HarnessFailed, provenance: dict[str, Any], start: f
         provenance=provenance,
         cost_s={"total": round(time.perf_counter() - start, 3)},
     )
-
-
-def _provenance(
-    task: Task, candidate_source: str, sandbox: Sandbox, platform: Platform, result: dict[str, Any]
-) -> dict[str, Any]:
-    device = platform.device()
-    described = sandbox.describe()
-    return {
-        "device": {"platform": device.platform, "name": device.name, **device.facts},
-        "versions": result.get("versions", {}),
-        "image": described.get("image"),
-        "sandbox": described,
-        "security_boundary": described.get("security_boundary") != "none",
-        "harness": harness_hash(),
-        "task": {"id": task.id, "hash": task.source_hash},
-        "candidate": candidate_hash(candidate_source),
-        "seed": result.get("seed"),
-    }

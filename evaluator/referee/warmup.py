@@ -5,6 +5,7 @@ import importlib
 import os
 import platform
 import socket
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -59,11 +60,26 @@ def import_compiler() -> None:
         torch._dynamo.reset()
 
 
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
+def versions() -> dict[str, str | None]:
+    """Versions that a result depends on, and the cores that it may use."""
     import torch
 
-    return {"torch": torch.__version__, "python": platform.python_version(), "kernel": platform.release()}
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "compiler": _compiler(),
+        "cores": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+    }
+
+
+def _compiler() -> str | None:
+    """The first line that g++ says of itself; None if there is none."""
+    try:
+        done = subprocess.run(["g++", "--version"], stdout=subprocess.PIPE, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (done.stdout.splitlines() or [""])[0][:200]
 
 
 def fork_nursery(*, compiler: bool = False) -> tuple[int, socket.socket]:
