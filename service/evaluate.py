@@ -1,5 +1,6 @@
-"""Evaluate one candidate that the user has as a file: no model, one verdict, kept for the leaderboard."""
+"""Evaluate one candidate that the user has as a file: no model, one verdict or several, kept for the leaderboard."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,20 +29,37 @@ class Evaluated:
     record: EvaluationRecord
 
 
+RULES = ("kernelbench",)  # accuracy rules that a report can compare ours with
+
+
 def evaluate_file(
-    ref: str, candidate: Path, *, settings: Settings, store: Store, observe: Observer, stop: Stop
-) -> Evaluated:
-    """Evaluate the candidate in this file for the task that `ref` names.
+    ref: str,
+    candidate: Path,
+    *,
+    settings: Settings,
+    store: Store,
+    observe: Observer,
+    stop: Stop,
+    times: int = 1,
+    rules: tuple[str, ...] = (),
+) -> Iterator[Evaluated]:
+    """Evaluate the candidate in this file for the task that `ref` names, `times` times, each from the beginning.
+
+    Yields each evaluation once it is kept, so that those that are done survive a stop.
 
     Raises:
-        TaskError, BadRequest: the task or the candidate's file cannot be used.
+        TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
         SandboxUnavailable: there is no sandbox to work with.
-        Stopped: a stop was requested before there was a verdict; nothing is kept.
+        Stopped: a stop was requested before there was a verdict; of that evaluation nothing is kept.
     """
+    for rule in rules:
+        if rule not in RULES:
+            raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
     task = find_task(ref)
     source = read_candidate(candidate)
-    with open_bench(task, settings, own_code_only=False) as bench:
-        return _evaluate(bench, source, str(candidate), store, observe, stop)
+    with open_bench(task, settings, own_code_only=False, rules=rules) as bench:
+        for _ in range(times):
+            yield _evaluate(bench, source, str(candidate), store, observe, stop)
 
 
 def _evaluate(bench: Bench, source: str, origin: str, store: Store, observe: Observer, stop: Stop) -> Evaluated:

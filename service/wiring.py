@@ -33,6 +33,7 @@ class Bench:
     platform: Platform
     sandbox: Sandbox
     settings: Settings
+    rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours
 
     def prepare(self) -> None:
         """Have a referee ready for the next candidate, while that is being written."""
@@ -40,7 +41,7 @@ class Bench:
 
     @property
     def _effort(self) -> Effort:
-        return Effort(measure_budget_s=self.settings.measure_s)
+        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules)
 
     def evaluate(self, source: str, *, step: Callable[[str], None], stop: Stop) -> Evaluation:
         """Evaluate a candidate once the device is free.
@@ -70,7 +71,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Iterator[Bench]:
+def open_bench(task: Task, settings: Settings, *, own_code_only: bool, rules: tuple[str, ...] = ()) -> Iterator[Bench]:
     """The bench for a task as the settings ask for it, for the length of the block.
 
     Raises:
@@ -79,7 +80,7 @@ def open_bench(task: Task, settings: Settings, *, own_code_only: bool) -> Iterat
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield Bench(task, platform, sandbox, settings)
+        yield Bench(task, platform, sandbox, settings, rules)
 
 
 def open_platform(name: str) -> Platform:

@@ -1,7 +1,8 @@
 """`kernelwright evaluate`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,15 @@ def evaluate(
     platform: Platform = None,
     sandbox: SandboxName = None,
     image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Evaluate N times and say whether the results agree.")
+    ] = 1,
+    tolerance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="kernelbench", help="Also report what this accuracy rule would say; the verdict stays ours."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Say what a candidate is worth for an op: correct or not, and how much faster. No model is involved.
@@ -27,9 +37,10 @@ def evaluate(
     """
     from service.cli.output import note, print_json
     from service.cli.progress import showing
-    from service.cli.result import show_evaluation
+    from service.cli.result import show_evaluation, show_repeated
     from service.cli.signals import exit_status, stopping_on_signals
     from service.evaluate import evaluate_file
+    from service.repeat import summary
     from service.settings import load_settings
     from service.stopping import Stop
     from service.store import open_store
@@ -38,17 +49,35 @@ def evaluate(
     settings = load_settings(platform=platform, sandbox=sandbox, image=image)
     store = open_store(settings)
     stop = Stop()
-    title = f"Evaluating {candidate} for {op}"
+    results: list[Mapping[str, Any]] = []
     try:
-        with stopping_on_signals(stop), showing(title) as observe:
-            evaluated = evaluate_file(op, candidate, settings=settings, store=store, observe=observe, stop=stop)
+        with stopping_on_signals(stop), showing(f"Evaluating {candidate} for {op}") as observe:
+            for evaluated in evaluate_file(
+                op,
+                candidate,
+                settings=settings,
+                store=store,
+                observe=observe,
+                stop=stop,
+                times=repeat,
+                rules=() if tolerance is None else (tolerance,),
+            ):
+                results.append(evaluated.record.result)
     except Stopped:
-        note("error: stopped before there was a verdict")
-        return exit_status(stop) or 1
+        if not results:
+            note("error: stopped before there was a verdict")
+            return exit_status(stop) or 1
+        note(f"stopped after {len(results)} of {repeat} evaluations")
     finally:
         store.close()
-    if as_json:
-        print_json(evaluated.record.result)
+    if repeat > 1:
+        repeated = summary(results, repeat)
+        if as_json:
+            print_json(repeated)
+        else:
+            show_repeated(repeated)
+    elif as_json:
+        print_json(results[0])
     else:
-        show_evaluation(evaluated.record.result)
-    return 0
+        show_evaluation(results[0])
+    return exit_status(stop) or 0

@@ -49,6 +49,7 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     else:
         _latency_table(result, last)
         _line(f"verdict    {verdict}, {', '.join(result.get('tags') or []) or 'no tags'}")
+    _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:
         limit = f"{roofline['limit_ms']:.3f} ms"
@@ -57,6 +58,45 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     sandbox = (provenance.get("sandbox") or {}).get("name")
     bounded = provenance.get("security_boundary") and sandbox != "process"
     _line(f"sandbox    {sandbox or 'unknown'}", "" if bounded else NO_BOUNDARY)
+
+
+def show_repeated(repeated: Mapping[str, Any]) -> None:
+    """A row for each of several evaluations of one candidate, and whether they agree."""
+    baselines = list(repeated["speedup"])
+    rows = []
+    for number, result in enumerate(repeated["evaluations"], 1):
+        code = f" ({result['code']})" if result.get("code") else ""
+        latency, speedups = result["latency_ms"].get("candidate"), result.get("speedup") or {}
+        given = [speedups.get(name) for name in baselines]
+        shown = [ratio(one["value"], one["low"], one["high"]) if one else "-" for one in given]
+        rows.append((number, f"{result['verdict']}{code}", milliseconds(latency and latency["median"]), *shown))
+    columns = ("", "verdict", "latency (ms)", *(f"over {name} (95 %)" for name in baselines))
+    print_table(columns, rows, right=(columns[0], *columns[2:]))
+    for name, spread in repeated["speedup"].items():
+        _line(f"over {name}: median {spread['median']:.3f}, from {spread['lowest']:.3f} to {spread['highest']:.3f}")
+    if repeated["agree"] is None:
+        _line("one evaluation: nothing to compare it with")
+    elif repeated["agree"]:
+        _line(f"the {repeated['done']} evaluations agree: one verdict, and intervals that overlap")
+    else:
+        for difference in repeated["differences"]:
+            _line(f"the evaluations disagree: {difference}")
+
+
+def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
+    """What the task declared, what was left out for it, and what another rule says, where it was asked for."""
+    declared = (correctness.get("tolerance") or {}).get("declared")
+    if declared:
+        _line(
+            "tolerance  declared by the task: " + ", ".join(f"{dtype} {value:g}" for dtype, value in declared.items())
+        )
+    for check in correctness.get("checks") or ():
+        if "declared domain" in check["note"]:
+            _line(f"inputs     {check['inputs']}: {check['note']}")
+    other = correctness.get("kernelbench")
+    if other:
+        accepts = "accepts" if other["passed"] else "refuses"
+        _line(f"kernelbench's rule {accepts} it on {other['input_sets']} sets of inputs (for comparison only)")
 
 
 def _latency_table(result: Mapping[str, Any], last: str) -> None:
