@@ -1,5 +1,5 @@
 # tries: results cached by the address of the input
-# verdict: wrong_output/values
+# verdict: wrong_output/values or wrong_output/nan
 import torch
 import torch.nn as nn
 

@@ -1,0 +1,1 @@
+"""How speedups are usually measured, for comparison with the referee."""
