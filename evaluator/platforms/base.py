@@ -39,5 +39,5 @@ class Platform(Protocol):
         ...
 
     def profile_text(self, profile: dict[str, object]) -> str:
-        """A referee's profile as a few lines that a Judge can read."""
+        """An evaluation's profile, with its `detail` if present: at most 60 lines of 100 columns for a Judge."""
         ...

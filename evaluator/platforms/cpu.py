@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.platforms.base import Device
+from evaluator.platforms.profile_lines import detail_lines, fit
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _VECTOR_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_tile", "asimd", "sve")
@@ -31,7 +32,10 @@ class CpuPlatform:
         return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts)
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The referee's figures in one line each; `(claimed)` marks what the candidate's own process said."""
+        """The referee's figures, then the detailed profile if there is one; at most 60 lines of 100 columns.
+
+        `(claimed)` marks what the candidate's own process said.
+        """
         rows = (
             ("bytes that must move", "bytes_moved_min", "{:,} B"),
             ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
@@ -45,9 +49,11 @@ class CpuPlatform:
             ("output", "output_bytes", "{:,} B"),
         )
         lines = [f"{label}: {form.format(profile[key])}" for label, key, form in rows if key in profile]
-        operators = profile.get("torch_operators_claimed") or []
-        lines += [f"torch operator (claimed): {name} {share:.0%}" for name, share in operators]
-        return "\n".join(lines)
+        detail = profile.get("detail") or {}
+        if "operators" not in detail:
+            operators = profile.get("torch_operators_claimed") or []
+            lines += [f"torch operator (claimed): {name} {share:.0%}" for name, share in operators]
+        return fit([*lines, *detail_lines(detail)])
 
 
 def _processor(cpuinfo: str) -> tuple[str, set[str]]:

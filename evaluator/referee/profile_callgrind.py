@@ -176,10 +176,7 @@ def parse(text: str, kind_of: Any) -> Counts:
             if skip_next:
                 skip_next = False
                 continue
-            try:
-                costs = [int(value) for value in fields[1:]]
-            except ValueError:
-                continue
+            costs = [_count(value) for value in fields[1:]]
             _add(counts, kind_of(where), (where, function), (file, line_number), costs, order)
             continue
         key, equals, value = line.partition("=")
@@ -202,10 +199,9 @@ def parse(text: str, kind_of: Any) -> Counts:
             target = _name(names, "fn", value)
         elif key == "calls":
             skip_next = True
-            number = value.split()[0] if value.split() else ""
             called = target_object or where
-            if number.isdigit() and called != where and kind_of(called) == OWN:
-                counts.own_calls[called, target] += int(number)
+            if called != where and kind_of(called) == OWN:
+                counts.own_calls[called, target] += _count(value.partition(" ")[0])
             target_object = where
     return counts
 
@@ -226,6 +222,11 @@ def _add(
 
 def _pairs(order: list[int], costs: list[int]) -> Iterator[tuple[int, int]]:
     return ((event, cost) for event, cost in zip(order, costs, strict=False) if event >= 0)
+
+
+def _count(text: str) -> int:
+    """A count as callgrind writes it; 0 for what none is."""
+    return int(text) if len(text) < 19 and text.isascii() and text.isdigit() else 0
 
 
 def _position(text: str, before: int) -> int:

@@ -14,10 +14,12 @@ from typing import Any
 from . import profile_callgrind, profile_counting, profile_native, profile_remarks
 from .bench import Bench, progress
 from .handle import InputSet
+from .profile_claims import text
 from .profile_remarks import Loop
 from .verdicts import Finding
 
 SCHEMA = "kernelwright.profile/1"
+PARTS = ("calls", "operators", "processor_time", "vectorization", "hardware_counters", "counts")
 _SETS = 2  # of inputs, called in turn
 _COUNTING_MIN_S = 15.0  # importing torch under valgrind alone takes that long
 
@@ -53,8 +55,9 @@ class Profiling:
             with self._stage("counting"):
                 self._count(sets)
             self._tell_loops()
+            self._missing(self.absent.get("calls", "it was not reached"))
         except Finding as finding:
-            self._missing(finding.message)
+            self._missing(text(finding.message, 200))
         finally:
             self.bench.dismiss_all()
         source = self.bench.request.candidate_source.encode("utf-8", "surrogatepass")
@@ -104,7 +107,7 @@ class Profiling:
             }
 
     def _missing(self, reason: str) -> None:
-        for part in ("calls", "operators", "processor_time", "vectorization", "counts"):
+        for part in PARTS:
             if part not in self.parts:
                 self.absent.setdefault(part, reason)
 

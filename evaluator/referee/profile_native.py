@@ -1,10 +1,11 @@
 """The first half of a profile: the candidate as it was timed, watched by the kernel, torch's profiler and a sampler."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import profile_claims, profile_remarks, profile_seat, profile_usage
+from . import profile_claims, profile_counters, profile_remarks, profile_seat, profile_usage
 from .bench import Bench
 from .handle import Handle, InputSet, RunnerFailed
 from .profile_claims import number, share, text
@@ -73,13 +74,14 @@ def alive(error: Exception) -> bool:
 
 def _watch(handle: Handle, left_s: Callable[[], float]) -> dict[str, Any]:
     """Call for a while; the figures are the kernel's, but for the number of calls."""
-    handle.ask({"op": "repeat", "calls_min": 2, "seconds": 0.2}, timeout_s=left_s())
+    handle.ask({"op": "repeat", "calls_min": 4, "seconds": 0.2}, timeout_s=left_s())
     handle.ask({"op": "settle"}, timeout_s=left_s())
     before = profile_usage.read(handle.pid)
+    start = time.perf_counter()
     reply = handle.ask({"op": "repeat", "calls_min": 3, "seconds": _WATCH_S}, timeout_s=left_s())
+    seconds = time.perf_counter() - start
     after = profile_usage.read(handle.pid)
     calls = max(1, int(number(reply["calls"])))
-    seconds = max(1e-9, number(reply["seconds"], digits=9))
     threads = profile_usage.used_threads(before, after, seconds)
     spent_s = sum(after.threads_s.values()) - sum(before.threads_s.get(thread, 0.0) for thread in after.threads_s)
     return {
@@ -149,10 +151,10 @@ def _processor_time(handle: Handle, left_s: Callable[[], float], _: dict[str, An
 
 def _hardware_counters(handle: Handle, left_s: Callable[[], float], _: dict[str, Any]) -> dict[str, Any]:
     reply = handle.ask({"op": "counters"}, timeout_s=left_s())
-    counts = {text(name, 40): int(number(value)) for name, value in dict(reply["counts"]).items()}
+    counts = {name: int(number(reply["counts"][name])) for name in profile_counters.EVENTS if name in reply["counts"]}
     if "instructions" not in counts:
         why = dict(reply["refused"]).get("instructions", "no reason given")
-        raise ValueError(f"the kernel gives no hardware counters here ({text(why)})")
+        raise ValueError(f"not to be had here ({text(why, 60)})")
     return {"source": f"the processor's counters (perf_event_open), user mode, one call; {_CLAIM}", **counts}
 
 

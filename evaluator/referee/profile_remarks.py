@@ -3,6 +3,8 @@
 The shim only adds options, so whatever builds by `g++` (a candidate's own command, load_inline, TorchInductor) is seen.
 """
 
+import bisect
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -111,13 +113,15 @@ def condense(loops: list[Loop], cost: Counter[tuple[str, int]]) -> list[dict[str
     could not be vectorised comes first. Outer loops are left out unless much happens in them.
     """
     total = sum(cost.values())
+    spent_in = _costs_by_file(cost)
     rows = []
     for index, loop in enumerate(loops):
         following = loops[index + 1] if index + 1 < len(loops) else None
         end = following.line if following is not None and following.file == loop.file else loop.line + 200
         # Told apart by file name alone, for the two builds lie in folders of their own.
         name = _name(loop.file)
-        spent = sum(part for (file, line), part in cost.items() if loop.line <= line < end and _name(file) == name)
+        numbers, sums = spent_in.get(name, ([], [0]))
+        spent = sums[bisect.bisect_left(numbers, end)] - sums[bisect.bisect_left(numbers, loop.line)]
         share = spent / total if total else None
         if _OUTER in loop.notes() and (share or 0.0) < _OUTER_SHARE:
             continue
@@ -132,6 +136,19 @@ def condense(loops: list[Loop], cost: Counter[tuple[str, int]]) -> list[dict[str
         rows.append((-(share or 0.0), loop.vectorized, index, row))
     rows.sort(key=lambda entry: entry[:3])
     return [row for *_, row in rows[:_MAX_LOOPS]]
+
+
+def _costs_by_file(cost: Counter[tuple[str, int]]) -> dict[str, tuple[list[int], list[int]]]:
+    """For each file name the lines that cost something, and the running sum of costs before each."""
+    lines: dict[str, dict[int, int]] = {}
+    for (file, line), part in cost.items():
+        of_file = lines.setdefault(_name(file), {})
+        of_file[line] = of_file.get(line, 0) + part
+    found = {}
+    for name, of_file in lines.items():
+        numbers = sorted(of_file)
+        found[name] = numbers, [0, *itertools.accumulate(of_file[number] for number in numbers)]
+    return found
 
 
 def _name(path: str) -> str:

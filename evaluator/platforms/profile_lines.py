@@ -1,0 +1,102 @@
+"""A detailed profile (`evaluator.profile`) as lines for a Judge and for people."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+MAX_LINES = 60
+MAX_COLUMNS = 100
+
+
+def fit(lines: Iterable[str]) -> str:
+    """The lines as text of at most 60 lines of 100 columns; says how many were left out."""
+    kept = [line if len(line) <= MAX_COLUMNS else line[: MAX_COLUMNS - 1] + "…" for line in lines]
+    if len(kept) > MAX_LINES:
+        kept = [*kept[: MAX_LINES - 1], f"({len(kept) - MAX_LINES + 1} more lines)"]
+    return "\n".join(kept)
+
+
+def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
+    """What the detail holds; what it lacks is named with the reason."""
+    if "calls" in detail:
+        yield from _calls(detail["calls"])
+    if "processor_time" in detail:
+        yield from _processor_time(detail["processor_time"])
+    if "operators" in detail:
+        yield from _operators(detail["operators"])
+    if "vectorization" in detail:
+        yield from _loops(detail["vectorization"])
+    if "counts" in detail:
+        yield from _counts(detail["counts"])
+    if "hardware_counters" in detail:
+        yield "hardware counters, one call (claimed):"
+        yield from (f"  {name}: {value:,}" for name, value in detail["hardware_counters"].items() if name != "source")
+    for name, reason in list(detail.get("absent", {}).items())[:8]:
+        yield f"not measured: {name.replace('_', ' ')}: {reason}"
+
+
+def _calls(calls: Mapping[str, Any]) -> Iterator[str]:
+    busy = ", ".join(f"{share:.0%}" for share in calls["thread_busy_shares"][:8])
+    yield (
+        f"one call, profiled: {calls['wall_ms_per_call']:g} ms, {calls['processor_ms_per_call']:g} ms of processor "
+        f"time, {calls['threads_used']} threads (busy {busy or '0%'})"
+    )
+    yield (
+        f"page faults a call: {calls['minor_page_faults_per_call']:g} minor, "
+        f"{calls['major_page_faults_per_call']:g} major; memory of the process: "
+        f"{calls['process_memory_mib']:,} MiB, at most {calls['process_peak_memory_mib']:,} MiB"
+    )
+
+
+def _processor_time(times: Mapping[str, Any]) -> Iterator[str]:
+    kinds = [row for row in times["kinds"] if row["share"] >= 0.005]
+    yield f"processor time by kind of code (claimed, {times['samples']:,} samples):"
+    yield from (f"  {row['share']:4.0%}  {row['kind']}" for row in kinds[:6])
+    own = [row for row in times["own_functions"] if row["share"] >= 0.01]
+    if own:
+        yield "processor time by own function (claimed):"
+        yield from (f"  {row['share']:4.0%}  {row['function'][:70]} in {row['object']}" for row in own[:6])
+
+
+def _operators(operators: Mapping[str, Any]) -> Iterator[str]:
+    rows = [row for row in operators["operators"] if row["share"] >= 0.005]
+    yield "torch operators (claimed; share of wall time, calls a call):"
+    yield from (f"  {row['share']:4.0%}  {row['operator']}, {row['calls_per_call']:g}" for row in rows[:6])
+    yield f"  {operators['outside_operators_share']:4.0%}  outside of torch's operators"
+    if "allocations_per_call" in operators:
+        yield (
+            f"allocations a call, through torch (claimed): {operators['allocations_per_call']:g}, "
+            f"{operators['allocated_bytes_per_call']:,} B in all"
+        )
+
+
+def _loops(vectorization: Mapping[str, Any]) -> Iterator[str]:
+    yield "loops of own C++ as g++ sees them (the share is of own instructions in these lines):"
+    for loop in vectorization["loops"][:12]:
+        share = f"{loop['own_instructions_share']:4.0%}  " if "own_instructions_share" in loop else ""
+        made = f"vectors of {loop['vector_bytes']} B" if loop["vectorized"] else "NOT vectorized"
+        notes = "".join(f"; {note}" for note in loop["notes"])
+        yield f"  {share}{loop['at']}: {made}{notes}"
+    if len(vectorization["loops"]) > 12:
+        yield f"  and {len(vectorization['loops']) - 12} more"
+
+
+def _counts(counts: Mapping[str, Any]) -> Iterator[str]:
+    warm = "" if counts["caches_filled_by_a_call_before"] else ", caches empty at first"
+    yield f"one call under callgrind (claimed; one thread, no AVX-512, no fused multiply-add{warm}):"
+    reads, writes = counts["data_reads"], counts["data_writes"]
+    yield f"  {counts['instructions']:,} instructions, {reads:,} reads and {writes:,} writes of data"
+    for label, name in (("L1", "l1"), ("last-level cache", "last_level")):
+        read, written = counts[f"{name}_data_read_misses"], counts[f"{name}_data_write_misses"]
+        yield f"  {label} misses: {read:,} reads ({_rate(read, reads)}), {written:,} writes ({_rate(written, writes)})"
+    for row in counts["own_functions"][:4]:
+        yield (
+            f"  {row['instructions_share']:4.0%} of instructions in {row['function'][:48]}, "
+            f"called {row['calls_from_outside']:,} times"
+        )
+    lines = [row for row in counts["hot_lines"] if row["instructions_share"] >= 0.02][:6]
+    if lines:
+        yield "  hot lines: " + ", ".join(f"{row['at']} {row['instructions_share']:.0%}" for row in lines)
+
+
+def _rate(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "of none"
