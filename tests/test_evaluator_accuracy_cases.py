@@ -402,6 +402,38 @@ def test_one_wrong_element_of_ordinary_size_is_refused(element: int, factor: flo
     assert refused(reference, wrong, (64, 512), make=make) != ""
 
 
+def tanh_by_exp(x: torch.Tensor) -> torch.Tensor:
+    return 1.0 - 2.0 / (torch.exp(2.0 * x) + 1.0)
+
+
+def test_a_tanh_that_loses_its_digits_near_zero_is_refused() -> None:
+    assert refused(torch.tanh, tanh_by_exp, (64, 512)).startswith("scaled down")
+    through_expm1 = lambda x: torch.expm1(-2 * x.abs()) / -(torch.exp(-2 * x.abs()) + 1) * x.sign()  # noqa: E731
+    assert refused(torch.tanh, through_expm1, (64, 512)) == ""
+
+
+@pytest.mark.parametrize("terms", [1 << 9, 1 << 12])
+def test_adding_up_in_float16_is_refused_for_a_float16_task(terms: int) -> None:
+    def narrow_sum(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(x.shape[0], dtype=torch.float16)
+        for column in x.unbind(-1):
+            total = total + column
+        return total
+
+    make = lambda: [torch.randn(32, terms).half()]  # noqa: E731
+    assert refused(lambda x: x.sum(-1), narrow_sum, get_inputs=make) != ""
+    assert refused(lambda x: x.sum(-1), lambda x: plain_sum(x.float()).half(), get_inputs=make) == ""
+
+
+@pytest.mark.parametrize(
+    "reference", [F.gelu, lambda x: x.sum(-1), lambda x: x @ x.t(), lambda x: torch.softmax(x, -1)]
+)
+def test_float32_inside_is_refused_for_a_float64_task(reference: Model) -> None:
+    make = lambda: [torch.rand(16, 1 << 14, dtype=torch.float64)]  # noqa: E731
+    assert refused(reference, lambda x: reference(x.float()).double(), get_inputs=make) != ""
+    assert refused(reference, reference, get_inputs=make) == ""
+
+
 def test_copies_and_selections_are_exact() -> None:
     one_ulp = lambda x: (x.t() * (1 + 2.0**-23)).contiguous()  # noqa: E731
     assert refused(SUITE["copy"][0], one_ulp, (64, 512)) != ""

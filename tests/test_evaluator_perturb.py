@@ -1,0 +1,128 @@
+"""The input families: what each does to inputs, and what leaves a declared domain."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.referee import perturb
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+HOLDS = {
+    "any": lambda x: torch.ones_like(x, dtype=torch.bool),
+    "finite": torch.isfinite,
+    "nonnegative": lambda x: x >= 0,
+    "positive": lambda x: x > 0,
+    "unit": lambda x: (x >= 0) & (x <= 1),
+}
+
+
+def one(family: str, value: torch.Tensor, seed: int = 0, *domains: str) -> torch.Tensor:
+    [changed] = perturb.apply(family, [value], seed, domains)
+    assert isinstance(changed, torch.Tensor)
+    return changed
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", perturb.FAMILIES)
+def test_shape_and_dtype_stay_and_the_original_is_left_alone(family: str, dtype: torch.dtype) -> None:
+    value = torch.randn(5, 1, 7, dtype=torch.float64).to(dtype)
+    before = value.clone()
+    changed = one(family, value)
+    assert (changed.shape, changed.dtype) == (value.shape, value.dtype)
+    assert torch.equal(value, before)
+    same = family.startswith(perturb.GENERATED) or (
+        family == perturb.LOW_BITS and dtype in (torch.float16, torch.bfloat16)
+    )
+    assert torch.equal(changed, value) == same
+
+
+@given(seed=st.integers(0, 2**62), domain=st.sampled_from(sorted(HOLDS)), family=st.sampled_from(perturb.FAMILIES))
+def test_no_family_leaves_the_declared_domain(seed: int, domain: str, family: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.rand(64, generator=generator) * 0.999 + 1e-4
+    if domain in ("any", "finite"):
+        value = value - 0.5
+    changed = one(family, value, seed, domain)
+    assert bool(HOLDS[domain](changed).all()), family
+    skipped = perturb.skipped(family, (domain,), ("float32",))
+    assert bool(skipped) == (family in perturb.DOMAINS[domain])
+    if skipped:
+        assert torch.equal(changed, value)
+
+
+def test_each_input_has_its_own_domain() -> None:
+    first, second = perturb.apply(perturb.UP, [torch.ones(3), torch.ones(3)], 0, ("any", "unit"))
+    assert first.tolist() == [16.0] * 3
+    assert second.tolist() == [1.0] * 3
+    assert perturb.skipped(perturb.UP, ("any", "unit"), ("float32",)) == ""
+    assert "unit" in perturb.skipped(perturb.UP, ("unit", "unit"), ("float32",))
+
+
+def test_what_says_nothing_is_skipped() -> None:
+    assert perturb.skipped(perturb.FLIPPED, (), ("int64", "bool")) == "no floating-point input"
+    assert perturb.skipped(perturb.LOW_BITS, (), ("bfloat16",)) == "no narrower type"
+    for family in (perturb.GENERATED, perturb.OTHER_SEED, f"{perturb.GROUP}3"):
+        assert perturb.skipped(family, ("fixed",), ()) == ""
+
+
+def test_integers_and_positive_tensors_keep_what_they_are() -> None:
+    index = torch.arange(5)
+    assert perturb.apply(perturb.UP, [index], 0)[0] is index
+    positive = torch.rand(64) + 0.1
+    assert torch.equal(one(perturb.FLIPPED, positive), positive)
+    assert not bool((one(perturb.TIES, positive) < 0).any())
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+def test_low_bits_make_rounding_to_narrower_types_go_towards_zero(narrow: torch.dtype) -> None:
+    value = one(perturb.LOW_BITS, torch.randn(4096))
+    lost = (value.abs() - value.to(narrow).float().abs()) / value.abs()
+    normal = value.abs() > 1e-3  # of float16
+    assert bool((lost[normal] > 0).all())
+    assert float(lost[normal].mean()) > (1e-3 if narrow is torch.bfloat16 else 2e-4)
+
+
+def test_low_bits_leave_masks_and_codes_alone() -> None:
+    codes = torch.tensor([0.0, 1.0, -1.0, 127.0, 0.5, math.inf, math.nan])
+    assert torch.equal(one(perturb.LOW_BITS, codes).nan_to_num(7.0), codes.nan_to_num(7.0))
+
+
+def test_ties_are_exact_and_many() -> None:
+    values = one(perturb.TIES, torch.randn(64, 64))
+    assert len(values.unique()) < 24
+    assert float(values.amax(-1, keepdim=True).eq(values).sum(-1).float().mean()) > 1.5
+    assert bool((values == 0).any())
+
+
+def test_the_last_elements_stand_out_in_a_sum_over_any_dimension() -> None:
+    value = one(perturb.ENDS, torch.ones(8, 9, 10))
+    for dim in range(3):
+        assert bool((value.select(dim, -1) > value.narrow(dim, 0, value.shape[dim] - 1).sum(dim)).all())
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (1, 1), (3, 0)])
+@pytest.mark.parametrize("family", perturb.FAMILIES)
+def test_small_and_empty_tensors_are_no_problem(family: str, shape: tuple[int, ...]) -> None:
+    assert one(family, torch.randn(shape)).shape == shape
+
+
+def test_an_expanded_input_may_be_changed() -> None:
+    value = torch.randn(1, 8).expand(4, 8)
+    assert torch.equal(one(perturb.FLIPPED, value), -value)
+
+
+def test_shape_groups_are_counted_and_made() -> None:
+    groups = [[torch.ones(1)], [torch.ones(2)]]
+    module = SimpleNamespace(get_inputs=lambda: [torch.ones(3)], get_input_groups=lambda: groups)
+    assert perturb.make(module, perturb.COUNT_GROUPS, 1, ()) == 2
+    assert perturb.make(module, f"{perturb.GROUP}1", 1, ()) == groups[1]
+    assert perturb.make(module, perturb.GENERATED, 1, ())[0].shape == (3,)
+
+
+def test_an_unknown_family_is_an_error() -> None:
+    with pytest.raises(ValueError, match="unknown 'upside down'"):
+        perturb.apply("upside down", [torch.ones(2)], 0)
