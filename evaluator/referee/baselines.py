@@ -1,21 +1,15 @@
 """What a candidate is measured against: the reference as PyTorch runs it, and as torch.compile does."""
 
-import base64
-import binascii
 import contextlib
 import threading
 from dataclasses import dataclass, field
 
-import torch
-
+from . import archive
 from .bench import Bench
 from .handle import Handle, InputSet, RunnerFailed
-from .inbox import Inbox
-from .tree import TensorRow, Tree
 from .verdicts import Finding, of_task
 from .wire import WireError
 
-_MAX_CACHE_BYTES = 32 * 1024 * 1024
 _COMPILE_TIMEOUT_S = 180.0
 
 
@@ -73,33 +67,13 @@ class Baselines:
     def _seat_compile(self, inputs: InputSet) -> Handle:
         handle = self.bench.seat("compile")
         try:
+            restored = archive.restore(handle, self.packed)
             self.bench.furnish(handle, self.bench.request.task_source, "Model")
-            restored = self._restore(handle)
             handle.ask({"op": "compile"}, timeout_s=60)
             handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_COMPILE_TIMEOUT_S)
         except RunnerFailed:
             self.bench.dismiss(handle)
             raise
         if not restored:
-            self._keep(handle)
+            self.packed = archive.keep(handle)
         return handle
-
-    def _restore(self, handle: Handle) -> bool:
-        """Whether the cache could be put into the runner; a broken one costs a compilation, nothing else."""
-        try:
-            data = torch.frombuffer(bytearray(base64.b64decode(self.packed, validate=True)), dtype=torch.uint8)
-            tree = Tree({"tensor": 0}, (TensorRow(0, "uint8", (data.numel(),), (1,)),))
-        except (binascii.Error, ValueError):
-            return False
-        handle.attach(Inbox(data.numel(), 1))
-        with contextlib.suppress(RunnerFailed):
-            handle.give({"op": "unpack"}, tree, [data], timeout_s=60)
-        handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
-        return True
-
-    def _keep(self, handle: Handle) -> None:
-        with contextlib.suppress(RunnerFailed):
-            tree = handle.reveal({"op": "pack"}, timeout_s=60)
-            if len(tree.tensors) == 1 and tree.tensors[0].span_bytes <= _MAX_CACHE_BYTES:
-                self.packed = base64.b64encode(handle.read(tree.tensors[0]).numpy().tobytes()).decode()
-            handle.ask({"op": "release"}, timeout_s=60)

@@ -36,6 +36,7 @@ class Request:
     measure_budget_s: float = 4.0
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
+    build_cache: str = ""  # the same of the same candidate
     tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
     domain: tuple[str, ...] = ()  # the task's own: `perturb.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()

@@ -14,6 +14,7 @@ from . import accuracy, sampling, statistics, timing
 from .accuracy import flatten
 from .baselines import Baselines
 from .bench import Bench, progress
+from .building import Builder
 from .correctness import Evidence
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .load import LoadMeter
@@ -36,6 +37,7 @@ class Stopwatch:
     bench: Bench
     evidence: Evidence
     baselines: Baselines
+    builder: Builder
     reference: Handle
     plan: timing.Plan
     warm: list[InputSet]
@@ -61,7 +63,7 @@ class Stopwatch:
                 compiled = self.baselines.seat_compile(self.warm[0])
                 if compiled is not None:
                     runners["compile"] = compiled
-            runners["candidate"] = checked or seat_candidate(self.bench)
+            runners["candidate"] = checked or self.builder.seat()
             checked = None
             call_s = self._settle(runners)
             load.begin()
@@ -178,23 +180,11 @@ class Stopwatch:
         with _blame("candidate"):
             timeout_s = self.bench.request.call_timeout_s
             found = sampling.watch(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
-        self.own_share = found.own_share(f"{candidate.home}/inductor")
+        self.own_share = found.own_share(f"{candidate.home}/built/inductor")
         self.profile["time_by_file"] = found.shares()
         with contextlib.suppress(RunnerFailed):
             reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
             self.profile["torch_operators_claimed"] = reply.get("operators", [])[:6]
-
-
-def seat_candidate(bench: Bench) -> Handle:
-    """A runner with the candidate, built.
-
-    Raises:
-        Finding: it cannot be built.
-    """
-    try:
-        return bench.seat_model("candidate", bench.request.candidate_source, "ModelNew")
-    except RunnerFailed as failure:
-        raise of_candidate(failure, building=True, doing="building the candidate") from None
 
 
 @contextlib.contextmanager

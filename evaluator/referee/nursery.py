@@ -83,10 +83,16 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
         home = Path(message["home"])
         home.mkdir(mode=0o700)
         os.chdir(home)
-        cache = home / "inductor"
-        compiler_cache.prepare(cache)
+        built = home / "built"
+        compiler_cache.prepare(built / "inductor")
         # Without a name in the environment, libraries ask for that of the uid, which has none.
-        os.environ.update(HOME=str(home), TMPDIR=str(home), USER="runner", TORCHINDUCTOR_CACHE_DIR=str(cache))
+        os.environ.update(
+            HOME=str(home),
+            TMPDIR=str(home),
+            USER="runner",
+            TORCHINDUCTOR_CACHE_DIR=f"{built}/inductor",
+            TORCH_EXTENSIONS_DIR=f"{built}/extensions",
+        )
         keep = {0, 1, 2, sock.fileno()}
         for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
             if int(entry) not in keep:
@@ -94,7 +100,7 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
                     os.close(int(entry))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        Runner(sock, cache).serve()
+        Runner(sock, built).serve()
         status = 0
     except BaseException:
         traceback.print_exc()  # into the runner's log, which the referee quotes

@@ -27,9 +27,9 @@ _MAX_TRACE = 4000
 class Runner:
     """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
 
-    def __init__(self, sock: socket.socket, cache: Path) -> None:
+    def __init__(self, sock: socket.socket, built: Path) -> None:
         self.sock = sock
-        self.cache = cache  # TorchInductor's folder
+        self.built = built  # where torch.compile and load_inline put what they build
         self.layouts: list[Tree] = []
         self.module: Any = None
         self.model: Any = None
@@ -179,12 +179,12 @@ class Runner:
         return asdict(peaks)
 
     def pack(self, _: wire.Message) -> wire.Message:
-        """What the compiler has put into its cache folder, as one archive in memory."""
-        return self._reveal(torch.frombuffer(bytearray(compiler_cache.pack(self.cache)), dtype=torch.uint8))
+        """What has been built, as one archive in memory."""
+        return self._reveal(torch.frombuffer(bytearray(compiler_cache.pack(self.built)), dtype=torch.uint8))
 
     def unpack(self, message: wire.Message) -> wire.Message:
-        """Fill the compiler's cache folder from such an archive."""
-        compiler_cache.unpack(self._decode(message["tree"]).numpy().tobytes(), self.cache)
+        """Have built what such an archive holds."""
+        compiler_cache.unpack(self._decode(message["tree"]).numpy().tobytes(), self.built)
         return {}
 
     def _at(self, row: Any) -> torch.Tensor:

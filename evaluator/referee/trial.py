@@ -10,13 +10,13 @@ from typing import Any
 from . import correctness, limits, timing
 from .baselines import Baselines
 from .bench import Bench, progress
+from .building import Builder
 from .correctness import Evidence
 from .handle import Handle, InputSet
-from .measure import Stopwatch, seat_candidate
+from .measure import Stopwatch
 from .processes import executable_files
 from .verdicts import Finding
 
-_CHEAP_BUILD_S = 3.0  # a candidate that builds slower is timed first in the process that was checked
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
 
@@ -39,6 +39,7 @@ class Trial:
         """The baselines need the bench."""
         self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
+        self.builder = Builder(self.bench, self.bench.request.build_cache)
 
     def run(self) -> dict[str, Any]:
         """Hold the trial; the evaluation as plain JSON."""
@@ -60,7 +61,7 @@ class Trial:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
         with self._stage("build"):
             progress("building the candidate")
-            candidate = seat_candidate(bench)
+            candidate = self.builder.seat()
         with self._stage("correctness"):
             progress("checking outputs")
             correctness.examine(bench, reference, candidate, self.evidence)
@@ -71,10 +72,12 @@ class Trial:
         return self._verdict()
 
     def _time(self, reference: Handle, candidate: Handle) -> None:
-        watch = Stopwatch(self.bench, self.evidence, self.baselines, reference, self.plan, self.warm, self.measurement)
+        watch = Stopwatch(
+            self.bench, self.evidence, self.baselines, self.builder, reference, self.plan, self.warm, self.measurement
+        )
         checked: Handle | None = candidate
         foreign = _foreign_files(candidate) - _foreign_files(reference)
-        if self.cost_s["build"] < _CHEAP_BUILD_S:
+        if not self.builder.slow:
             self.bench.dismiss(candidate)
             checked = None
         watch.run(checked)
@@ -128,6 +131,7 @@ class Trial:
             "cost_s": self.cost_s,
             "seed": self.bench.seeds.secret.hex(),
             "compile_cache": self.baselines.packed,
+            "build_cache": self.builder.packed,
         }
 
     @contextlib.contextmanager
