@@ -5,10 +5,11 @@ Made after an evaluation has passed, in a sandbox of its own. No part of it is e
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from evaluator.evaluate import Effort
-from evaluator.evaluation import candidate_hash
+from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.harness import HarnessFailed, harness_hash, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.task import Task
@@ -50,6 +51,29 @@ def profile_candidate(
         cost_s = {"total": round(failure.completed.wall_s, 3)}
         return {**bound, "absent": {"profile": failure.message[:300]}, "cost_s": cost_s}
     return {**result, **bound}
+
+
+def with_detail(
+    evaluation: Evaluation,
+    task: Task,
+    candidate_source: str,
+    *,
+    sandbox: Sandbox,
+    effort: Effort | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Evaluation:
+    """A passed evaluation with the detailed profile under `profile.detail`; any other as it is.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to run it in.
+    """
+    if not evaluation.passed:
+        return evaluation
+    detail = profile_candidate(
+        task, candidate_source, sandbox=sandbox, effort=effort, on_progress=on_progress, cancel=cancel
+    )
+    return replace(evaluation, profile={**evaluation.profile, "detail": detail})
 
 
 def detail_of(profile: Mapping[str, Any], candidate_source: str) -> dict[str, Any] | None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.evaluation import candidate_hash
+from evaluator.evaluation import Evaluation, Verdict, candidate_hash
 from evaluator.platforms import load_platform
 from evaluator.platforms.profile_lines import MAX_COLUMNS, MAX_LINES, fit
-from evaluator.profile import SCHEMA, check_profile, detail_of
+from evaluator.profile import SCHEMA, check_profile, detail_of, with_detail
 from evaluator.referee import (
     profile_callgrind,
     profile_claims,
@@ -26,6 +26,25 @@ from evaluator.referee import (
     profile_usage,
 )
 from evaluator.referee.profile_callgrind import Cache
+from sandbox.base import Command, Completed, Promise
+from tasks.build import task_from_source
+
+OP = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(8)]
+
+
+def get_init_inputs():
+    return []
+"""
 
 KERNEL = r"""
 #include <cmath>
@@ -299,3 +318,46 @@ def test_quick_figures_stand_alone_and_beside_reasons() -> None:
     assert platform.profile_text({**quick, "detail": detail}).splitlines()[-1] == (
         "not measured: counts: valgrind is not installed"
     )
+
+
+def test_one_reason_for_several_parts_is_told_once_and_in_whole() -> None:
+    reason = "the candidate failed while it was profiled: " + "the process ended by SIGABRT without an answer " * 2
+    detail = {"absent": {"calls": reason, "hardware_counters": reason}}
+    lines = load_platform("cpu").profile_text({"detail": detail}).splitlines()
+    assert " ".join(line.strip() for line in lines) == f"not measured: calls, hardware counters: {reason.strip()}"
+    assert all(len(line) <= MAX_COLUMNS for line in lines)
+
+
+class Recording:
+    """A sandbox that only notes what it was asked and answers with nothing."""
+
+    name = "recording"
+    promises: frozenset[Promise] = frozenset()
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def run(self, command: Command, **_: object) -> Completed:
+        self.commands.append(command)
+        return Completed(None, b"", b"", 3.25, timed_out=True)
+
+    def describe(self) -> dict[str, str]:
+        return {"name": self.name}
+
+
+def test_only_a_passed_candidate_is_profiled_and_a_lost_profile_says_why() -> None:
+    sandbox = Recording()
+    task = task_from_source(OP, name="profiled")
+    refused = Evaluation(Verdict.WRONG_OUTPUT, "wrong")
+    assert with_detail(refused, task, "source", sandbox=sandbox) is refused
+    assert sandbox.commands == []
+    passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7})
+    found = with_detail(passed, task, "source", sandbox=sandbox)
+    assert [command.args for command in sandbox.commands] == [("profile",)]
+    assert found.profile["flops"] == 7
+    detail = detail_of(found.profile, "source")
+    assert detail is not None
+    assert list(detail["absent"]) == ["profile"]
+    assert "wall time" in detail["absent"]["profile"]
+    assert "not measured: profile: no verdict within" in load_platform("cpu").profile_text(dict(found.profile))
+    assert Evaluation.from_json(found.to_json()) == found

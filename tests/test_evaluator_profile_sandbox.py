@@ -259,8 +259,9 @@ def test_forged_answers_do_not_get_in(docker_sandbox: Sandbox) -> None:
     assert "f" * 64 not in text
     assert "\\u001b" not in text
     assert "lots" not in text or "no number" in text
-    assert "calls" in found["absent"]
-    assert found["cost_s"]["total"] < 150
+    # Forged answers push the real ones aside: what is out of form is refused, the rest was a claim in any case.
+    assert {"operators", "processor_time"} & set(found["absent"])
+    assert found["cost_s"]["total"] < 200
 
 
 @pytest.mark.docker

@@ -1,5 +1,6 @@
 """A detailed profile (`evaluator.profile`) as lines for a Judge and for people."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -30,8 +31,12 @@ def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
     if "hardware_counters" in detail:
         yield "hardware counters, one call (claimed):"
         yield from (f"  {name}: {value:,}" for name, value in detail["hardware_counters"].items() if name != "source")
+    by_reason: dict[str, list[str]] = {}
     for name, reason in list(detail.get("absent", {}).items())[:8]:
-        yield f"not measured: {name.replace('_', ' ')}: {reason}"
+        by_reason.setdefault(reason, []).append(name.replace("_", " "))
+    for reason, names in by_reason.items():
+        text = f"not measured: {', '.join(names)}: {reason}"
+        yield from textwrap.wrap(text, MAX_COLUMNS, subsequent_indent="  ")
 
 
 def _calls(calls: Mapping[str, Any]) -> Iterator[str]:

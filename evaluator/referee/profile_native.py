@@ -64,6 +64,8 @@ def observe(bench: Bench, sets: list[InputSet], left_s: Callable[[], float]) -> 
 
 def reason(error: Exception) -> str:
     """An error as a short line."""
+    if isinstance(error, KeyError):
+        return f"the process gave an answer without {text(error, 40)}"
     return text(error.message if isinstance(error, RunnerFailed) else error, 200)
 
 
