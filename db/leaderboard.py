@@ -4,20 +4,24 @@ A board is one task (pinned by the hash of its source) on one platform, device a
 are never ranked against each other, and those of the process sandbox are boards of their own because nothing there
 kept a candidate from cheating. On a board each model enters once, with its best passed candidate: the highest speedup
 over eager, of equal ones the earliest. Where the intervals of two entries overlap, the difference is not known and they
-share a rank. A model that was tried and passed nothing stands last, without rank or speedup.
+share a rank. A model that was tried and passed nothing stands last, without rank or speedup; before it, without rank,
+those whose only times were taken on a machine that others kept busy.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy import ColumnElement, String, case, func, select
 from sqlalchemy.orm import Session
 
 from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
 
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
+
+NOISY = "noisy"
+"""The tag of what was measured while other programs kept the machine busy."""
 
 _NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")
 
@@ -61,7 +65,15 @@ def leaderboard(
 ) -> list[Entry]:
     """All entries, board by board, each by rank. `task` is `suite/name`."""
     entries = _entries(session, suite, platform, task)
-    entries.sort(key=lambda entry: (entry.board, -(entry.speedup or 0.0), entry.evaluated_at is None, entry.model))
+    entries.sort(
+        key=lambda entry: (
+            entry.board,
+            entry.speedup is None,
+            NOISY in entry.tags,
+            -(entry.speedup or 0.0),
+            entry.model,
+        )
+    )
     return [ranked for _, board in groupby(entries, lambda entry: entry.board) for ranked in _rank(list(board))]
 
 
@@ -83,6 +95,7 @@ def _entries(session: Session, suite: str | None, platform: str | None, task: st
                 partition_by=group,
                 order_by=(
                     counts.desc(),
+                    case((_noisy(), 1), else_=0),
                     EvaluationRow.speedup.desc(),
                     EvaluationRow.created_at,
                     EvaluationRow.id,
@@ -116,6 +129,11 @@ def _entries(session: Session, suite: str | None, platform: str | None, task: st
 
 def _passed() -> ColumnElement[bool]:
     return (EvaluationRow.verdict == "passed") & EvaluationRow.speedup.is_not(None)
+
+
+def _noisy() -> ColumnElement[bool]:
+    """Whether the evaluator says that the machine was too busy for its figures to be relied on."""
+    return EvaluationRow.tags.cast(String).like(f'%"{NOISY}"%')
 
 
 def _entry(
@@ -153,14 +171,19 @@ def _entry(
 
 
 def _rank(board: list[Entry]) -> list[Entry]:
-    """Ranks for the entries of one board, given by falling speedup: 1, 1, 3, … where the first two overlap."""
+    """Ranks for the entries of one board, given by falling speedup: 1, 1, 3, … where the first two overlap.
+
+    One that was measured on too busy a machine gets none: it is shown, but claims nothing.
+    """
     ranked: list[Entry] = []
     first: Entry | None = None  # of the entries that share the present rank
     rank = 0
-    for place, entry in enumerate(board, start=1):
-        if entry.speedup is None:
+    place = 0
+    for entry in board:
+        if entry.speedup is None or NOISY in entry.tags:
             ranked.append(entry)
             continue
+        place += 1
         if first is None or not _overlap(first, entry):
             first, rank = entry, place
         ranked.append(replace(entry, rank=rank))

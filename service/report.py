@@ -33,6 +33,8 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
     lines = [f"Verdict **{_cell(best.verdict)}**, tags: {_cell(', '.join(best.tags)) or 'none'}."]
     if "tie" in best.tags:
         lines.append("The difference to eager lies inside the noise: it is not known to be faster.")
+    if "noisy" in best.tags:
+        lines.append("Other programs kept the machine busy meanwhile: do not rely on these times; measure again.")
     if "slower" in best.tags:
         lines.append("It is slower than eager.")
     if (job.model or "").startswith("builtin/"):

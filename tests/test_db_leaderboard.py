@@ -26,7 +26,7 @@ class Board:
         self.store = store
         self.count = 0
 
-    def add(self, model, speedup=None, spread=0.01, *, task="starter/op", source="s1", **values):
+    def add(self, model, speedup=None, spread=0.01, *, task="starter/op", source="s1", tags=(), **values):
         self.count += 1
         suite, name = task.split("/")
         given = {**DEFAULTS, **values}
@@ -54,7 +54,7 @@ class Board:
                 round_number=1,
                 code=None,
                 message="",
-                tags=["custom_kernel"],
+                tags=["custom_kernel", *tags],
                 measured=Measured(speedup=speedup, speedup_low=low, speedup_high=high, speedup_compile=1.1),
                 result={},
                 **given,
@@ -131,6 +131,16 @@ def test_a_model_that_passed_nothing_stands_last_without_rank(board):
     ]
     assert entries[1].job_id is None
     assert (entries[1].evaluations, entries[1].passed) == (1, 0)
+
+
+def test_what_was_measured_on_a_busy_machine_is_shown_without_a_rank(board):
+    board.add("a", 9.0, tags=["noisy"])
+    board.add("b", 2.0)
+    board.add("c", 5.0, tags=["noisy"])
+    board.add("c", 3.0)
+    board.add("d", verdict="crashed")
+    assert board.ranks() == [("c", 1), ("b", 2), ("a", None), ("d", None)]
+    assert [entry.speedup for entry in board.entries()] == [3.0, 2.0, 9.0, None]
 
 
 def test_a_pass_without_a_measured_speedup_is_no_pass_here(board):

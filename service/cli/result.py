@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from service.optimize import JobReport
 
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
+TOO_NOISY = "other programs kept this machine busy: do not rely on the times, measure again when it is quiet"
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
@@ -48,7 +49,8 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
             _line(str(result["detail"])[:2000].rstrip())
     else:
         _latency_table(result, last)
-        _line(f"verdict    {verdict}, {', '.join(result.get('tags') or []) or 'no tags'}")
+        tags = result.get("tags") or []
+        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}", TOO_NOISY if "noisy" in tags else "")
     _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:
