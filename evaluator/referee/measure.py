@@ -23,6 +23,7 @@ from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
 _FRESH_BYTES = 512 * 1024 * 1024  # inputs made ahead for one round
+_HANDOVERS = 15
 _FEW_FAULTS = 32  # page faults in a block that are not worth a thought
 
 
@@ -88,6 +89,8 @@ class Stopwatch:
                             shortest = min(shortest, seconds)
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
+        handovers = [runners["eager"].handover_s() for _ in range(_HANDOVERS)]
+        self.profile["handover_ms"] = round(statistics.median(handovers) * 1e3, 4)
         return shortest
 
     def _calls(self, call_s: float) -> int:

@@ -1,0 +1,20 @@
+"""docs/timing.md says what the code does."""
+
+import re
+from pathlib import Path
+
+from evaluator.referee.timing import Plan
+
+PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
+
+
+def test_the_pages_constants_are_the_plans() -> None:
+    plan = Plan()
+    text = re.sub(r"\s+", " ", PAGE)
+    assert f"{plan.sets} sets of freshly forked processes" in text
+    assert f"At least {plan.rounds_min} rounds a set, at most {plan.rounds_max}" in text
+    assert f"{plan.warm_calls} untimed calls first" in text
+    assert f"at least {plan.calls_min} and at most {plan.calls_max} timed calls" in text
+    assert f"as many as last {plan.block_s * 1e3:g} ms together" in text
+    assert f"up to {plan.retries} times a set" in text
+    assert f"narrower than {plan.target_width * 100:g} % of the value" in text
