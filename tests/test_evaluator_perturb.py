@@ -98,6 +98,15 @@ def test_ties_are_exact_and_many() -> None:
     assert bool((values == 0).any())
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_nan_and_infinities_do_not_meet(seed: int) -> None:
+    value = one(perturb.NON_FINITE, torch.randn(4, 2048), seed)
+    assert bool(value.isnan().any(-1).any())
+    assert bool(value.isinf().any(-1).any())
+    assert not bool((value.isnan().any(-1) & value.isinf().any(-1)).any())
+    assert bool(one(perturb.NON_FINITE, torch.ones(1), seed).isnan().all())
+
+
 def test_the_last_elements_stand_out_in_a_sum_over_any_dimension() -> None:
     value = one(perturb.ENDS, torch.ones(8, 9, 10))
     for dim in range(3):

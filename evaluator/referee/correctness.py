@@ -123,6 +123,7 @@ class Examination:
         except Finding as finding:
             if not family.startswith(perturb.GROUP) or finding.code != "out_of_memory":
                 raise
+            self.reference.ask({"op": "release"}, timeout_s=60)
             self.evidence.skip(family, "too large for the sandbox's memory")
             return
         self._make_room(inputs)

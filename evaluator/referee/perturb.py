@@ -110,7 +110,7 @@ def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> tor
     if family == LOW_BITS:
         return _with_low_bits(value)
     if family == NON_FINITE:
-        return _scattered(value, (math.nan, math.inf, -math.inf), generator)
+        return _with_non_finite(value, generator)
     raise ValueError(f"family: unknown {family!r}")
 
 
@@ -150,8 +150,20 @@ def _with_low_bits(value: torch.Tensor) -> torch.Tensor:
     return torch.where(((bits & mask) != 0) & torch.isfinite(value), changed, value)
 
 
-def _scattered(value: torch.Tensor, numbers: Sequence[float], generator: torch.Generator) -> torch.Tensor:
+def _with_non_finite(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """NaN in one half, infinities in the other, so that the one does not hide the other wherever both would meet."""
     flat = value.contiguous().view(-1)
+    parts = list(flat.split((flat.numel() + 1) // 2))
+    if len(parts) > 1 and bool(torch.randint(2, (1,), generator=generator)):
+        parts.reverse()
+    _scattered(parts[0], (math.nan,), generator)
+    if len(parts) > 1:
+        _scattered(parts[1], (math.inf, -math.inf), generator)
+    return flat.view(value.shape)
+
+
+def _scattered(value: torch.Tensor, numbers: Sequence[float], generator: torch.Generator) -> torch.Tensor:
+    flat = value.contiguous().view(-1)  # the same memory, if that is contiguous
     for number in numbers:
         flat[torch.randint(value.numel(), (2,), generator=generator)] = number
     return flat.view(value.shape)

@@ -74,6 +74,7 @@ class Runner:
         size = message["size"]
         self.inbox = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         os.close(fds[0])
+        self.layouts.clear()  # the referee numbers them anew
         return {}
 
     def load(self, message: wire.Message) -> wire.Message:

@@ -1,0 +1,144 @@
+"""Accuracy in whole evaluations: what tasks declare, their other shapes, other rules, provenance."""
+
+from dataclasses import replace
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.2, baselines=("eager",), rules=("kernelbench",))
+pytestmark = pytest.mark.docker
+
+OP = """
+import torch
+import torch.nn as nn
+{declared}
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return {expression}
+"""
+
+
+def judged(
+    sandbox: Sandbox,
+    reference: str,
+    candidate: str,
+    *,
+    declared: str = "",
+    inputs: str = "torch.rand(64, 256) + 0.1",
+    effort: Effort = EFFORT,
+) -> Evaluation:
+    task = task_from_source(OP.format(declared=declared, expression=reference, inputs=inputs), name="op")
+    source = CANDIDATE.format(expression=candidate)
+    return evaluate(task, source, sandbox=sandbox, platform=load_platform("cpu"), effort=effort)
+
+
+def notes(found: Evaluation) -> dict[str, str]:
+    return {check.inputs: check.note for check in found.correctness.checks}
+
+
+ROUGH = "torch.nn.functional.gelu(x, approximate='tanh')"
+
+
+def test_a_declared_tolerance_decides_and_the_report_says_so(docker_sandbox: Sandbox) -> None:
+    refused = judged(docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH)
+    assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values")
+    assert refused.correctness.tolerance["floors"] == {"float32": 2e-6}
+    passed = judged(docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH, declared='TOLERANCE = {"float32": 1e-3}')
+    assert passed.verdict is Verdict.PASSED, passed.message
+    assert passed.correctness.tolerance["declared"] == {"float32": 1e-3}
+    assert passed.correctness.tolerance["kind"] == "elementwise"
+
+
+def test_inputs_outside_the_declared_domain_are_not_used_and_the_report_says_so(docker_sandbox: Sandbox) -> None:
+    inputs = "torch.rand(64, 256)"
+    refused = judged(docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs)
+    assert refused.verdict is Verdict.WRONG_OUTPUT
+    passed = judged(docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs, declared='DOMAIN = "unit"')
+    assert passed.verdict is Verdict.PASSED, passed.message
+    skipped = {family for family, note in notes(passed).items() if "declared domain (unit)" in note}
+    assert skipped == {"sign flipped", "scaled up", "large last elements", "NaN and Inf"}
+    assert "correct on 5 input families" in passed.message
+
+
+GROUPS = """
+def get_input_groups():
+    return [[torch.rand(rows, 256)] for rows in (1, 7, 64, 300)]
+"""
+
+
+def test_other_shapes_of_the_task_are_checked(docker_sandbox: Sandbox) -> None:
+    passed = judged(docker_sandbox, "x.sum(0)", "x.flip(0).sum(0)", declared=GROUPS)
+    assert passed.verdict is Verdict.PASSED, passed.message
+    assert [family for family in notes(passed) if family.startswith("shape group")] == [
+        f"shape group {number}" for number in range(4)
+    ]
+    refused = judged(docker_sandbox, "x.sum(0)", "x[:64].sum(0)", declared=GROUPS)
+    assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values")
+    assert "shape group 3" in refused.message
+
+
+def test_of_many_shapes_some_are_chosen_in_secret_and_too_large_ones_left_out(docker_sandbox: Sandbox) -> None:
+    many = "def get_input_groups():\n    return [[torch.rand(rows, 8)] for rows in range(1, 31)]"
+    found = judged(docker_sandbox, "x.sum(0)", "x.sum(0)", declared=many)
+    assert sum(family.startswith("shape group") for family in notes(found)) == 8
+    huge = "def get_input_groups():\n    return [[torch.rand(4, 8)], [torch.rand(180, 2**20)]]"
+    small = replace(EFFORT, memory_mb=2048)  # a third of it may be inputs
+    found = judged(docker_sandbox, "x[:4].sum(0)", "x[:4].sum(0)", declared=huge, effort=small)
+    assert found.verdict is Verdict.PASSED, found.message
+    assert "too large" in notes(found).get("shape group 1", ""), (found.message, notes(found))
+
+
+def test_a_task_whose_groups_cannot_be_made_is_invalid(docker_sandbox: Sandbox) -> None:
+    found = judged(docker_sandbox, "x.sum(0)", "x.sum(0)", declared="def get_input_groups():\n    return 7")
+    assert found.verdict is Verdict.TASK_INVALID
+    assert "get_input_groups" in found.message
+
+
+def test_kernelbenchs_rule_is_reported_and_changes_nothing(docker_sandbox: Sandbox) -> None:
+    half = "(x.half().float() * 1e-3)"
+    found = judged(docker_sandbox, "x * 1e-3", half)
+    assert (found.verdict, found.code) == (Verdict.WRONG_OUTPUT, "values")
+    assert found.correctness.kernelbench is not None
+    assert found.correctness.kernelbench["passed"] is True
+    assert Evaluation.from_json(found.to_json()) == found
+    assert judged(docker_sandbox, "x * 2", "x + x", effort=replace(EFFORT, rules=())).correctness.kernelbench is None
+
+
+def test_an_expanded_input_is_changed_like_any_other(docker_sandbox: Sandbox) -> None:
+    inputs = "torch.randn(1, 256).expand(64, 256)"
+    found = judged(docker_sandbox, "x * 2", "x + x", inputs=inputs)
+    assert found.verdict is Verdict.PASSED, found.message
+
+
+def test_provenance_has_what_it_takes_to_repeat_an_evaluation(docker_sandbox: Sandbox) -> None:
+    found = judged(docker_sandbox, "x * 2", "x + x").provenance
+    assert found["versions"]["torch"].startswith("2.")
+    assert "g++" in found["versions"]["compiler"]
+    assert found["versions"]["kernel"]
+    assert found["cores_used"]
+    assert found["image_digest"].startswith("sha256:")
+    assert len(found["harness"]) == len(found["candidate"]) == len(found["task"]["hash"]) == 64
+    assert len(bytes.fromhex(found["seed"])) == 16
+    assert found["settings"]["measure_budget_s"] == 0.2
+    assert found["settings"]["rules"] == ("kernelbench",)
+    assert {"microcode", "flags", "name"} <= set(found["device"])
+    assert "others_cores_busy" in found
