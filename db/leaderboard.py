@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from sqlalchemy import ColumnElement, String, case, func, select
+from sqlalchemy import ColumnElement, String, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
@@ -133,7 +133,7 @@ def _passed() -> ColumnElement[bool]:
 
 def _noisy() -> ColumnElement[bool]:
     """Whether the evaluator says that the machine was too busy for its figures to be relied on."""
-    return EvaluationRow.tags.cast(String).like(f'%"{NOISY}"%')
+    return cast(EvaluationRow.tags, String).like(f'%"{NOISY}"%')
 
 
 def _entry(
