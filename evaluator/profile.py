@@ -37,7 +37,7 @@ def profile_candidate(
         SandboxUnavailable: there is no sandbox to run it in.
     """
     effort = effort or Effort()
-    request = {**effort.request(task, candidate_source, ""), "measure_budget_s": budget_s, "baselines": []}
+    request = {**effort.request(task, candidate_source), "measure_budget_s": budget_s, "baselines": []}
     limits = Limits(wall_s=budget_s + _GRACE_S, memory_mb=effort.memory_mb, disk_mb=1024)
     bound = {
         "schema": SCHEMA,

@@ -94,10 +94,8 @@ def _counts(counts: Mapping[str, Any]) -> Iterator[str]:
         read, written = counts[f"{name}_data_read_misses"], counts[f"{name}_data_write_misses"]
         yield f"  {label} misses: {read:,} reads ({_rate(read, reads)}), {written:,} writes ({_rate(written, writes)})"
     for row in counts["own_functions"][:4]:
-        yield (
-            f"  {row['instructions_share']:4.0%} of instructions in {row['function'][:48]}, "
-            f"called {row['calls_from_outside']:,} times"
-        )
+        called = f", called {row['calls_from_outside']:,} times" if row["calls_from_outside"] else ""
+        yield f"  {row['instructions_share']:4.0%} of instructions in {row['function'][:48]}{called}"
     lines = [row for row in counts["hot_lines"] if row["instructions_share"] >= 0.02][:6]
     if lines:
         yield "  hot lines: " + ", ".join(f"{row['at']} {row['instructions_share']:.0%}" for row in lines)

@@ -86,6 +86,8 @@ class Profiling:
         call_s = self.parts.get("calls", {}).get("processor_ms_per_call", 0.0) / 1e3
         if "calls" not in self.parts:
             self.absent["counts"] = "the candidate could not be called"
+        elif self.parts["calls"]["uses_torch_compile"]:
+            self.absent["counts"] = "the candidate uses torch.compile, which takes minutes under valgrind"
         elif self.left_s() < _COUNTING_MIN_S:
             self.absent["counts"] = f"no time left for valgrind within {self.bench.request.measure_budget_s:g} s"
         else:

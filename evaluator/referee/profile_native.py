@@ -90,6 +90,7 @@ def _watch(handle: Handle, left_s: Callable[[], float]) -> dict[str, Any]:
         "calls": {
             "source": "the kernel's accounts of the candidate's process; the number of calls is claimed by it",
             "calls_watched": calls,
+            "uses_torch_compile": reply.get("compiles") is True,
             "wall_ms_per_call": _rounded(seconds * 1e3 / calls),
             "processor_ms_per_call": _rounded(spent_s * 1e3 / calls),
             "threads_used": len(threads),
@@ -179,5 +180,5 @@ def _read_remarks(seated: Seat, observed: Observed) -> None:
     observed.loops = profile_remarks.parse("\n".join(found))
     if not observed.loops:
         observed.absent["vectorization"] = (
-            "g++ says nothing about loops in the candidate's own files" if found else "nothing was compiled by g++"
+            "g++ tried to vectorise no loop in the candidate's own files" if found else "nothing was compiled by g++"
         )

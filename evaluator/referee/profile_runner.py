@@ -63,7 +63,7 @@ class ProfiledRunner(Runner):
         while calls < _MAX_CALLS and (calls < message["calls_min"] or time.perf_counter() - start < message["seconds"]):
             self._call(calls)
             calls += 1
-        return {"calls": calls}
+        return {"calls": calls, "compiles": "torch._inductor.compile_fx" in sys.modules}
 
     def operators(self, message: wire.Message) -> wire.Message:
         """Time, calls and allocations by torch operator."""
