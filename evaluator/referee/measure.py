@@ -15,7 +15,7 @@ from .accuracy import flatten
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
-from .correctness import Evidence
+from .evidence import Evidence
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .load import LoadMeter
 from .processes import cpu_time_s, page_faults

@@ -153,12 +153,13 @@ def _with_low_bits(value: torch.Tensor) -> torch.Tensor:
 def _with_non_finite(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """NaN in one half, infinities in the other, so that the one does not hide the other wherever both would meet."""
     flat = value.contiguous().view(-1)
-    parts = list(flat.split((flat.numel() + 1) // 2))
-    if len(parts) > 1 and bool(torch.randint(2, (1,), generator=generator)):
-        parts.reverse()
-    _scattered(parts[0], (math.nan,), generator)
-    if len(parts) > 1:
-        _scattered(parts[1], (math.inf, -math.inf), generator)
+    half = flat.numel() // 2
+    halves = [flat[:half], flat[half:]]
+    if half > 0 and bool(torch.randint(2, (1,), generator=generator)):
+        halves.reverse()
+    _scattered(halves[1], (math.nan,), generator)
+    if half > 0:
+        _scattered(halves[0], (math.inf, -math.inf), generator)
     return flat.view(value.shape)
 
 

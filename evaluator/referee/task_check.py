@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from . import correctness
 from .accuracy import flatten
 from .bench import Bench, progress
-from .correctness import Evidence
+from .consult import Expected, consult, value_of
+from .evidence import Evidence
 from .handle import Handle, InputSet, RunnerFailed
 from .statistics import median
 from .tree import TensorRow
@@ -41,7 +41,7 @@ def _inspect(
 ) -> None:
     evidence = Evidence()
     sets = [bench.make_inputs(reference) for _ in range(2)]
-    want = [correctness.consult(bench, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
+    want = [consult(bench, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
     facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
     facts["outputs"] = [
         _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].tree).values()
@@ -66,9 +66,7 @@ def _inspect(
     facts["memory_mb"] = _peak_memory_mb(reference.pid)
 
 
-def _dependence(
-    bench: Bench, reference: Handle, sets: list[InputSet], want: correctness.Expected, warnings: list[str]
-) -> None:
+def _dependence(bench: Bench, reference: Handle, sets: list[InputSet], want: Expected, warnings: list[str]) -> None:
     """Exchange one input tensor at a time for that of another set; the outputs must notice."""
     for index, row in enumerate(sets[0].tree.tensors):
         contents = list(sets[0].contents)
@@ -83,7 +81,7 @@ def _dependence(
         except RunnerFailed as failure:
             raise of_task(failure, doing=f"a call with input tensor {index} exchanged") from None
         same = all(
-            torch.equal(correctness.value_of(reference, leaf), want.values[path])
+            torch.equal(value_of(reference, leaf), want.values[path])
             for path, leaf in flatten(call.outputs).items()
             if path in want.values
         )

@@ -11,7 +11,7 @@ from . import correctness, limits, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
-from .correctness import Evidence
+from .evidence import Evidence
 from .handle import Handle, InputSet
 from .measure import Stopwatch
 from .processes import executable_files

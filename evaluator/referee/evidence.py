@@ -1,0 +1,77 @@
+"""What a trial has found out about a candidate's outputs: for the report, and for checking timed calls."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import accuracy
+from .accuracy import Allowance, Comparison, flatten
+from .tolerances import Tolerances
+from .tree import TensorRow, Tree
+
+SKIPPED = "skipped: "
+
+
+@dataclass
+class Evidence:
+    """What correctness checking leaves for the report and for checking timed calls."""
+
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    worst: dict[str, Any] | None = None
+    worst_severity: float = -1.0
+    allowances: dict[str, Allowance] = field(default_factory=dict)
+    mutated: set[int] = field(default_factory=set)  # inputs that the reference itself changes
+    expected: Tree | None = None
+    output_bytes: int = 0
+    oracle_note: str = ""
+    tolerances: Tolerances = field(default_factory=Tolerances)
+    input_rows: tuple[TensorRow, ...] = ()
+    kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
+    no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
+
+    def add(self, check: dict[str, Any], severity: float) -> None:
+        """Record one check."""
+        self.checks.append(check)
+        if severity > self.worst_severity:
+            self.worst, self.worst_severity = check, severity
+
+    def to_json(self) -> dict[str, Any]:
+        """The `correctness` object of an evaluation."""
+        leaves = flatten(self.expected).values() if self.expected is not None else ()
+        dtypes = [leaf.dtype for leaf in leaves if isinstance(leaf, TensorRow)]
+        return {
+            "checks": self.checks,
+            "worst": self.worst,
+            "tolerance": self.tolerances.to_json(dtypes),
+            "kernelbench": self._kernelbench(),
+        }
+
+    def _kernelbench(self) -> dict[str, Any] | None:
+        if not self.kernelbench:
+            return None
+        return {
+            "passed": all(self.kernelbench),
+            "input_sets": len(self.kernelbench),
+            "rule": "torch.allclose(candidate, reference), atol = rtol",
+            "tolerances": dict(accuracy.KERNELBENCH),
+        }
+
+    @property
+    def families(self) -> int:
+        """How many families the candidate was really held to."""
+        return sum(not check["note"].startswith(SKIPPED) for check in self.checks)
+
+    def skip(self, family: str, reason: str) -> None:
+        """Record a family that was left out."""
+        self.add(check(family, True, note=f"{SKIPPED}{reason}"), -1.0)
+
+
+def check(family: str, passed: bool, found: Comparison | None = None, note: str = "") -> dict[str, Any]:
+    """One check as an evaluation's JSON has it."""
+    finite = found if found is not None and found.max_error != float("inf") else None
+    return {
+        "inputs": family,
+        "passed": passed,
+        "max_error": None if finite is None else finite.max_error,
+        "allowed_error": None if finite is None else finite.allowed_error,
+        "note": note,
+    }
