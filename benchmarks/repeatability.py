@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluator.cache import CompileCache
+from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.harness import harness_hash, prepare_referee
 from evaluator.platforms import load_platform
@@ -76,7 +76,7 @@ def sources(size: tuple[int, int]) -> tuple[str, str, str]:
     )
 
 
-def measure(sandbox: DockerSandbox, kind: str, size: tuple[int, int], cache: CompileCache) -> dict[str, Any]:
+def measure(sandbox: DockerSandbox, kind: str, size: tuple[int, int], cache: BuildCache) -> dict[str, Any]:
     """One evaluation and, beside it, the usual way."""
     reference, same, slower = sources(size)
     candidate = slower if kind == "5 % slower" else same
@@ -168,7 +168,7 @@ def main() -> int:
     if data.get("harness") != harness_hash():  # other rules, other results
         data = {"harness": harness_hash(), "device": load_platform("cpu").device().name, "runs": {}}
     sandbox = DockerSandbox()
-    cache = CompileCache(RESULTS / ".cache")
+    cache = BuildCache(RESULTS / ".cache")
     kinds = ["the same, one core busy"] if options.load else ["the same", "5 % slower"]
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if options.load else None
     try:

@@ -1,6 +1,7 @@
-"""What torch.compile made of a task, kept between evaluations so that its baseline need not be compiled each time.
+"""What building made, kept between evaluations so that it need not be built each time.
 
-The referee hands out the bytes and takes them back; they are only ever unpacked in a baseline runner of the same task.
+torch.compile's kernels of a task, and what a candidate that builds slowly has built. The referee hands the bytes out
+and back in; they are only ever unpacked in a baseline runner of the same task, or in one of the same candidate.
 """
 
 import contextlib
@@ -13,12 +14,13 @@ from pathlib import Path
 
 _MAX_BYTES = 64 * 1024 * 1024
 _KEEP_FILES = 256
+_KEEP_BYTES = 1024 * 1024 * 1024
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]*")
 
 
 @dataclass(frozen=True)
-class CompileCache:
-    """A folder of such bytes, one file for each task and sandbox."""
+class BuildCache:
+    """A folder of such bytes, one file for each task, or candidate and task, on one device and sandbox."""
 
     folder: Path
 
@@ -41,8 +43,11 @@ class CompileCache:
                 file.write(text)
             Path(name).replace(self._path(key))
             kept = sorted(self.folder.glob("*.b64"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for old in kept[_KEEP_FILES:]:
-                old.unlink()
+            total = 0
+            for number, old in enumerate(kept):
+                total += old.stat().st_size
+                if number >= _KEEP_FILES or total > _KEEP_BYTES:
+                    old.unlink()
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.b64"

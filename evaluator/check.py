@@ -57,7 +57,7 @@ def check_task(
     try:
         result = run_referee(
             "check",
-            effort.request(task, "", ""),
+            effort.request(task, ""),
             sandbox=sandbox,
             limits=effort.limits(),
             on_progress=on_progress,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from evaluator.cache import CompileCache
-from evaluator.evaluation import SCHEMA, Evaluation, Verdict
-from evaluator.harness import HarnessFailed, run_referee
+from evaluator.cache import BuildCache
+from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
+from evaluator.harness import HarnessFailed, harness_hash, run_referee
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
 from sandbox.base import Limits, Sandbox
@@ -33,7 +33,7 @@ class Effort:
         """The sandbox's bounds."""
         return Limits(wall_s=self.wall_s, memory_mb=self.memory_mb, disk_mb=1024)
 
-    def request(self, task: Task, candidate_source: str, compile_cache: str) -> dict[str, Any]:
+    def request(self, task: Task, candidate_source: str) -> dict[str, Any]:
         """What the referee is asked."""
         declared = declared_in(task.source)
         return {
@@ -44,7 +44,6 @@ class Effort:
             "call_timeout_s": self.call_timeout_s,
             "measure_budget_s": self.measure_budget_s,
             "baselines": list(self.baselines),
-            "compile_cache": compile_cache,
             "tolerance": dict(declared.tolerance),
             "domain": list(declared.domain),
             "shape_groups": declared.shape_groups,
@@ -59,7 +58,7 @@ def evaluate(
     sandbox: Sandbox,
     platform: Platform,
     effort: Effort | None = None,
-    cache: CompileCache | None = None,
+    cache: BuildCache | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
@@ -74,15 +73,16 @@ def evaluate(
     effort = effort or Effort()
     start = time.perf_counter()
     described = sandbox.describe()
-    # Compiled kernels are for one task, one image, one processor.
     device = platform.device()
-    key = "\n".join((task.source_hash, *sorted(map(str, described.items())), device.describe()))
+    # What was built is for one task, one image, one processor, and for one candidate or the baseline.
+    place = "\n".join((harness_hash(), task.source_hash, *sorted(map(str, described.items())), device.describe()))
+    keys = {"compile_cache": f"baseline\n{place}", "build_cache": f"{candidate_hash(candidate_source)}\n{place}"}
     describe = partial(provenance, task, candidate_source, described=described, device=device, effort=effort)
-    kept = cache.get(key) if cache is not None and "compile" in effort.baselines else ""
+    kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
     try:
         result = run_referee(
             "evaluate",
-            effort.request(task, candidate_source, kept),
+            {**effort.request(task, candidate_source), **kept},
             sandbox=sandbox,
             limits=effort.limits(),
             on_progress=on_progress,
@@ -90,9 +90,10 @@ def evaluate(
         )
     except HarnessFailed as failure:
         return _without_result(failure, describe(result={}), start)
-    fresh = str(result.get("compile_cache", ""))
-    if cache is not None and fresh and fresh != kept:
-        cache.put(key, fresh)
+    for name, key in keys.items():
+        fresh = str(result.get(name, ""))
+        if cache is not None and fresh and fresh != kept[name]:
+            cache.put(key, fresh)
     total = time.perf_counter() - start
     stages = result["cost_s"]
     return Evaluation.from_json(

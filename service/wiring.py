@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from agents.ports import LLM
-from evaluator.cache import CompileCache
+from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.harness import prepare_referee
@@ -59,7 +59,7 @@ class Bench:
                     sandbox=self.sandbox,
                     platform=self.platform,
                     effort=self._effort,
-                    cache=CompileCache(self.settings.data_dir / "compiled"),
+                    cache=BuildCache(self.settings.data_dir / "compiled"),
                     on_progress=step,
                     cancel=stop.event,
                 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
@@ -30,8 +31,8 @@ def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
     assert 0 < eager.low <= eager.value <= eager.high
     assert found.roofline is not None
     assert ("slower" in found.tags) == (eager.high < 1)
-    kind = "custom_kernel" if path.stem == "jit_library" else "torch_only"
-    assert kind in found.tags
+    kind = "custom_kernel" if "\n# tag: custom_kernel\n" in path.read_text() else "torch_only"
+    assert kind in found.tags, found.profile["time_by_file"]
     assert Evaluation.from_json(found.to_json()) == found
 
 
@@ -43,6 +44,19 @@ def test_the_process_sandbox_gives_the_same_verdict_and_says_that_it_is_no_bound
     found = judged(HONEST / "jit_library.py", process_sandbox)
     assert found.verdict is Verdict.PASSED, found.detail
     assert found.provenance["security_boundary"] is False
+
+
+def test_a_slow_build_is_paid_for_once(docker_sandbox: Sandbox, tmp_path: Path) -> None:
+    op, candidate = (HONEST / "load_inline.py").read_text().split("# --- candidate ---\n")
+    task, cache = task_from_source(op, name="op"), BuildCache(tmp_path)
+    cpu = load_platform("cpu")
+    first, second = (
+        evaluate(task, candidate, sandbox=docker_sandbox, platform=cpu, effort=EFFORT, cache=cache) for _ in range(2)
+    )
+    assert first.passed and second.passed, first.detail + second.detail
+    assert second.cost_s["build"] < first.cost_s["build"] / 2
+    other = evaluate(task, candidate + "\n", sandbox=docker_sandbox, platform=cpu, effort=EFFORT, cache=cache)
+    assert other.cost_s["build"] > 2 * second.cost_s["build"], "another candidate must not get what this one has built"
 
 
 def test_torch_compile_is_measured_beside_eager(docker_sandbox: Sandbox) -> None:

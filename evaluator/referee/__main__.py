@@ -1,4 +1,4 @@
-"""Run as `python3 -m referee evaluate|check|profile`: a request on standard input, one JSON object on standard output."""
+"""Run as `python3 -m referee evaluate|check|profile`: a request on stdin, one JSON object on stdout."""
 
 import json
 import os

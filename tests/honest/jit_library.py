@@ -1,4 +1,5 @@
 # honest: C++ through ctypes, built at construction
+# tag: custom_kernel
 import torch
 import torch.nn as nn
 
