@@ -1,11 +1,19 @@
 """Several evaluations of one candidate: whether they agree, and how it is shown."""
 
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from service.cli.app import run
 from service.cli.result import show_evaluation, show_repeated
 from service.repeat import summary
+from service.stopping import Stop
+from service.wiring import Stopped
 
 
 def result(verdict: str = "passed", code: str | None = None, **speedups: tuple[float, float, float]) -> dict[str, Any]:
@@ -67,3 +75,31 @@ def test_people_see_what_was_declared_and_what_another_rule_says(capsys: pytest.
     assert "declared by the task: float32 0.001" in shown
     assert "NaN and Inf: skipped: leaves the declared domain (finite)" in shown
     assert "kernelbench's rule refuses it on 2 sets" in shown
+
+
+@pytest.mark.parametrize(("done", "status"), [(2, 130), (0, 130)])
+def test_ctrl_c_keeps_those_that_are_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], done: int, status: int
+) -> None:
+    def stopped_half_way(*_: Any, stop: Stop, times: int, **__: Any) -> Iterator[Any]:
+        assert times == 5
+        for _number in range(done):
+            yield SimpleNamespace(record=SimpleNamespace(result=result(eager=(2.0, 1.9, 2.1))))
+        stop.signal_number = signal.SIGINT
+        raise Stopped
+
+    monkeypatch.setattr("service.evaluate.evaluate_file", stopped_half_way)
+    assert run(["evaluate", "op.py", "best.py", "--repeat", "5", "--json"]) == status
+    shown = capsys.readouterr()
+    if done:
+        found = json.loads(shown.out)
+        assert (found["asked"], found["done"], found["agree"]) == (5, 2, True)
+        assert "stopped after 2 of 5" in shown.err
+    else:
+        assert shown.out == ""
+        assert "stopped before there was a verdict" in shown.err
+
+
+def test_an_unknown_rule_is_bad_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["evaluate", "starter/gelu_tanh", str(tmp_path / "best.py"), "--tolerance", "generous"]) == 2
+    assert "--tolerance generous: unknown; there is: kernelbench" in capsys.readouterr().err
