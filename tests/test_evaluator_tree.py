@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.tree import TensorRow, Tree, TreeError, decode, encode, view
+from evaluator.referee.tree import TensorRow, TooLarge, Tree, TreeError, decode, encode, view
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=12,
 )
@@ -27,8 +27,62 @@ def test_any_json_is_a_tree_or_a_tree_error(data: Any) -> None:
     assert all(row.span_bytes >= 0 for row in tree.tensors if row.dtype == "float32")
 
 
+def row_json(**changes: Any) -> dict[str, Any]:
+    row = {"place": 64, "dtype": "float32", "shape": [2, 3], "stride": [3, 1], "device": "cpu", "layout": "strided"}
+    return {**row, **changes}
+
+
+odd_numbers = st.integers() | st.floats() | st.sampled_from([2**63, 2**70, -1, 0, 1, 10**400, float("inf"), True])
+odd = odd_numbers | st.none() | st.text(max_size=3) | st.lists(odd_numbers, max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from(["place", "dtype", "shape", "stride", "device", "layout"]), odd), odd)
+def test_any_row_and_any_scalar_is_a_tree_of_bounded_size_or_a_tree_error(changes: dict[str, Any], scalar: Any) -> None:
+    spec = {"list": [{"tensor": 0}, {"scalar": scalar}]}
+    try:
+        tree = Tree.from_json({"spec": spec, "tensors": [row_json(**changes)]}, limit_bytes=1 << 30)
+    except TreeError as error:
+        assert len(str(error)) < 300
+        return
+    (row,) = tree.tensors
+    assert 0 <= row.span_bytes <= 1 << 30
+    assert 0 <= row.element_bytes <= 1 << 30
+    assert isinstance(row.place, int)
+    assert scalar is None or isinstance(scalar, str | float) or abs(scalar) < 2**64
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": [10**13], "stride": [0]},  # expand(): ten trillion elements on four bytes
+        {"shape": [2], "stride": [2**44]},
+        {"shape": [2**62, 2**62], "stride": [1, 1]},
+    ],
+    ids=["elements", "span", "both"],
+)
+def test_tensors_that_nobody_could_hold_are_too_large(changes: dict[str, Any]) -> None:
+    with pytest.raises(TooLarge, match="more than the 1,073,741,824 allowed"):
+        Tree.from_json({"spec": {"tensor": 0}, "tensors": [row_json(**changes)]}, limit_bytes=1 << 30)
+
+
+def test_many_tensors_are_too_large_together() -> None:
+    rows = [row_json(shape=[1 << 20], stride=[1])] * 300
+    with pytest.raises(TooLarge):
+        Tree.from_json({"spec": {"list": [{"tensor": n} for n in range(300)]}, "tensors": rows}, limit_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("place", [float("inf"), float("nan"), 2**70, "7", None, True, 1.0])
+def test_a_place_is_a_whole_number_of_64_bits(place: Any) -> None:
+    with pytest.raises(TreeError):
+        Tree.from_json({"spec": {"tensor": 0}, "tensors": [row_json(place=place)]})
+
+
 def test_a_nested_value_comes_back_with_its_tensors() -> None:
-    value = [torch.arange(6).view(2, 3).t(), {"scale": 0.5, "pair": (torch.ones(2, dtype=torch.bool), None)}, "mode"]
+    value: Any = [
+        torch.arange(6).view(2, 3).t(),
+        {"scale": 0.5, "pair": (torch.ones(2, dtype=torch.bool), None)},
+        "mode",
+    ]
     tree, tensors = encode(value)
     again = Tree.from_json(json.loads(json.dumps(tree.to_json())))
     by_place = {tensor.data_ptr(): tensor for tensor in tensors}
@@ -72,10 +126,26 @@ class Lazy(torch.Tensor):
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {1, 2}, torch.ones(2).as_subclass(Lazy), torch.ones(2, dtype=torch.complex64).conj()],
-    ids=["object", "set", "subclass", "lazy conj"],
-)
-def test_values_without_plain_memory_are_refused(value: Any) -> None:
+    [
+        object(),
+        {1, 2},
+        torch.ones(2).as_subclass(Lazy),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        2**70,
+        "x" * 20_000,
+        [0.5] * 100_000,
+        [torch.ones(1)] * 5000,
+        {(1, 2): 3},
+        {None: 3},
+        torch.ones(2, dtype=torch.float8_e4m3fn),
+        torch.float8_e4m3fn,
+    ],
+    ids=[
+        "object", "set", "subclass", "lazy conj", "wide integer", "long text", "many values", "many tensors",
+        "tuple for a key", "None for a key", "dtype of a tensor", "dtype",
+    ],
+)  # fmt: skip
+def test_values_that_the_referee_could_not_read_are_refused_where_they_are_made(value: Any) -> None:
     with pytest.raises(TreeError):
         encode([value])
 

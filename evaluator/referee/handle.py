@@ -13,7 +13,7 @@ import torch
 from . import processes, wire
 from .inbox import Inbox
 from .nursery import LOG_BYTES
-from .tree import DTYPES, TensorRow, Tree, TreeError
+from .tree import DTYPES, TensorRow, TooLarge, Tree, TreeError
 
 _LOG_TAIL_BYTES = 4000
 
@@ -252,16 +252,14 @@ class Handle:
         except processes.FreezeError as error:
             raise RunnerFailed("protocol", str(error)) from None
 
-    @staticmethod
-    def _tree(reply: wire.Message) -> Tree:
+    def _tree(self, reply: wire.Message) -> Tree:
         try:
-            tree = Tree.from_json(reply.get("tree"))
-            for row in tree.tensors:
-                if row.dtype not in DTYPES:
-                    raise TreeError(f"dtype {row.dtype!r} is not supported")
+            # Every tensor may be read, compared in a wider type, and kept for a while.
+            return Tree.from_json(reply.get("tree"), limit_bytes=self._house.memory_bytes // 2)
+        except TooLarge as error:
+            raise RunnerFailed("out_of_memory", f"the {self.role} runner made {error}") from None
         except TreeError as error:
-            raise RunnerFailed("protocol", f"forged or broken answer: {error}") from None
-        return tree
+            raise RunnerFailed("protocol", f"forged or broken answer of the {self.role} runner: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A tree has two parts: `spec` (nesting, scalars, and `{"tensor": i}` leaves) and 
 sends it is an offset into the shared inbox. The referee decodes trees without torch objects of the runner's making.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,12 +20,20 @@ DTYPES = {
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     )
 }  # fmt: skip
+MAX_BYTES = 1 << 46  # no address space has room for more
 _MAX_TENSORS = 4096
+_MAX_LEAVES = 1 << 15
 _MAX_DEPTH = 64
+_MAX_TEXT = 10_000
+_INTEGER_BITS = 64
 
 
 class TreeError(Exception):
     """A value that has no such form, or JSON that is not a tree."""
+
+
+class TooLarge(TreeError):
+    """A tree whose tensors nobody could hold."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,11 @@ class TensorRow:
     stride: tuple[int, ...]
     device: str = "cpu"
     layout: str = "strided"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of all elements, each counted as often as it is met."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     @property
     def span_bytes(self) -> int:
@@ -70,61 +84,107 @@ class Tree:
         return {"spec": self.spec, "tensors": [row.to_json() for row in self.tensors]}
 
     @classmethod
-    def from_json(cls, data: Any) -> "Tree":
+    def from_json(cls, data: Any, *, limit_bytes: int = MAX_BYTES) -> "Tree":
         """Read a tree that a runner sent, trusting nothing in it.
 
         Raises:
+            TooLarge: its tensors span, or hold, more than `limit_bytes` together.
             TreeError: it is no tree.
         """
         try:
+            if len(data["tensors"]) > _MAX_TENSORS:
+                raise TreeError(f"{len(data['tensors'])} tensors, more than {_MAX_TENSORS}")
             rows = tuple(_row(row) for row in data["tensors"])
-            if len(rows) > _MAX_TENSORS:
-                raise TreeError(f"{len(rows)} tensors, more than {_MAX_TENSORS}")
             spec = data["spec"]
             if sorted(leaves(spec)) != list(range(len(rows))):
                 raise TreeError("tensor leaves and rows do not match")
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise TreeError(f"malformed tree: {error!r}") from None
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
+            raise TreeError(f"malformed tree: {str(error)[:80]!r}") from None
+        for what, size in (
+            ("spread over", sum(row.span_bytes for row in rows)),
+            ("hold", sum(row.element_bytes for row in rows)),
+        ):
+            if size > limit_bytes:
+                raise TooLarge(f"tensors that {what} {size:,} bytes, more than the {limit_bytes:,} allowed")
         return cls(spec, rows)
 
 
 def _row(data: Any) -> TensorRow:
     row = TensorRow(
-        place=int(data["place"]),
-        dtype=str(data["dtype"]),
-        shape=tuple(int(size) for size in data["shape"]),
-        stride=tuple(int(step) for step in data["stride"]),
-        device=str(data["device"]),
-        layout=str(data["layout"]),
+        place=_size(data["place"]),
+        dtype=data["dtype"],
+        shape=tuple(_size(size) for size in data["shape"]),
+        stride=tuple(_size(step) for step in data["stride"]),
+        device=str(data["device"])[:40],
+        layout=str(data["layout"])[:40],
     )
+    if row.dtype not in DTYPES:
+        raise TreeError(f"dtype {str(row.dtype)[:40]!r} is not supported")
     if len(row.shape) > _MAX_DEPTH or len(row.shape) != len(row.stride):
         raise TreeError("shape and stride differ in length")
-    if any(size < 0 for size in row.shape) or any(step < 0 for step in row.stride) or row.place < 0:
-        raise TreeError("negative size, stride or place")
     return row
 
 
-def leaves(spec: Any, depth: int = 0) -> Iterator[int]:
+def _size(value: Any) -> int:
+    """A size, stride or place as torch could have it."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << (_INTEGER_BITS - 1):
+        raise TreeError("a size, stride or place that is no such number")
+    return value
+
+
+def leaves(spec: Any) -> list[int]:
     """The tensor numbers of a spec in order.
 
     Raises:
         TreeError: the spec is malformed.
     """
+    found = list(itertools.islice(_leaves(spec, 0), _MAX_LEAVES + 1))
+    if len(found) > _MAX_LEAVES:
+        raise TreeError(f"more than {_MAX_LEAVES} values")
+    return [number for number in found if number is not None]
+
+
+def _leaves(spec: Any, depth: int) -> Iterator[int | None]:
+    """Each leaf's tensor number; None for a leaf that is none."""
     if depth > _MAX_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
         raise TreeError("malformed spec")
     ((kind, body),) = spec.items()
     if kind == "tensor":
-        yield int(body)
+        yield _size(body)
     elif kind in ("list", "tuple"):
-        for item in body:
-            yield from leaves(item, depth + 1)
+        for item in _items(body):
+            yield from _leaves(item, depth + 1)
     elif kind == "dict":
-        for key, item in body:
-            if not isinstance(key, str | int):
-                raise TreeError("malformed dict key")
-            yield from leaves(item, depth + 1)
-    elif kind not in ("scalar", "dtype"):
-        raise TreeError(f"unknown kind {kind!r}")
+        names = [key for key, _ in _items(body)]
+        if any(isinstance(key, bool) or not isinstance(key, str | int) for key in names):
+            raise TreeError("malformed dict key")
+        if len(set(names)) != len(names):
+            raise TreeError("a dict key occurs twice")
+        for _, item in body:
+            yield from _leaves(item, depth + 1)
+    elif kind == "scalar":
+        _check_scalar(body)
+        yield None
+    elif kind == "dtype" and isinstance(body, str) and body in DTYPES:
+        yield None
+    else:
+        raise TreeError(f"unknown kind {str(kind)[:40]!r}")
+
+
+def _items(body: Any) -> list[Any]:
+    if not isinstance(body, list):
+        raise TreeError("malformed spec")
+    return body
+
+
+def _check_scalar(value: Any) -> None:
+    """Refuse what is no scalar, or no number that a tensor could hold."""
+    if isinstance(value, int) and not -(1 << (_INTEGER_BITS - 1)) <= value < 1 << (_INTEGER_BITS - 1):
+        raise TreeError(f"an integer of more than {_INTEGER_BITS} bits")
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        raise TreeError(f"a text of {len(value)} characters, more than {_MAX_TEXT}")
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise TreeError(f"a scalar of type {type(value).__name__}")
 
 
 def encode(value: Any) -> tuple[Tree, list[torch.Tensor]]:
@@ -135,6 +195,9 @@ def encode(value: Any) -> tuple[Tree, list[torch.Tensor]]:
     """
     tensors: list[torch.Tensor] = []
     spec = _encode(value, tensors, 0)
+    if len(tensors) > _MAX_TENSORS:
+        raise TreeError(f"{len(tensors)} tensors, more than {_MAX_TENSORS}")
+    leaves(spec)  # what the referee would refuse is an error here, where it can be told apart from a forged answer
     return Tree(spec, tuple(describe(tensor) for tensor in tensors)), tensors
 
 
@@ -145,6 +208,7 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, bool | int | float | str):
+        _check_scalar(value)
         return {"scalar": value}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
@@ -164,6 +228,8 @@ def describe(tensor: torch.Tensor) -> TensorRow:
     """
     base = torch.Tensor
     name = str(base.dtype.__get__(tensor)).removeprefix("torch.")  # type: ignore[attr-defined]
+    if name not in DTYPES:
+        raise TreeError(f"a tensor of dtype {name}, which is not supported")
     layout = str(base.layout.__get__(tensor)).removeprefix("torch.")  # type: ignore[attr-defined]
     device = str(base.device.__get__(tensor))
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
