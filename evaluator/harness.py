@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evaluator.referee.plain import one_line, plain
 from sandbox.base import Command, Completed, Limits, Sandbox
 
 REFEREE = Path(__file__).parent / "referee"
@@ -43,7 +44,7 @@ def run_referee(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Run `referee evaluate|check` and return its JSON object.
+    """Run `referee evaluate|check|profile` and return its JSON object: finite numbers and printable text.
 
     Raises:
         HarnessFailed: it ended without one (killed, timed out, out of memory, cancelled).
@@ -52,13 +53,13 @@ def run_referee(
 
     def on_stderr(line: bytes) -> None:
         if on_progress is not None and line.startswith(_PREFIX):
-            on_progress(line[len(_PREFIX) :].decode("utf-8", "replace").strip()[:200])
+            on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
     command = _command(mode, json.dumps(request).encode(), limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:
-            result = json.loads(completed.stdout)
+            result = plain(json.loads(completed.stdout))
         except (ValueError, RecursionError):
             result = None
         if isinstance(result, dict):
@@ -94,5 +95,5 @@ def _reason(completed: Completed, limits: Limits) -> str:
     if completed.output_truncated:
         return "the referee's output was larger than the sandbox lets out"
     tail = completed.stderr.decode("utf-8", "replace").strip().splitlines()
-    last = tail[-1][:300] if tail else "nothing on standard error"
+    last = one_line(tail[-1], 300) if tail else "nothing on standard error"
     return f"the referee ended with status {completed.exit_code} and no result: {last}"

@@ -13,6 +13,7 @@ def main() -> int:
     """Fork the nurseries, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
     from . import warmup
+    from .plain import fault, plain
 
     warmup.import_torch()
     nurseries = [warmup.fork_nursery()]
@@ -36,7 +37,10 @@ def main() -> int:
             result = Trial(bench).run() if sys.argv[1] == "evaluate" else task_check.run(bench)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
         result["versions"] = warmup.versions()
-        print(json.dumps(result), flush=True)
+        print(json.dumps(plain(result), allow_nan=False), flush=True)
+    except Exception as error:
+        print(f"the referee failed: {fault(error)}", file=sys.stderr, flush=True)
+        return 1
     finally:
         for pid, _ in nurseries:
             os.kill(pid, signal.SIGKILL)
