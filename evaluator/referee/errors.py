@@ -21,6 +21,7 @@ class Own:
     rms_error: float = 0.0
     scale: float = 0.0  # largest magnitude
     rms: float = 0.0
+    finite: float = 1.0  # share of the elements that this is about
 
     @property
     def distance(self) -> float:
@@ -67,8 +68,9 @@ def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
         squares += float(error.square().sum())
         scale_squares += float(o.square().sum())
         count += error.numel()
+    finite = count / max(1, reference.numel() * (2 if reference.is_complex() else 1))
     count = max(1, count)
-    return Own(max_error, math.sqrt(squares / count), scale, math.sqrt(scale_squares / count))
+    return Own(max_error, math.sqrt(squares / count), scale, math.sqrt(scale_squares / count), finite)
 
 
 def errors(
