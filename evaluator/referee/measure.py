@@ -187,7 +187,7 @@ class Stopwatch:
         self.profile["time_by_file"] = found.shares()
         with contextlib.suppress(RunnerFailed):
             reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
-            self.profile["torch_operators_claimed"] = reply.get("operators", [])[:6]
+            self.profile["torch_operators_claimed"] = sampling.claimed_operators(reply)
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ def page_faults(pid: int) -> int:
 def executable_files(pid: int) -> set[str]:
     """Files (and `[anonymous]`) that a process has mapped executable: what code it could have run."""
     found = set()
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
         fields = line.split(None, 5)
         if "x" in fields[1]:
             found.add(fields[5].strip() if len(fields) > 5 else "[anonymous]")

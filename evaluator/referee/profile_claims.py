@@ -4,7 +4,6 @@ What passes is still a claim. These checks only see to it that the profile is of
 and holds no control characters for whoever prints it.
 """
 
-import math
 from typing import Any
 
 
@@ -21,7 +20,7 @@ def number(value: Any, *, at_most: float = 1e18, digits: int = 4) -> float:
     Raises:
         ValueError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError(f"no number: {text(value, 40)}")
     if not 0 <= value <= at_most:
         raise ValueError(f"out of range: {text(value, 40)}")

@@ -6,13 +6,17 @@ What a candidate says of itself is a claim; where its threads stand when they ar
 import contextlib
 import os
 import random
+import re
 import sys
 import time
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from . import profile_claims
 from .handle import Handle, InputSet
 from .processes import FreezeError, freeze, thaw
 
@@ -21,6 +25,9 @@ _SAMPLES = 48
 _BUDGET_S = 0.6
 _ENOUGH = 8
 _GENERATED = "[generated code]"
+_OPERATORS = 6
+_NAME_CHARACTERS = 60
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
 
 
 @dataclass
@@ -42,7 +49,23 @@ class Whereabouts:
     def shares(self) -> list[list[str | float]]:
         """The most frequent files, by their last part, with the share of each."""
         total = sum(self.files.values()) or 1
-        return [[Path(name).name[:60], round(count / total, 3)] for name, count in self.files.most_common(8)]
+        return [[_name(Path(name).name), round(count / total, 3)] for name, count in self.files.most_common(8)]
+
+
+def claimed_operators(reply: Mapping[str, Any]) -> list[list[str | float]]:
+    """Operators with their shares of time, as the candidate's process tells them; none if it tells nonsense."""
+    try:
+        return [
+            [_name(str(name)), profile_claims.share(share)]
+            for name, share in profile_claims.rows(reply.get("operators"), width=2, limit=_OPERATORS)
+        ]
+    except ValueError:
+        return []
+
+
+def _name(text: str) -> str:
+    """What a candidate has named, without what could be taken for words or for a terminal's codes."""
+    return _NO_NAME.sub("_", text[:_NAME_CHARACTERS]) or "_"
 
 
 def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float, timeout_s: float) -> Whereabouts:
@@ -104,7 +127,7 @@ def _program_counter(pid: int, task: str) -> int | None:
 
 def _mappings(pid: int) -> tuple[list[int], list[int], list[str]]:
     starts, ends, names = [], [], []
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
         fields = line.split(None, 5)
         if "x" in fields[1]:
             start, _, end = fields[0].partition("-")
