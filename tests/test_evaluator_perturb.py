@@ -81,7 +81,8 @@ def test_integers_and_positive_tensors_keep_what_they_are() -> None:
 def test_low_bits_make_rounding_to_narrower_types_go_towards_zero(narrow: torch.dtype) -> None:
     value = one(perturb.LOW_BITS, torch.randn(4096))
     lost = (value.abs() - value.to(narrow).float().abs()) / value.abs()
-    normal = value.abs() > 1e-3  # of float16
+    held = (value.view(torch.int32) & 0xFFFF) == 0  # by chance a number of bfloat16, so left as it is
+    normal = (value.abs() > 1e-3) & ~held  # of float16
     assert bool((lost[normal] > 0).all())
     assert float(lost[normal].mean()) > (1e-3 if narrow is torch.bfloat16 else 2e-4)
 
