@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from . import perturb
+from .audit import Audit
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
 from .seeds import Seeds
@@ -58,6 +59,7 @@ class Bench:
     compiler_nursery: socket.socket  # has torch.compile's machinery imported
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
+    audit: Audit = field(default_factory=Audit)
     seated: list[Handle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
     init: tuple[Tree, list[torch.Tensor]] | None = None
@@ -72,7 +74,7 @@ class Bench:
     def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
         nursery = self.compiler_nursery if role == "compile" else self.nursery
-        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0)
+        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.audit)
         handle = Handle(house, role, next(self.uids))
         self.seated.append(handle)
         return handle

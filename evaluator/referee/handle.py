@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from . import processes, wire
+from .audit import Audit
 from .inbox import Inbox
 from .nursery import LOG_BYTES
 from .tree import DTYPES, TensorRow, TooLarge, Tree, TreeError
@@ -36,6 +37,7 @@ class House:
     scratch: str
     memory_bytes: int
     separate_uids: bool
+    audit: Audit
 
 
 class Handle:
@@ -99,14 +101,13 @@ class Handle:
         if self.inbox is not None:
             self.inbox.close()
         self.inbox = inbox
-        self._sock.settimeout(60)
-        processes.thaw(self._stopped)
-        wire.send(self._sock, {"op": "attach", "size": inbox.size})
-        socket.send_fds(self._sock, [b"x"], [inbox.fd])
-        self._await(60)
-        self._receive()
-        self._freeze()
         self._layouts.clear()
+        try:
+            wire.send(self._sock, {"op": "attach", "size": inbox.size})
+            socket.send_fds(self._sock, [b"x"], [inbox.fd])
+        except OSError:
+            raise self._death() from None
+        self._turn(60)
 
     def call(
         self,
@@ -127,8 +128,10 @@ class Handle:
             RunnerFailed: it died, failed or took too long.
         """
         assert self.inbox is not None
-        placed = self.inbox.put(tree, contents)
+        # The runner learns where inputs will lie before they lie there.
+        placed = self.inbox.place(tree)
         message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
+        self.inbox.fill(placed, contents)
         reply, seconds = self._exchange(message, timeout_s, meanwhile)
         return Call(self._tree(reply), seconds, placed)
 
@@ -192,14 +195,11 @@ class Handle:
             wire.send(self._sock, message)
         except OSError:
             raise self._death() from None
-        start = time.perf_counter()
-        processes.thaw(self._stopped)
-        if meanwhile is not None:
-            meanwhile()
-        self._await(timeout_s)
-        seconds = time.perf_counter() - start
-        reply = self._receive()
-        self._freeze()
+        body, seconds = self._turn(timeout_s, meanwhile)
+        try:
+            reply = wire.parse(body)
+        except wire.WireError as error:
+            raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         if reply.get("ok") is not True:
             kind = str(reply.get("kind", "error"))
             if kind not in ("error", "output", "out_of_memory"):
@@ -208,16 +208,36 @@ class Handle:
             raise RunnerFailed(kind, str(reply.get("error", "no reason given"))[:600], detail)
         return reply, seconds
 
-    def _await(self, timeout_s: float) -> None:
+    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[bytes, float]:
+        """Let the runner go until its whole answer is here and it has been told to stop; the answer and that time."""
+        audit, whole_sandbox = self._house.audit, self.role == "candidate"
+        known = self._stopped
+        deadline = time.monotonic() + timeout_s
+        audit.let_go(known, whole_sandbox=whole_sandbox)
+        start = time.perf_counter()
+        processes.thaw(known)
+        if meanwhile is not None:
+            meanwhile()
+        body = self._await(timeout_s, deadline)
+        # Part of an answer stops no clock, and neither does an answer whose sender goes on.
+        processes.stop(known)
+        seconds = time.perf_counter() - start
+        newest = processes.newest_pid()
+        self._freeze()
+        if set(self._stopped) - set(known) or processes.newest_pid() != newest:
+            # Someone who was not among those told to stop may have gone on working until now.
+            seconds = time.perf_counter() - start
+        audit.stopped(whole_sandbox=whole_sandbox)
+        return body, seconds
+
+    def _await(self, timeout_s: float, deadline: float) -> bytes:
         ready = self._poll.poll(timeout_s * 1000)
         if not ready:
             raise RunnerFailed("timed_out", f"no answer within {timeout_s:g} s", self.log_tail())
         if all(fd != self._sock.fileno() for fd, _ in ready):
             raise self._death()
-
-    def _receive(self) -> wire.Message:
         try:
-            return wire.receive(self._sock)
+            return wire.receive_bytes(self._sock, deadline=deadline)
         except wire.WireError as error:
             if str(error) == "connection closed":
                 raise self._death() from None

@@ -32,14 +32,24 @@ class Inbox:
 
     def put(self, tree: Tree, contents: list[torch.Tensor]) -> Tree:
         """Copy each tensor's bytes into the next slot; the tree with places inside the inbox."""
+        placed = self.place(tree)
+        self.fill(placed, contents)
+        return placed
+
+    def place(self, tree: Tree) -> Tree:
+        """Take the next slot for a tree: the tree with places inside the inbox, where nothing of it lies yet."""
         offset = (self._next % self.slots) * self.slot_bytes
         self._next += 1
         rows = []
-        for row, content in zip(tree.tensors, contents, strict=True):
-            self._bytes[offset : offset + content.numel()].copy_(content)
+        for row in tree.tensors:
             rows.append(row.at(offset))
-            offset += aligned(content.numel())
+            offset += aligned(row.span_bytes)
         return Tree(tree.spec, tuple(rows))
+
+    def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Copy each tensor's bytes to its place."""
+        for row, content in zip(placed.tensors, contents, strict=True):
+            self._bytes[row.place : row.place + content.numel()].copy_(content)
 
     def close(self) -> None:
         """Give the file back; the mapping goes with the object."""

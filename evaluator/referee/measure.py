@@ -23,6 +23,8 @@ from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
 _FRESH_BYTES = 512 * 1024 * 1024  # inputs made ahead for one round
+_UNACCOUNTED_S = 0.003  # processor time that may go unexplained, and the share of the timed seconds added to it
+_UNACCOUNTED_SHARE = 0.005
 _HANDOVERS = 15
 _FEW_FAULTS = 32  # page faults in a block that are not worth a thought
 
@@ -68,14 +70,37 @@ class Stopwatch:
             checked = None
             call_s = self._settle(runners)
             load.begin()
+            self.bench.audit.begin()
             self._measure_set(runners, self._calls(call_s), rng)
+            self.bench.audit.end()
             load.end()
+            self._nothing_else_ran()
             if number == self.plan.sets - 1:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
                 self.bench.dismiss(handle)
         others = load.others_cores()
         self.profile["others_cores_busy"] = None if others is None else round(others, 2)
+
+    def _nothing_else_ran(self) -> None:
+        """Refuse what was timed while something ran out of its turn.
+
+        Raises:
+            Finding: it did.
+        """
+        audit = self.bench.audit
+        if not audit.possible:
+            self.profile["unaccounted_ms"] = None
+            return
+        self.profile["unaccounted_ms"] = round(audit.unaccounted_s * 1e3, 3)
+        timed_s = sum(sum(times) for sets in self.measurement.calls.values() for times in sets)
+        if audit.unaccounted_s > _UNACCOUNTED_S + _UNACCOUNTED_SHARE * timed_s:
+            raise Finding(
+                "integrity",
+                f"processes ran for {audit.unaccounted_s * 1e3:.1f} ms out of their turn, while all but the referee "
+                "and the one that was timed had been stopped",
+                "ran_out_of_turn",
+            )
 
     def _settle(self, runners: dict[str, Handle]) -> float:
         """Untimed calls, until threads and memory are as they will stay; the shortest call of the eager baseline."""

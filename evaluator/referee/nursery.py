@@ -20,6 +20,9 @@ from .runner import Runner
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+_SA_NOCLDSTOP = 1
+_OPEN_FILES = 1024
+_PENDING_SIGNALS = 256
 LOG_BYTES = 16 * 1024 * 1024
 
 
@@ -34,6 +37,10 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
     # What has been imported is no garbage: runners need not look through it again.
     gc.collect()
     gc.freeze()
+    runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
+    # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
+    signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
+    _only_when_children_end()
     while True:
         try:
             message = wire.receive(sock)
@@ -41,28 +48,49 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
             return
         if message["op"] == "spawn":
             _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+            # One that ends at once must be known before it is collected.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             pid = os.fork()
             if pid == 0:
                 sock.close()
                 _become_runner(socket.socket(fileno=fds[0]), fds[1], message)
+            runners[pid] = None
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             for fd in fds:
                 os.close(fd)
             wire.send(sock, {"pid": pid})
         else:
-            wire.send(sock, {"status": _reap(message["pid"])})
+            wire.send(sock, {"status": runners.get(message["pid"])})
 
 
-def _reap(pid: int) -> int | None:
-    """The exit status of a runner that has ended; also collects orphans that came to us."""
-    status = None
+class _SignalAction(ctypes.Structure):
+    """struct sigaction of the GNU C library."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_char * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def _only_when_children_end() -> None:
+    """No SIGCHLD for children that stop or continue: that would wake this process in the middle of timed calls."""
+    action = _SignalAction()
+    if _libc.sigaction(signal.SIGCHLD, None, ctypes.byref(action)) == 0:
+        action.flags |= _SA_NOCLDSTOP
+        _libc.sigaction(signal.SIGCHLD, ctypes.byref(action), None)
+
+
+def _collect(runners: dict[int, int | None]) -> None:
+    """Take leave of every child that has ended, runners and orphans that came to us, and note how runners did."""
     with contextlib.suppress(ChildProcessError):
         while True:
-            found, code = os.waitpid(-1, os.WNOHANG)
-            if found == 0:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
                 break
-            if found == pid:
-                status = code
-    return status
+            if pid in runners and runners[pid] is None:
+                runners[pid] = status
 
 
 def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None:
@@ -98,8 +126,9 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
             if int(entry) not in keep:
                 with contextlib.suppress(OSError):
                     os.close(int(entry))
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         Runner(sock, built).serve()
         status = 0
     except BaseException:
@@ -113,6 +142,9 @@ def _limit(message: wire.Message) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, message["file_bytes"]),
         (resource.RLIMIT_AS, message["address_bytes"]),
+        # Timers fire while their owner is stopped, and many of them keep a core from others.
+        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
     )
     for kind, wanted in limits:
         hard = resource.getrlimit(kind)[1]  # the sandbox may have set a tighter one

@@ -42,10 +42,24 @@ def pids_of_uid(uid: int) -> list[int]:
 def _status_uid(pid: str) -> int:
     with (_PROC / pid / "status").open("rb") as file:
         text = file.read(2048)
-    if b"\nState:\tZ" in text or b"\nState:\tX" in text:
+    # A leader that has exited may have threads that go on.
+    if (b"\nState:\tZ" in text or b"\nState:\tX" in text) and not _has_living_thread(pid):
         return -1
     start = text.index(b"\nUid:") + 5
     return int(text[start : text.index(b"\n", start)].split()[0])
+
+
+def newest_pid() -> int:
+    """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg): it tells of any fork."""
+    return int((_PROC / "loadavg").read_text().rsplit(None, 1)[1])
+
+
+def _has_living_thread(pid: str) -> bool:
+    for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:  # noqa: PTH123
+            if file.read(256).rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                return True
+    return False
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
@@ -55,7 +69,7 @@ def descendants(roots: Iterable[int]) -> list[int]:
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError):
                 fields = (_PROC / entry / "stat").read_text().rpartition(")")[2].split()
-                if fields[0] not in "ZX":
+                if fields[0] not in "ZX" or _has_living_thread(entry):
                     parents[int(entry)] = int(fields[1])
     wanted = set(roots)
     grew = True
@@ -80,11 +94,16 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
         running = [pid for pid in pids if not is_stopped(pid)]
         if not running:
             return pids
-        for pid in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        stop(running)
         if time.monotonic() > deadline:
             raise FreezeError(f"processes {running} did not stop within {timeout_s} s")
+
+
+def stop(pids: Iterable[int]) -> None:
+    """Tell processes to stop, without waiting until they have."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
 
 
 def is_stopped(pid: int) -> bool:

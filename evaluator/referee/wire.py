@@ -6,6 +6,7 @@ JSON and not pickle: what a runner sends is hostile, and the referee must be abl
 import json
 import socket
 import struct
+import time
 from typing import Any
 
 Message = dict[str, Any]
@@ -32,13 +33,31 @@ def receive(sock: socket.socket) -> Message:
 
     Raises:
         WireError: the connection closed, or the bytes are no message.
-        TimeoutError: the socket's timeout passed.
     """
-    (length,) = _LENGTH.unpack(_read(sock, _LENGTH.size))
+    return parse(receive_bytes(sock))
+
+
+def receive_bytes(sock: socket.socket, *, deadline: float | None = None) -> bytes:
+    """Read one whole message without looking into it. `deadline` (time.monotonic) holds for all of it together.
+
+    Raises:
+        WireError: the connection closed, or the message is too long.
+        TimeoutError: the deadline passed.
+    """
+    (length,) = _LENGTH.unpack(_read(sock, _LENGTH.size, deadline))
     if length > MAX_MESSAGE_BYTES:
         raise WireError(f"message of {length} bytes, more than {MAX_MESSAGE_BYTES}")
+    return _read(sock, length, deadline)
+
+
+def parse(body: bytes) -> Message:
+    """The message of these bytes.
+
+    Raises:
+        WireError: they are none.
+    """
     try:
-        message = json.loads(_read(sock, length))
+        message = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from None
     if not isinstance(message, dict):
@@ -46,9 +65,11 @@ def receive(sock: socket.socket) -> Message:
     return message
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
+        if deadline is not None:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
         part = sock.recv(size - len(data))
         if not part:
             raise WireError("connection closed")

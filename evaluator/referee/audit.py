@@ -1,0 +1,94 @@
+"""Whether anything ran while it should have been stopped: the processor time of the whole sandbox, fully accounted for.
+
+A stopped process might be made to go on (by a timer that continues it, by children that are never caught, by threads
+that outlive their leader). None of that can hide from the kernel's account of the sandbox: in any stretch of time, what
+the sandbox used must be what the referee used and, while it is its turn, what one runner used. The account is kept to
+the nanosecond and includes processes that have ended since.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ACCOUNTS = (
+    (Path("/sys/fs/cgroup/cpuacct/cpuacct.usage"), "", 1),  # control groups, version 1
+    (Path("/sys/fs/cgroup/cpu.stat"), "usage_usec ", 1000),  # version 2
+)
+
+
+@dataclass
+class Audit:
+    """Sums up processor time that nobody may have used. Works for one thread of the referee, that which made it."""
+
+    unaccounted_s: float = 0.0
+    running: bool = False
+    _account: int | None = None
+    _own: int | None = None
+    _prefix: bytes = b""
+    _scale: int = 1
+    _last: tuple[int, int, int] = (0, 0, 0)
+    _runner: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Find the sandbox's account; without one, nothing is audited."""
+        for path, prefix, scale in _ACCOUNTS:
+            with contextlib.suppress(OSError):
+                self._account = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._prefix, self._scale = prefix.encode(), scale
+                break
+        with contextlib.suppress(OSError):
+            self._own = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def possible(self) -> bool:
+        """Whether this sandbox has an account that can be read."""
+        return self._account is not None and self._own is not None
+
+    def begin(self) -> None:
+        """From here on everything is stopped but the referee, except between `let_go` and `stopped`."""
+        self.running = self.possible
+        if self.running:
+            self._last = self._read([])
+
+    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+        """A runner's turn begins. `whole_sandbox`: whatever it starts may run, too (a candidate's own turn)."""
+        if self.running:
+            self._settle([])
+            self._runner = [] if whole_sandbox else pids
+            self._last = self._read(self._runner)
+
+    def stopped(self, *, whole_sandbox: bool) -> None:
+        """The turn is over and everything stopped again."""
+        if self.running:
+            if not whole_sandbox:
+                self._settle(self._runner)
+            self._last = self._read([])
+
+    def end(self) -> None:
+        """Others may run again."""
+        if self.running:
+            self._settle([])
+        self.running = False
+
+    def _settle(self, pids: list[int]) -> None:
+        total, own, runner = (now - then for now, then in zip(self._read(pids), self._last, strict=True))
+        self.unaccounted_s += (total - own - runner) / 1e9
+
+    def _read(self, pids: list[int]) -> tuple[int, int, int]:
+        """Processor time of the sandbox, of the referee's thread and of these processes, in nanoseconds."""
+        assert self._account is not None and self._own is not None
+        text = os.pread(self._account, 4096, 0)
+        start = text.index(self._prefix) + len(self._prefix)
+        total = int(text[start:].split(None, 1)[0]) * self._scale
+        return total, int(os.pread(self._own, 64, 0).split()[0]), sum(map(used_ns, pids))
+
+
+def used_ns(pid: int) -> int:
+    """Processor time of a process's living threads (proc(5), schedstat)."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - hot path
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:  # noqa: PTH123
+                total += int(file.read(64).split()[0])
+    return total

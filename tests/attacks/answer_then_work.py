@@ -1,0 +1,35 @@
+# tries: answering at once, and working until it is stopped, while hundreds of zombies slow the search for its processes
+# verdict: wrong_output/values or wrong_output/nan
+import os
+import sys
+
+import torch
+import torch.nn as nn
+
+wire = sys.modules["referee.wire"]
+send = wire.send
+later = []
+
+
+def answer_first(sock, message):
+    send(sock, message)
+    while later:
+        out, x = later.pop()
+        torch.softmax(x, dim=-1, out=out)
+
+
+wire.send = answer_first
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width) + 0.5)
+        for _ in range(150):
+            if os.fork() == 0:
+                os._exit(0)
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        later.append((out, x * self.scale))
+        return out

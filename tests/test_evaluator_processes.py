@@ -1,0 +1,117 @@
+"""Stopping every process of a user, however it tries to go on."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evaluator.referee import audit, processes
+from evaluator.referee.audit import Audit
+
+SPIN = "while True: pass"
+# A leader that ends while another thread of it works on.
+ZOMBIE_LEADER = """
+import ctypes, threading
+threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str], int]]:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def begin(source: str) -> int:
+        running.append(subprocess.Popen([sys.executable, "-c", source], start_new_session=True))
+        time.sleep(0.5)
+        return running[-1].pid
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def runs(pid: int) -> bool:
+    before = audit.used_ns(pid)
+    time.sleep(0.2)
+    return audit.used_ns(pid) - before > 10_000_000
+
+
+def test_what_is_frozen_does_not_run_and_what_is_thawed_does(start) -> None:
+    pid = start(SPIN)
+    assert runs(pid)
+    stopped = processes.freeze(lambda: processes.descendants([pid]))
+    assert stopped == [pid]
+    assert not runs(pid)
+    processes.thaw(stopped)
+    assert runs(pid)
+
+
+def test_a_process_whose_leader_has_ended_is_frozen_and_killed_like_any_other(start) -> None:
+    pid = start(ZOMBIE_LEADER)
+    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    assert runs(pid)
+    assert pid in processes.pids_of_uid(os.getuid())
+    assert processes.freeze(lambda: processes.descendants([pid])) == [pid]
+    assert not runs(pid)
+    assert processes.kill_all(lambda: processes.descendants([pid]))
+
+
+def test_a_fork_shows_in_the_newest_pid() -> None:
+    before = processes.newest_pid()
+    subprocess.run(["true"], check=True)
+    assert processes.newest_pid() != before
+
+
+def test_time_of_threads_is_counted_to_the_process(start) -> None:
+    pid = start(ZOMBIE_LEADER)
+    assert audit.used_ns(pid) > 100_000_000
+
+
+class FakeAccount(Audit):
+    """An audit of a sandbox whose account the test writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.own = 0
+        self.used: dict[int, int] = {}
+
+    @property
+    def possible(self) -> bool:
+        return True
+
+    def _read(self, pids: list[int]) -> tuple[int, int, int]:
+        return self.total, self.own, sum(self.used.get(pid, 0) for pid in pids)
+
+
+def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
+    account = FakeAccount()
+    account.begin()
+    account.total, account.own = 5, 5
+    account.let_go([7], whole_sandbox=False)
+    account.total, account.own, account.used = 20, 6, {7: 14}
+    account.stopped(whole_sandbox=False)
+    account.end()
+    assert account.unaccounted_s == 0
+
+
+@pytest.mark.parametrize("whole_sandbox", [True, False])
+def test_time_that_others_use_counts_except_in_a_candidates_own_turn(whole_sandbox: bool) -> None:
+    account = FakeAccount()
+    account.begin()
+    account.let_go([7], whole_sandbox=whole_sandbox)
+    account.total, account.used = 3_000_000_000, {7: 1_000_000_000}
+    account.stopped(whole_sandbox=whole_sandbox)
+    assert account.unaccounted_s == (0 if whole_sandbox else 2)
+    account.total += 500_000_000  # while everything is stopped
+    account.end()
+    assert account.unaccounted_s == (0.5 if whole_sandbox else 2.5)
+    account.total += 500_000_000  # between process sets, where runners are made
+    account.begin()
+    account.end()
+    assert account.unaccounted_s == (0.5 if whole_sandbox else 2.5)
