@@ -5,14 +5,14 @@ are never ranked against each other, and those of the process sandbox are boards
 kept a candidate from cheating. On a board each model enters once, with its best passed candidate: the highest speedup
 over eager, of equal ones the earliest. Where the intervals of two entries overlap, the difference is not known and they
 share a rank. A model that was tried and passed nothing stands last, without rank or speedup; before it, without rank,
-those whose only times were taken on a machine that others kept busy.
+those whose only times cannot be relied on: taken on a machine that others kept busy, or better than the device's limit.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from sqlalchemy import ColumnElement, String, case, cast, func, select
+from sqlalchemy import ColumnElement, String, case, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
@@ -20,8 +20,8 @@ from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
 
-NOISY = "noisy"
-"""The tag of what was measured while other programs kept the machine busy."""
+UNRELIABLE = ("noisy", "beyond_roofline")
+"""Tags of what gets no rank: measured while other programs kept the machine busy; faster than seems to be possible."""
 
 _NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")
 
@@ -69,7 +69,7 @@ def leaderboard(
         key=lambda entry: (
             entry.board,
             entry.speedup is None,
-            NOISY in entry.tags,
+            _is_unreliable(entry),
             -(entry.speedup or 0.0),
             entry.model,
         )
@@ -95,7 +95,7 @@ def _entries(session: Session, suite: str | None, platform: str | None, task: st
                 partition_by=group,
                 order_by=(
                     counts.desc(),
-                    case((_noisy(), 1), else_=0),
+                    case((_unreliable(), 1), else_=0),
                     EvaluationRow.speedup.desc(),
                     EvaluationRow.created_at,
                     EvaluationRow.id,
@@ -131,9 +131,13 @@ def _passed() -> ColumnElement[bool]:
     return (EvaluationRow.verdict == "passed") & EvaluationRow.speedup.is_not(None)
 
 
-def _noisy() -> ColumnElement[bool]:
-    """Whether the evaluator says that the machine was too busy for its figures to be relied on."""
-    return cast(EvaluationRow.tags, String).like(f'%"{NOISY}"%')
+def _unreliable() -> ColumnElement[bool]:
+    """Whether the evaluator says that its figures cannot be relied on."""
+    return or_(*(cast(EvaluationRow.tags, String).like(f'%"{tag}"%') for tag in UNRELIABLE))
+
+
+def _is_unreliable(entry: Entry) -> bool:
+    return any(tag in entry.tags for tag in UNRELIABLE)
 
 
 def _entry(
@@ -173,14 +177,14 @@ def _entry(
 def _rank(board: list[Entry]) -> list[Entry]:
     """Ranks for the entries of one board, given by falling speedup: 1, 1, 3, … where the first two overlap.
 
-    One that was measured on too busy a machine gets none: it is shown, but claims nothing.
+    One whose figures cannot be relied on gets none: it is shown, but claims nothing.
     """
     ranked: list[Entry] = []
     first: Entry | None = None  # of the entries that share the present rank
     rank = 0
     place = 0
     for entry in board:
-        if entry.speedup is None or NOISY in entry.tags:
+        if entry.speedup is None or _is_unreliable(entry):
             ranked.append(entry)
             continue
         place += 1

@@ -35,6 +35,11 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
         lines.append("The difference to eager lies inside the noise: it is not known to be faster.")
     if "noisy" in best.tags:
         lines.append("Other programs kept the machine busy meanwhile: do not rely on these times; measure again.")
+    if "beyond_roofline" in best.tags:
+        lines.append(
+            "It is faster than the device's measured limits seem to allow for this op: "
+            "quarantined, without a rank, until someone has seen why."
+        )
     if "slower" in best.tags:
         lines.append("It is slower than eager.")
     if (job.model or "").startswith("builtin/"):

@@ -133,10 +133,11 @@ def test_a_model_that_passed_nothing_stands_last_without_rank(board):
     assert (entries[1].evaluations, entries[1].passed) == (1, 0)
 
 
-def test_what_was_measured_on_a_busy_machine_is_shown_without_a_rank(board):
-    board.add("a", 9.0, tags=["noisy"])
+@pytest.mark.parametrize("tag", ["noisy", "beyond_roofline"])
+def test_what_cannot_be_relied_on_is_shown_without_a_rank(board, tag):
+    board.add("a", 9.0, tags=[tag])
     board.add("b", 2.0)
-    board.add("c", 5.0, tags=["noisy"])
+    board.add("c", 5.0, tags=[tag])
     board.add("c", 3.0)
     board.add("d", verdict="crashed")
     assert board.ranks() == [("c", 1), ("b", 2), ("a", None), ("d", None)]

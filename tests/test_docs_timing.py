@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from evaluator.referee import limits
 from evaluator.referee.timing import Plan
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -18,3 +19,10 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"as many as last {plan.block_s * 1e3:g} ms together" in text
     assert f"up to {plan.retries} times a set" in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
+
+
+def test_the_pages_limits_are_those_that_times_are_held_to() -> None:
+    words = " ".join(PAGE.split())
+    assert f"A time below {limits._MARGIN} of what writing the outputs alone takes" in words
+    assert f"{1 - limits._NOISE:.0%}".replace("%", " %") + " left for noise" in words
+    assert f"within {limits._NEAR} times of it" in words

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.platforms.base import Device
-from evaluator.platforms.profile_lines import detail_lines, fit
+from evaluator.platforms.profile_lines import detail_lines, fit, wrapped
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _VECTOR_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_tile", "asimd", "sve")
@@ -40,7 +40,6 @@ class CpuPlatform:
             ("bytes that must move", "bytes_moved_min", "{:,} B"),
             ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
             ("measured peak bandwidth", "peak_gb_per_s", "{} GB/s"),
-            ("measured peak bandwidth in cache", "peak_cached_gb_per_s", "{} GB/s"),
             ("floating-point operations", "flops", "{:,} FLOP (matrix products and convolutions only)"),
             ("achieved compute", "achieved_gflop_per_s", "{} GFLOP/s"),
             ("measured peak compute", "peak_gflop_per_s", "{} GFLOP/s"),
@@ -48,7 +47,9 @@ class CpuPlatform:
             ("page faults a call", "page_faults_per_call", "{}"),
             ("output", "output_bytes", "{:,} B"),
         )
-        lines = [f"{label}: {form.format(profile[key])}" for label, key, form in rows if key in profile]
+        lines = [f"{label}: {form.format(profile[key])}" for label, key, form in rows if profile.get(key) is not None]
+        if note := profile.get("roofline_note"):
+            lines += wrapped(f"roofline: {note}")
         detail = profile.get("detail") or {}
         if "operators" not in detail:
             operators = profile.get("torch_operators_claimed") or []

@@ -9,11 +9,17 @@ MAX_COLUMNS = 100
 
 
 def fit(lines: Iterable[str]) -> str:
-    """The lines as text of at most 60 lines of 100 columns; says how many were left out."""
+    """The lines as printable text of at most 60 lines of 100 columns; says how many were left out."""
+    lines = ("".join(char if char.isprintable() else " " for char in line) for line in lines)
     kept = [line if len(line) <= MAX_COLUMNS else line[: MAX_COLUMNS - 1] + "…" for line in lines]
     if len(kept) > MAX_LINES:
         kept = [*kept[: MAX_LINES - 1], f"({len(kept) - MAX_LINES + 1} more lines)"]
     return "\n".join(kept)
+
+
+def wrapped(text: str) -> list[str]:
+    """A long line as several."""
+    return textwrap.wrap(text, MAX_COLUMNS, subsequent_indent="  ")
 
 
 def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
@@ -35,8 +41,7 @@ def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
     for name, reason in list(detail.get("absent", {}).items())[:8]:
         by_reason.setdefault(reason, []).append(name.replace("_", " "))
     for reason, names in by_reason.items():
-        text = f"not measured: {', '.join(names)}: {reason}"
-        yield from textwrap.wrap(text, MAX_COLUMNS, subsequent_indent="  ")
+        yield from wrapped(f"not measured: {', '.join(names)}: {reason}")
 
 
 def _calls(calls: Mapping[str, Any]) -> Iterator[str]:

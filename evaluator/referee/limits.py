@@ -2,75 +2,178 @@
 
 import contextlib
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import roofline
-from .bench import Bench
+from . import profile_claims, roofline
+from .bench import Bench, last_level_cache_bytes
+from .evidence import Evidence
 from .handle import Handle, InputSet, RunnerFailed
-from .verdicts import Finding
+from .tree import TensorRow
+from .verdicts import Finding, of_task
 
-_RETRIES = 3
-_MARGIN = 0.7  # a time below this share of what the caches allow is impossible, not good
+_RETRIES = 2
+_MARGIN = 0.7  # a time below this share of what writing the outputs takes is impossible, not good
+_NOISE = 0.9  # peaks are measured, too: what stays above this share of a limit has not broken it
+_NEAR = 1.2  # a baseline within this factor of a limit could not be there if it were one
+_FLOPS = ("matmul", "other")  # kinds of op that may hold what torch's counter counts
+_FLOATS = ("float64", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The `roofline` object of an evaluation, figures for its profile, and why the time cannot be true, if so."""
+    """The `roofline` object of an evaluation, figures for its profile, and what is wrong with the time, if anything.
 
-    roofline: dict[str, Any]
+    `impossible` says why the time cannot be true. `beyond`: it is better than a limit that nothing speaks against.
+    """
+
+    roofline: dict[str, Any] | None
     profile: dict[str, Any]
     impossible: str = ""
+    beyond: bool = False
 
 
-def find(bench: Bench, reference: Handle, inputs: InputSet, output_bytes: int, candidate_s: float) -> Found:
-    """Measure the device and hold the candidate's median time against it.
+@dataclass(frozen=True)
+class Work:
+    """What a call of the task does, as far as it is known: bytes, FLOPs and in which types."""
+
+    nbytes: int  # inputs, parameters and outputs, each once
+    output_bytes: int
+    written: int  # of the outputs, what no call can have found in place
+    flops: int
+    dtypes: tuple[str, ...]
+
+
+def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, times_s: Mapping[str, float]) -> Found:
+    """Measure the device and hold the candidate's median time against it. `times_s`: the medians of all variants.
 
     Raises:
-        Finding: the device cannot be measured.
+        Finding: the task fails, or the device cannot be measured.
     """
-    state_bytes = sum(row.span_bytes for row in bench.state[0].tensors) if bench.state else 0
-    nbytes = inputs.nbytes + output_bytes + state_bytes
-    rotation = bench.slots() * inputs.nbytes + 2 * output_bytes + state_bytes
-    share = output_bytes / max(1, nbytes)
-    flops = _count_flops(reference, inputs)
-    peaks = _measure(bench, nbytes, rotation, share)
+    work = _work_of(bench, reference, inputs, evidence)
+    peaks = _measure(bench, work)
     for _ in range(_RETRIES):
-        if roofline.limit(nbytes, flops, peaks).impossible_s * _MARGIN <= candidate_s:
+        found = judge(work, peaks, times_s)
+        if found.roofline is not None and not found.beyond:
             break
-        # Before calling a time impossible, make sure that the peaks were not measured while something else ran.
-        peaks = roofline.best(peaks, _measure(bench, nbytes, rotation, share))
-    limit = roofline.limit(nbytes, flops, peaks)
-    impossible = ""
-    if limit.impossible_s * _MARGIN > candidate_s:
-        impossible = (
-            f"the candidate takes {candidate_s * 1e3:.3f} ms; this machine needs at least "
-            f"{limit.impossible_s * 1e3:.3f} ms to move or compute what the task requires"
-        )
-    profile = {
-        "bytes_moved_min": nbytes,
-        "flops": flops,
-        "achieved_gb_per_s": round(nbytes / candidate_s / 1e9, 2),
-        "achieved_gflop_per_s": round(flops / candidate_s / 1e9, 2),
+        # Make sure that the peaks were not measured while something else ran.
+        peaks = roofline.best(peaks, _measure(bench, work))
+    return judge(work, peaks, times_s)
+
+
+def judge(work: Work, peaks: roofline.Peaks, times_s: Mapping[str, float]) -> Found:
+    """What the candidate's time means, given what the device can do.
+
+    The bytes and FLOPs of a task are those of the reference's way to its result. Another way may need fewer (a gather
+    does not read the whole table, a product with a diagonal matrix is no product of matrices), so being faster than
+    they allow proves nothing by itself. Only the outputs must be written, whatever the way.
+    """
+    candidate_s = times_s["candidate"]
+    profile: dict[str, Any] = {
+        "bytes_moved_min": work.nbytes,
+        "flops": work.flops,
+        "achieved_gb_per_s": round(work.nbytes / candidate_s / 1e9, 2),
+        "achieved_gflop_per_s": round(work.flops / candidate_s / 1e9, 2),
         "peak_gb_per_s": round(peaks.bytes_per_s / 1e9, 2),
-        "peak_cached_gb_per_s": round(peaks.cached_bytes_per_s / 1e9, 2),
-        "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2),
-        "output_bytes": output_bytes,
+        "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2) or None,
+        "output_bytes": work.output_bytes,
         "cores": len(os.sched_getaffinity(0)),
     }
+    writing_s = work.written / peaks.written_bytes_per_s
+    if candidate_s < _MARGIN * writing_s:
+        text = (
+            f"the candidate takes {candidate_s * 1e3:.3f} ms; this machine needs at least {writing_s * 1e3:.3f} ms to "
+            "write the outputs alone"
+        )
+        return Found(None, profile, impossible=text)
+    limit = roofline.limit(work.nbytes, work.flops, peaks)
     bound = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / candidate_s}
-    return Found(bound, profile, impossible)
+    name, baseline_s = min(
+        ((name, seconds) for name, seconds in times_s.items() if name != "candidate"), key=lambda pair: pair[1]
+    )
+    broken = candidate_s < _NOISE * limit.seconds
+    if baseline_s < _NOISE * limit.seconds or (broken and baseline_s <= _NEAR * limit.seconds):
+        profile["roofline_note"] = (
+            f"no limit is known: {name} takes {baseline_s * 1e3:.3f} ms, though the reference's {limit.bound} traffic "
+            f"would need {limit.seconds * 1e3:.3f} ms; this op can be done with less"
+        ).replace("compute traffic", "arithmetic")
+        return Found(None, profile)
+    return Found(bound, profile, beyond=broken)
+
+
+def _work_of(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence) -> Work:
+    state = bench.state[0].tensors if bench.state else ()
+    outputs = evidence.expected.tensors if evidence.expected is not None else ()
+    flops = _count_flops(reference, inputs) if evidence.tolerances.traits.kind in _FLOPS else 0
+    dtypes = {row.dtype for row in (*inputs.tree.tensors, *state, *outputs)} & set(_FLOATS)
+    if dtypes & {"bfloat16", "float16"}:
+        dtypes.add("float32")  # which a candidate may compute in
+    return Work(
+        nbytes=inputs.nbytes + evidence.output_bytes + sum(row.span_bytes for row in state),
+        output_bytes=evidence.output_bytes,
+        written=_written(bench, reference, inputs),
+        flops=flops,
+        dtypes=tuple(sorted(dtypes or {"float32"})) if flops else (),
+    )
+
+
+def _written(bench: Bench, reference: Handle, inputs: InputSet) -> int:
+    """Bytes of the outputs that lie neither in the inputs nor where they lay before, each counted once."""
+    timeout_s = bench.request.call_timeout_s
+    try:
+        first, second = (
+            reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True).outputs
+            for _ in range(2)
+        )
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="its forward pass") from None
+    before = {row.place for row in first.tensors}
+    inboxes = _inboxes(reference.pid)
+    return _union(
+        row
+        for row in second.tensors
+        if row.place not in before and not any(start <= row.place < end for start, end in inboxes)
+    )
+
+
+def _inboxes(pid: int) -> list[tuple[int, int]]:
+    """Where a runner has inboxes mapped."""
+    found = []
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - names are no text
+        for line in file:
+            if b"/memfd:inbox" in line:
+                start, _, end = line.split(None, 1)[0].partition(b"-")
+                found.append((int(start, 16), int(end, 16)))
+    return found
+
+
+def _union(rows: Iterable[TensorRow]) -> int:
+    """Bytes that tensors cover together, and at most what their elements take."""
+    total, end = 0, 0
+    for row in sorted(rows, key=lambda row: row.place):
+        stop = row.place + row.span_bytes
+        total += min(max(0, stop - max(end, row.place)), row.element_bytes)
+        end = max(end, stop)
+    return total
 
 
 def _count_flops(reference: Handle, inputs: InputSet) -> int:
-    with contextlib.suppress(RunnerFailed, ValueError, TypeError):
+    try:
         reply = reference.give({"op": "flops"}, inputs.tree, inputs.contents, timeout_s=60)
-        return max(0, int(reply["flops"]))
-    return 0
+        return int(profile_claims.number(reply.get("flops")))
+    except RunnerFailed:
+        return 0
+    except ValueError as error:
+        raise Finding("task_invalid", f"the reference's process gave no number of operations: {error}") from None
 
 
-def _measure(bench: Bench, footprint: int, rotation: int, share: float) -> roofline.Peaks:
-    message = {"op": "peaks", "footprint_bytes": footprint, "rotation_bytes": rotation, "written_share": share}
+def _measure(bench: Bench, work: Work) -> roofline.Peaks:
+    message = {
+        "op": "peaks",
+        "traffic": {"nbytes": work.nbytes, "written": work.written, "most_bytes": 2 * last_level_cache_bytes()},
+        "dtypes": list(work.dtypes),
+    }
     try:
         runner = bench.seat("peaks")
         reply = runner.ask(message, timeout_s=60)

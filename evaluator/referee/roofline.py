@@ -4,52 +4,77 @@ Measured in a runner of its own that has loaded nothing foreign, so that the ref
 Roofline model: Williams, Waterman, Patterson (2009).
 """
 
+import ctypes
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-_WRITES_MATTER = 0.2
+_SMALLEST_BYTES = 1 << 16
+_SMALL_BYTES = 8 << 20  # for more, waking threads takes no time worth mentioning
+_READS_ONLY, _WRITES_ONLY = 0.2, 0.8  # of a task's bytes that it writes, below and above which the others do not matter
 _TRIES = 12
+_TRIES_MIN = 3
+_STABLE = 0.98  # a try that takes more than this share of the best one is no improvement
+_STABLE_TRIES = 2  # so many of them end a measurement
+_BUDGET_S = 0.025  # of one measurement
+_LONG_ENOUGH_S = 0.004  # a matrix product of this length shows the peak
+_SIZES = (256, 512, 1024, 2048, 4096)
+_FLOATS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of this device for traffic like the task's.
+    """Measured limits of this device, for data of the task's size that it meets again and again.
 
-    `bytes_per_s` holds for the footprint that timed calls rotate over (memory, unless that fits into the caches);
-    `cached_bytes_per_s` for the task's own footprint, met again and again: nothing can be faster.
+    The referee has written a call's inputs just before, so they come from the caches as far as they fit there.
     """
 
-    bytes_per_s: float
-    cached_bytes_per_s: float
-    flops_per_s: float  # float32
+    bytes_per_s: float  # reading, writing or both, whatever is fastest
+    written_bytes_per_s: float  # writing alone, for as many bytes as the task's outputs have
+    flops_per_s: float  # in the task's floating-point types; 0 where that was not asked for
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The shortest time that the peaks allow, what sets it, and the time below which a measurement is impossible."""
+    """The shortest time that the peaks allow, and what sets it."""
 
     seconds: float
     bound: str
-    impossible_s: float
 
 
-def measure(footprint_bytes: int, rotation_bytes: int, written_share: float) -> Peaks:
-    """Measure this machine, with all of torch's threads and with one.
+@dataclass(frozen=True)
+class Traffic:
+    """What one call of a task moves: all bytes, and those that it must write. `most_bytes` are too many for a cache."""
 
-    The better of both counts: on a busy machine threads wait for each other, and too low a peak would make an honest
-    candidate look impossibly fast. A task that writes at least a fifth of its bytes is held to the better of copying
-    and writing, any other one to reading.
+    nbytes: int
+    written: int
+    most_bytes: int
+
+    @property
+    def written_share(self) -> float:
+        """Which part of all bytes is written."""
+        return self.written / max(1, self.nbytes)
+
+
+def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    """Measure this machine, with all of torch's threads and with one: the better of both counts.
+
+    On a busy machine threads wait for each other, and too low a peak would make an honest candidate look faster than
+    can be. (Large blocks take all threads long enough.) `dtypes`: of the matrix products to measure; of none, no peak is measured.
     """
     everyone = torch.get_num_threads()
     results = []
     for threads in sorted({1, everyone}):
         torch.set_num_threads(threads)
-        cached = _bandwidth(footprint_bytes, written_share)
-        rotating = _bandwidth(max(rotation_bytes, footprint_bytes), written_share)
-        results.append(Peaks(rotating, max(cached, rotating), _flops_per_s()))
+        flops = max(map(_flops_per_s, dtypes), default=0.0)
+        if threads == everyone or traffic.nbytes <= _SMALL_BYTES:
+            results.append(Peaks(_moving(traffic, threads), _writing(traffic, threads), flops))
+        else:
+            results.append(Peaks(0.0, 0.0, flops))
     torch.set_num_threads(everyone)
     return best(*results)
 
@@ -58,37 +83,84 @@ def best(*peaks: Peaks) -> Peaks:
     """The highest of several measurements: interference only ever makes a peak look lower."""
     return Peaks(
         max(peak.bytes_per_s for peak in peaks),
-        max(peak.cached_bytes_per_s for peak in peaks),
+        max(peak.written_bytes_per_s for peak in peaks),
         max(peak.flops_per_s for peak in peaks),
     )
 
 
-def _bandwidth(footprint_bytes: int, written_share: float) -> float:
-    count = max(1 << 16, min(footprint_bytes, 1 << 29) // 8)
-    source, target = torch.rand(count), torch.empty(count)
-    nbytes = count * 4
-    if written_share >= _WRITES_MATTER:
-        return max(2 * nbytes / _best(lambda: target.copy_(source)), nbytes / _best(lambda: target.fill_(1.0)))
-    return nbytes / _best(lambda: source.sum())
+def limit(nbytes: int, flops: int, peaks: Peaks) -> Limit:
+    """The larger of the time for the bytes that must move and the time for the FLOPs that must happen."""
+    memory = nbytes / peaks.bytes_per_s
+    compute = flops / peaks.flops_per_s if flops else 0.0
+    return Limit(memory, "memory") if memory >= compute else Limit(compute, "compute")
 
 
-def _flops_per_s() -> float:
-    size = 1024
-    left, right = torch.rand(size, size), torch.rand(size, size)
-    return 2 * size**3 / _best(lambda: left @ right)
+def _moving(traffic: Traffic, threads: int) -> float:
+    """Bytes a second of a task's mixture of reading and writing, by the fastest way there is.
+
+    For large blocks, the C library writes past the caches, which torch's own kernels do not and candidates may.
+    """
+    if traffic.written_share > _WRITES_ONLY:
+        return _writing(traffic, threads)
+    source, target = _block(traffic.nbytes, traffic), _block(traffic.nbytes, traffic)
+    nbytes = source.numel() * 4
+    reading = nbytes / _best(lambda: source.sum())
+    if traffic.written_share < _READS_ONLY:
+        return reading
+    own = partial(_in_shares, ctypes.memmove, target.data_ptr(), source.data_ptr(), nbytes, threads)
+    return max(reading, 2 * nbytes / min(_best(lambda: target.copy_(source)), _best(own)))
+
+
+def _writing(traffic: Traffic, threads: int) -> float:
+    target = _block(2 * traffic.written, traffic)
+    nbytes = target.numel() * 4
+    own = partial(_in_shares, ctypes.memset, target.data_ptr(), None, nbytes, threads)
+    return nbytes / min(_best(lambda: target.fill_(2.0)), _best(own))
+
+
+def _block(footprint_bytes: int, traffic: Traffic) -> torch.Tensor:
+    """Half of a footprint, because what is written has another half to come from."""
+    return torch.ones(max(_SMALLEST_BYTES, min(footprint_bytes, traffic.most_bytes)) // 8)
+
+
+def _in_shares(work: Callable[..., object], target: int, source: int | None, nbytes: int, threads: int) -> None:
+    """memset or memmove, a share of the block by each thread."""
+    share = nbytes // threads
+    jobs = [
+        partial(work, target + start, 1 if source is None else source + start, share)
+        for start in range(0, share * threads, share)
+    ]
+    helpers = [threading.Thread(target=job) for job in jobs[1:]]
+    for helper in helpers:
+        helper.start()
+    jobs[0]()
+    for helper in helpers:
+        helper.join()
+
+
+def _flops_per_s(dtype: str) -> float:
+    """The peak of matrix products, of a size at which one takes long enough to show it."""
+    peak = 0.0
+    for size in _SIZES:
+        left, right = (torch.ones(size, size, dtype=_FLOATS[dtype]) for _ in range(2))
+        seconds = _best(lambda left=left, right=right: left @ right)  # type: ignore[misc]
+        peak = max(peak, 2 * size**3 / seconds)
+        if seconds > _LONG_ENOUGH_S:
+            break
+    return peak
 
 
 def _best(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_TRIES):
+    """The shortest time of several tries, until more of them seem to change nothing."""
+    work()  # meets fresh pages, and libraries that have yet to start
+    shortest, idle, spent = float("inf"), 0, 0.0
+    for number in range(1, _TRIES + 1):
         start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def limit(nbytes: int, flops: int, peaks: Peaks) -> Limit:
-    """The larger of the time for the bytes that must move and the time for the FLOPs that must happen."""
-    memory, compute = nbytes / peaks.bytes_per_s, flops / peaks.flops_per_s
-    impossible = max(nbytes / peaks.cached_bytes_per_s, compute)
-    return Limit(memory, "memory", impossible) if memory >= compute else Limit(compute, "compute", impossible)
+        seconds = time.perf_counter() - start
+        idle = idle + 1 if seconds > _STABLE * shortest else 0
+        shortest = min(shortest, seconds)
+        spent += seconds
+        if spent > _BUDGET_S or (number >= _TRIES_MIN and idle >= _STABLE_TRIES):
+            break
+    return shortest

@@ -176,7 +176,7 @@ class Runner:
 
     def peaks(self, message: wire.Message) -> wire.Message:
         """This machine's limits; asked only of a runner that has loaded nothing foreign."""
-        peaks = roofline.measure(message["footprint_bytes"], message["rotation_bytes"], message["written_share"])
+        peaks = roofline.measure(roofline.Traffic(**message["traffic"]), message["dtypes"])
         return asdict(peaks)
 
     def pack(self, _: wire.Message) -> wire.Message:

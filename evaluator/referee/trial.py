@@ -91,12 +91,15 @@ class Trial:
             self.tags.append("noisy")
 
     def _find_limit(self, reference: Handle) -> None:
-        candidate_s = self.measurement.latency_ms("candidate")[0] / 1e3
-        found = limits.find(self.bench, reference, self.warm[0], self.evidence.output_bytes, candidate_s)
+        timed = [name for name, sets in self.measurement.calls.items() if any(sets)]
+        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in timed}
+        found = limits.find(self.bench, reference, self.warm[0], self.evidence, times_s)
         self.profile |= found.profile
         self.limit = found.roofline
         if found.impossible:
             raise Finding("integrity", found.impossible, "impossible_time")
+        if found.beyond:
+            self.tags.append("beyond_roofline")
 
     def _verdict(self) -> Finding:
         value, low, high = self.measurement.speedup("eager")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
 TOO_NOISY = "other programs kept this machine busy: do not rely on the times, measure again when it is quiet"
+BEYOND_ROOFLINE = "faster than this device's measured limits seem to allow: quarantined, see why before you rely on it"
+UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
@@ -50,12 +52,15 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     else:
         _latency_table(result, last)
         tags = result.get("tags") or []
-        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}", TOO_NOISY if "noisy" in tags else "")
+        warnings = [text for tag, text in UNRELIABLE.items() if tag in tags]
+        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}", "; ".join(warnings))
     _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:
         limit = f"{roofline['limit_ms']:.3f} ms"
         _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
+    elif note := (result.get("profile") or {}).get("roofline_note"):
+        _line("roofline   not known", str(note))
     provenance = result.get("provenance") or {}
     sandbox = (provenance.get("sandbox") or {}).get("name")
     bounded = provenance.get("security_boundary") and sandbox != "process"

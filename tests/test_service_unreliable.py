@@ -1,0 +1,50 @@
+"""Figures that cannot be relied on say so wherever they are shown."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from db.leaderboard import UNRELIABLE
+from service.cli import result as shown
+from service.report import _roofline, _summary
+
+WORDS = {"noisy": "machine busy", "beyond_roofline": "quarantined"}
+
+
+def passed(*tags: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "verdict": "passed",
+        "code": None,
+        "tags": list(tags),
+        "latency_ms": {},
+        "roofline": None,
+        "provenance": {"security_boundary": True, "sandbox": {"name": "docker"}},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("tag", UNRELIABLE)
+def test_the_command_says_it(tag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown.show_evaluation(passed(tag))
+    assert WORDS[tag] in capsys.readouterr().out
+    shown.show_evaluation(passed("tie"))
+    assert WORDS[tag] not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tag", UNRELIABLE)
+def test_the_report_says_it(tag: str) -> None:
+    job: Any = SimpleNamespace(model="m")
+    best: Any = SimpleNamespace(
+        verdict="passed", tags=(tag,), sandbox="docker", result=passed(tag), created_at=datetime.now(UTC)
+    )
+    assert WORDS[tag] in _summary(job, best)
+    best.tags = ()
+    assert WORDS[tag] not in _summary(job, best)
+
+
+def test_why_no_limit_is_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    shown.show_evaluation(passed(profile={"roofline_note": "this op can be done with less"}))
+    assert "not known: this op can be done with less" in capsys.readouterr().out
+    assert _roofline(None) == "Not known for this op.\n"
