@@ -70,6 +70,9 @@ def given(op: Op, seed: int = 1) -> Iterator[Given]:
         dtypes = [str(value.dtype).removeprefix("torch.") for value in values if isinstance(value, torch.Tensor)]
         if perturb.skipped(family, op.domains, dtypes):
             continue
+        floats = [value for value in values if isinstance(value, torch.Tensor)]
+        if family == perturb.NEGATIVE and not any(map(perturb.may_turn_negative, floats)):
+            continue
         if family == perturb.TIES and tolerances is not None and tolerances.traits.unstable_ties:
             continue
         inputs = perturb.apply(family, values, seed + number, op.domains)
@@ -82,6 +85,8 @@ def given(op: Op, seed: int = 1) -> Iterator[Given]:
         kept = [None if i in without else o for i, o in enumerate(wide)]
         hopeless = any(o is not None and _far(r, o, tolerances) for r, o in zip(reference, kept, strict=True))
         finite = all(float(torch.isfinite(r).float().mean()) >= 0.5 for r in reference)
+        if family == perturb.NEGATIVE and any(bool(torch.isnan(r).any()) for r in reference):
+            continue
         if family == perturb.NON_FINITE or (finite and not hopeless):
             yield Given(family, inputs, reference, kept, tolerances)
 

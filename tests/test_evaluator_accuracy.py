@@ -147,6 +147,8 @@ def tree(kind: str, *rows: TensorRow) -> Tree:
         (tree("tuple", row((2, 3), device="meta"), row((4,))), "device"),
         (tree("tuple", row((2, 3), layout="sparse_coo"), row((4,))), "layout"),
         (tree("tuple", row((2, 3), stride=(10**9, 1)), row((4,))), "layout"),
+        (tree("tuple", row((2, 3), stride=(1, 2)), row((4,))), "layout"),
+        (tree("tuple", row((2, 3)), row((4,), stride=(0,))), "layout"),
     ],
 )
 def test_the_form_of_outputs_must_agree(got: Tree, code: str) -> None:
@@ -155,6 +157,6 @@ def test_the_form_of_outputs_must_agree(got: Tree, code: str) -> None:
     assert wrong.code == code
 
 
-def test_a_list_may_stand_for_a_tuple_and_a_view_for_a_copy() -> None:
-    want = tree("tuple", row((2, 3)), row((4,)))
-    assert accuracy.compare_form(want, tree("list", row((2, 3), stride=(1, 2)), row((4,)))) is None
+def test_a_list_may_stand_for_a_tuple_and_a_copy_for_a_view() -> None:
+    want = tree("tuple", row((2, 3), stride=(1, 2)), row((4,)))
+    assert accuracy.compare_form(want, tree("list", row((2, 3)), row((4,)))) is None

@@ -9,11 +9,12 @@ from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
-from tasks.load import load_task
+from tasks.build import task_from_source
 
 ATTACKS = Path(__file__).parent / "attacks"
+SEPARATOR = "# --- candidate ---\n"
 EFFORT = Effort(
-    wall_s=120, memory_mb=4096, call_timeout_s=5, build_timeout_s=20, measure_budget_s=1, baselines=("eager",)
+    wall_s=120, memory_mb=4096, call_timeout_s=5, build_timeout_s=20, measure_budget_s=0.3, baselines=("eager",)
 )
 pytestmark = pytest.mark.docker
 
@@ -22,15 +23,21 @@ def attacks() -> list[Path]:
     return sorted(path for path in ATTACKS.glob("*.py") if path.name != "op.py")
 
 
+def header(source: str, key: str) -> str:
+    """What the first lines say of `key`; empty if nothing."""
+    found = re.search(rf"^# {key}: (.+)$", source, re.MULTILINE)
+    return found[1] if found else ""
+
+
 @pytest.mark.parametrize("path", attacks(), ids=lambda path: path.stem)
 def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
     source = path.read_text()
-    header = re.search(r"^# verdict: (.+)$", source, re.MULTILINE)
-    assert header is not None
-    expected = {text.strip() for text in header[1].split(" or ")}
-    evaluation = evaluate(
-        load_task(ATTACKS / "op.py"), source, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=EFFORT
-    )
+    op, separator, candidate = source.partition(SEPARATOR)
+    if not separator:
+        op, candidate = (ATTACKS / "op.py").read_text(), source
+    expected = {text.strip() for text in header(source, "verdict").split(" or ")}
+    task = task_from_source(op, name=path.stem)
+    evaluation = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
     found = evaluation.verdict.value + (f"/{evaluation.code}" if evaluation.code else "")
     assert found in expected, f"{found}: {evaluation.message}\n{evaluation.detail}"
     assert evaluation.verdict is not Verdict.PASSED

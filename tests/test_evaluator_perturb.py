@@ -34,7 +34,8 @@ def test_shape_and_dtype_stay_and_the_original_is_left_alone(family: str, dtype:
     changed = one(family, value)
     assert (changed.shape, changed.dtype) == (value.shape, value.dtype)
     assert torch.equal(value, before)
-    same = family.startswith(perturb.GENERATED) or (
+    # The tensor holds negative numbers, and no integers.
+    same = family.startswith((perturb.GENERATED, perturb.NEGATIVE, perturb.INTEGERS)) or (
         family == perturb.LOW_BITS and dtype in (torch.float16, torch.bfloat16)
     )
     assert torch.equal(changed, value) == same
@@ -48,7 +49,7 @@ def test_no_family_leaves_the_declared_domain(seed: int, domain: str, family: st
         value = value - 0.5
     changed = one(family, value, seed, domain)
     assert bool(HOLDS[domain](changed).all()), family
-    skipped = perturb.skipped(family, (domain,), ("float32",))
+    skipped = perturb.skipped(family, (domain,), ("float32", "int64"))
     assert bool(skipped) == (family in perturb.DOMAINS[domain])
     if skipped:
         assert torch.equal(changed, value)
@@ -67,6 +68,35 @@ def test_what_says_nothing_is_skipped() -> None:
     assert perturb.skipped(perturb.LOW_BITS, (), ("bfloat16",)) == "no narrower type"
     for family in (perturb.GENERATED, perturb.OTHER_SEED, f"{perturb.GROUP}3"):
         assert perturb.skipped(family, ("fixed",), ()) == ""
+
+
+def test_half_of_a_tensor_without_negative_numbers_is_negated_unless_it_is_a_mask() -> None:
+    value = torch.rand(1000) + 0.1
+    changed = one(perturb.NEGATIVE, value)
+    assert torch.equal(changed.abs(), value)
+    assert 300 < int((changed < 0).sum()) < 700
+    assert perturb.may_turn_negative(value)
+    for kept in ((value > 0.5).float(), torch.zeros(4), -value):
+        assert not perturb.may_turn_negative(kept)
+        assert torch.equal(one(perturb.NEGATIVE, kept), kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_large_integers_do_not_fit_half_the_width_and_keep_their_signs(dtype: torch.dtype) -> None:
+    kind = torch.iinfo(dtype)
+    value = torch.randint(max(-20, kind.min), 20, (1000,)).to(dtype)
+    changed = one(perturb.INTEGERS, value)
+    assert torch.equal(changed < 0, value < 0)
+    assert bool((changed.to(torch.int64).abs() >= 2 ** (kind.bits // 2)).all())
+    assert perturb.skipped(perturb.INTEGERS, (), ("float32", str(dtype).removeprefix("torch."))) == ""
+
+
+def test_integers_at_the_end_of_their_type_stay_in_it_and_masks_stay_masks() -> None:
+    assert one(perturb.INTEGERS, torch.tensor([127, -128], dtype=torch.int8)).tolist() == [127, -128]
+    mask = torch.tensor([0, 1, 1])
+    assert torch.equal(one(perturb.INTEGERS, mask), mask)
+    assert perturb.apply(perturb.INTEGERS, [mask > 0, torch.ones(3)], 0)[1].tolist() == [1.0, 1.0, 1.0]
+    assert perturb.skipped(perturb.INTEGERS, (), ("float32", "bool")) == "no integer input"
 
 
 def test_integers_and_positive_tensors_keep_what_they_are() -> None:

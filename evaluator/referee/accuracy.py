@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .errors import NotFinite, Own, errors, own_error
+from .placement import badly_laid_out
 from .tolerances import USUAL, Tolerances
 from .tree import TensorRow, Tree
 
@@ -102,10 +103,8 @@ def compare_form(expected: Tree, got: Tree) -> Wrong | None:
         ):
             if wanted != found:
                 return Wrong(code, f"{name}: expected {code} {wanted}, got {found}")
-        if other.span_bytes > 4 * max(row.span_bytes, 4096):
-            return Wrong(
-                "layout", f"{name}: strides {list(other.stride)} spread the values over {other.span_bytes:,} bytes"
-            )
+        if reason := badly_laid_out(row, other):
+            return Wrong("layout", f"{name}: {reason}")
     return None
 
 
@@ -117,6 +116,11 @@ def _names(leaves: dict[str, Any]) -> str:
 
 def _kind(leaf: Any) -> str:
     return f"a {leaf.dtype} tensor" if isinstance(leaf, TensorRow) else type(leaf).__name__
+
+
+def naming(path: str) -> str:
+    """What to call a compared value: an output by its path, anything else by the name behind a blank."""
+    return path[1:] if path.startswith(" ") else f"output{path}"
 
 
 def compare(
@@ -142,7 +146,9 @@ def compare(
     own = own or own_error(reference, oracle)
     found = errors(candidate, reference, oracle, nan_for_inf=nan_for_inf)
     if isinstance(found, NotFinite):
-        message = f"output{path}: element {found.element} is {found.found:.7g}, the reference has {found.expected:.7g}"
+        message = (
+            f"{naming(path)}: element {found.element} is {found.found:.7g}, the reference has {found.expected:.7g}"
+        )
         return Comparison(math.inf, 0.0, Wrong("nan", message))
     floor = slack * tolerances.floor(_name(candidate))
     allowed = MAX_FACTOR * own.max_error + floor * own.scale
@@ -155,7 +161,7 @@ def compare(
         allowed if found.max_error > allowed else found.max_error * rms_allowed / max(found.rms_error, 1e-300),
         Wrong(
             "values",
-            f"output{path}: element {element} is {found.found:.7g}, expected {found.expected:.7g}; largest error "
+            f"{naming(path)}: element {element} is {found.found:.7g}, expected {found.expected:.7g}; largest error "
             f"{found.max_error:.3g} (allowed {allowed:.3g}), root mean square {found.rms_error:.3g} (allowed "
             f"{rms_allowed:.3g})",
         ),
@@ -224,7 +230,7 @@ def _compare_exactly(
         return Comparison(float(count), max(float(count), may_differ * different.numel()))
     first = int(different.int().argmax())
     message = (
-        f"output{path}: {count} of {different.numel()} elements differ; element {first} is "
+        f"{naming(path)}: {count} of {different.numel()} elements differ; element {first} is "
         f"{candidate.flatten()[first].item()}, expected {reference.flatten()[first].item()}"
     )
     return Comparison(float(count), may_differ * different.numel(), Wrong("values", message))

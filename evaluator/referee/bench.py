@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import perturb
+from . import perturb, state_check
 from .audit import Audit
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
@@ -63,7 +63,9 @@ class Bench:
     seated: list[Handle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
     init: tuple[Tree, list[torch.Tensor]] | None = None
-    state: tuple[Tree, list[torch.Tensor]] | None = None
+    initial: dict[str, torch.Tensor] = field(default_factory=dict)  # the model's state as its constructor leaves it
+    state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
+    names: state_check.Names = field(default_factory=state_check.Names)  # of the candidate's tensors
     input_bytes: int = 0
 
     @property
@@ -104,7 +106,9 @@ class Bench:
             self.init = copy_value(handle, handle.reveal({"op": "init_inputs"}, timeout_s=60), limit)
         with _task_step("building the model"):
             tree = self._construct(handle, "Model")
-            self.state = copy_value(handle, tree, limit)
+            self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
+            message = {"op": "vary_state", "seed": self.seeds.named("state")}
+            self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
         with _task_step("making inputs"):
             tree = handle.reveal({"op": "inputs", "seed": 1, "family": perturb.FAMILIES[0]}, timeout_s=60)
             self.input_bytes = bytes_needed(tree)
@@ -135,12 +139,33 @@ class Bench:
             RunnerFailed: the source cannot be loaded, built or run.
         """
         self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
-        self._construct(handle, class_name)
+        own = self._construct(handle, class_name)
+        if class_name != "Model":
+            self.names = state_check.match(handle, own, self.initial)
+        self.load_state(handle)
+
+    def load_state(self, handle: Handle) -> None:
+        """Give a runner's model the reference's parameters and buffers, and an inbox for inputs.
+
+        Raises:
+            RunnerFailed: it does not take them.
+        """
         assert self.state is not None
         tree, contents = self.state
+        names = dict(self.names.own) if handle.role == "candidate" else {}
         handle.attach(Inbox(bytes_needed(tree), 1))
-        handle.give({"op": "load_state"}, tree, contents, timeout_s=60)
+        handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)
         handle.attach(Inbox(self.input_bytes, self.slots()))
+
+    def read_state(self, handle: Handle) -> dict[str, torch.Tensor]:
+        """A runner's parameters and buffers by name, as they are now.
+
+        Raises:
+            RunnerFailed: they cannot be read, or are too many.
+        """
+        found = copy_value(handle, handle.reveal({"op": "state"}, timeout_s=60), self.memory_bytes // 3)
+        handle.ask({"op": "release"}, timeout_s=60)
+        return state_check.values_by_name(*found)
 
     def make_inputs(self, reference: Handle, family: str = perturb.FAMILIES[0]) -> InputSet:
         """A fresh set of inputs, copied out of the reference runner.

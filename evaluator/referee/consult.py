@@ -1,12 +1,12 @@
 """Asking the reference and its float64 oracle what is right, and whether they are fit to be asked."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from . import accuracy, oracle
+from . import accuracy, answers, oracle, perturb
 from .accuracy import Allowance, flatten
+from .answers import Answer, value_of
 from .bench import Bench
 from .errors import Own, own_error
 from .evidence import Evidence
@@ -25,6 +25,8 @@ class Expected:
     oracle: dict[str, torch.Tensor]
     inputs_after: dict[int, torch.Tensor]
     own: dict[str, Own]  # the reference's own errors
+    inputs_oracle: dict[int, torch.Tensor]  # the changed inputs as the oracle has them
+    shared: frozenset[str] = frozenset()  # outputs in the memory of the inputs
 
 
 def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:
@@ -36,76 +38,86 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
     timeout_s = max(60.0, bench.request.call_timeout_s)
     try:
         call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
-        values = {path: value_of(reference, row) for path, row in flatten(call.outputs).items()}
-        after = mutations(reference, call, inputs)
+        answer = answers.read(reference, call, inputs)
+        values, after = answer.values, answer.changed
+        shared = answers.shared_outputs(reference, call.outputs)
         if first:
             evidence.expected = call.outputs
             evidence.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             evidence.mutated = set(after)
+            evidence.shared = shared
+            evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
+            evidence.has_nan = _has_nan(values)
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
-    wide = _ask_oracle(reference, inputs, values, evidence, timeout_s=4 * timeout_s, first=first)
+    wide, wide_inputs = _ask_oracle(reference, inputs, answer, evidence, timeout_s=4 * timeout_s, first=first)
     reference.ask({"op": "release"}, timeout_s=60)
     own = {path: own_error(value, wide.get(path)) for path, value in values.items() if accuracy.is_rounded(value)}
-    return Expected(call.outputs, values, wide, after, own)
+    wide_inputs = {
+        index: value
+        for index, value in wide_inputs.items()
+        if _is_oracle(value, tensor(inputs.tree.tensors[index], after[index]), evidence)
+    }
+    return Expected(call.outputs, values, wide, after, own, wide_inputs, shared)
+
+
+def _is_oracle(wide: torch.Tensor, value: torch.Tensor, evidence: Evidence) -> bool:
+    if wide.shape != value.shape or not accuracy.is_rounded(value):
+        return False
+    return own_error(value, wide).distance <= oracle_limit("", value, evidence)
+
+
+def _has_nan(values: dict[str, torch.Tensor]) -> bool:
+    """Whether any output holds NaN."""
+    return any(bool(torch.isnan(value).any()) for value in values.values() if accuracy.is_rounded(value))
 
 
 def _ask_oracle(
-    reference: Handle,
-    inputs: InputSet,
-    values: dict[str, torch.Tensor],
-    evidence: Evidence,
-    *,
-    timeout_s: float,
-    first: bool,
-) -> dict[str, torch.Tensor]:
-    """The float64 outputs by path, without those that are no oracle; `first` also reads what kind of op it is."""
+    reference: Handle, inputs: InputSet, answer: Answer, evidence: Evidence, *, timeout_s: float, first: bool
+) -> tuple[dict[str, torch.Tensor], dict[int, torch.Tensor]]:
+    """The float64 outputs by path, without those that are no oracle, and the changed inputs by number.
+
+    `first` also reads what kind of op it is.
+    """
+    values = answer.values
     try:
         assert reference.inbox is not None
         placed = reference.inbox.put(inputs.tree, inputs.contents)
         message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
-        answer = flatten(reference.reveal(message, timeout_s=timeout_s))
-        outputs, traits = oracle.parts(answer)
+        outputs, traits, given = oracle.parts(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
+        tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
+        wide_inputs = {index: value_of(reference, tensors[index]) for index in answer.changed if index < len(tensors)}
     except RunnerFailed as failure:
         if failure.kind not in ("error", "output", "out_of_memory"):
             raise of_task(failure, doing="its float64 run") from None
         evidence.oracle_note = f"no float64 oracle ({failure.message[:160]}); compared with the reference itself"
-        return {}
+        return {}, {}
     if first:
         evidence.tolerances = replace(evidence.tolerances, traits=Traits.from_json(traits))
     if any(path not in wide or wide[path].shape != value.shape for path, value in values.items()):
         evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
-        return {}
+        return {}, {}
     if first:
         evidence.no_oracle = {
             path
             for path, value in values.items()
-            if accuracy.is_rounded(value) and own_error(value, wide[path]).distance > oracle_limit(value, evidence)
+            if accuracy.is_rounded(value)
+            and own_error(value, wide[path]).distance > oracle_limit(path, value, evidence)
         }
         if evidence.no_oracle:
             names = ", ".join(f"output{path}" for path in sorted(evidence.no_oracle))
             evidence.oracle_note = (
                 f"the float64 run gives another result for {names[:200]}; compared with the reference itself"
             )
-    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
+    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}, wide_inputs
 
 
-def oracle_limit(value: torch.Tensor, evidence: Evidence) -> float:
+def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:
     """How far the float64 run of an output may lie from the reference and still be its oracle."""
-    return evidence.tolerances.oracle_limit(str(value.dtype).removeprefix("torch."))
-
-
-def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
-    """The inputs that a call has changed, by number, as they are now."""
-    assert handle.inbox is not None
-    return {
-        index: handle.inbox.copy(row)
-        for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True))
-        if not handle.inbox.unchanged(row, content)
-    }
+    return evidence.tolerances_for(path).oracle_limit(str(value.dtype).removeprefix("torch."))
 
 
 def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.Tensor]) -> None:
@@ -127,9 +139,15 @@ def _rounding(value: torch.Tensor) -> Allowance:
     return accuracy.allowance(value, None)
 
 
-def value_of(handle: Handle, leaf: Any) -> torch.Tensor:
-    """A leaf of a runner's outputs as a tensor: read out of its memory, or made of the scalar that it sent."""
-    if isinstance(leaf, TensorRow):
-        return tensor(leaf, handle.read(leaf))
-    number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31
-    return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
+def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
+    """Why the outputs for these inputs are no ground to judge on; empty if they are."""
+    if family == perturb.NON_FINITE or family.startswith(perturb.GENERATED):
+        return ""
+    if any(own.finite < 0.5 and want.values[path].numel() > 0 for path, own in want.own.items()):
+        return "the reference itself overflows here"
+    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(want.values):
+        return "the reference gives NaN for negative numbers"
+    for path, own in want.own.items():
+        if own.distance > oracle_limit(path, want.values[path], evidence):
+            return f"the reference itself is off by {own.distance:.1%} here"
+    return ""

@@ -1,23 +1,28 @@
 """The first half of a trial: is the candidate right on every input family, and does it leave what is not its own?"""
 
 import random
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import accuracy, perturb
-from .accuracy import Comparison, Wrong, flatten
+from . import accuracy, answers, perturb, state_check
+from .accuracy import flatten
+from .answers import value_of
 from .bench import Bench
-from .consult import Expected, consult, mutations, oracle_limit, value_of
+from .consult import Expected, consult, says_nothing
 from .evidence import Evidence, check
 from .handle import Call, Handle, InputSet, RunnerFailed, tensor
 from .inbox import Inbox, bytes_needed
+from .judging import judge, refuse
 from .processes import same_bytes
 from .tolerances import Tolerances
 from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
 _MAX_GROUPS = 8
+_KEPT_CALLS = 3  # calls whose outputs must stay as they are while later calls are made
+_PROBE_TIMEOUT_S = 5.0
 
 
 def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
@@ -27,11 +32,13 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
         Finding: the candidate is wrong, or the task is invalid.
     """
     evidence.tolerances = Tolerances(declared=bench.request.tolerance)
+    evidence.names = bench.names
     examination = Examination(bench, reference, candidate, evidence)
     for family in perturb.FAMILIES:
         examination.family(family)
     for family in _shape_groups(bench, reference):
         examination.family(family)
+    examination.state()
     examination.settle()
 
 
@@ -43,7 +50,7 @@ class Examination:
     reference: Handle
     candidate: Handle
     evidence: Evidence
-    earlier: list[tuple[TensorRow, torch.Tensor]] = field(default_factory=list)  # outputs of the call before
+    earlier: deque[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=lambda: deque(maxlen=_KEPT_CALLS))
     roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
 
     def family(self, family: str) -> None:
@@ -61,14 +68,38 @@ class Examination:
             self.evidence.skip(family, "too large for the sandbox's memory")
             return
         self._make_room(inputs)
-        want = consult(self.bench, self.reference, inputs, self.evidence, first=self.evidence.expected is None)
-        reason = _says_nothing(family, want, self.evidence)
-        if reason:
+        want, reason = self._ask(family, inputs)
+        if want is None or reason:
             self.evidence.skip(family, reason)
             return
         self._judge(family, inputs, want)
         if family.startswith(perturb.GENERATED):
-            _allow(want, self.evidence)
+            _allow(want, inputs, self.evidence)
+
+    def state(self) -> None:
+        """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
+        bench, evidence = self.bench, self.evidence
+        if bench.state is None or not bench.state[0].tensors:
+            return
+        inputs = bench.make_inputs(self.reference)
+        try:
+            want = self._state_after_a_call(self.reference, inputs)
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="a call on fresh parameters") from None
+        try:
+            have = self._state_after_a_call(self.candidate, inputs)
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing="a call on fresh parameters") from None
+        before = state_check.values_by_name(*bench.state)
+        unknown = state_check.compare(before, want, have, bench.names, evidence.tolerances)
+        changed = state_check.changed_names(before, want)
+        evidence.changing = changed - set(unknown)
+        evidence.state = state_check.report(changed, unknown)
+
+    def _state_after_a_call(self, handle: Handle, inputs: InputSet) -> dict[str, torch.Tensor]:
+        self.bench.load_state(handle)
+        handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.bench.request.call_timeout_s)
+        return self.bench.read_state(handle)
 
     def settle(self) -> None:
         """Leave both runners as timing wants them."""
@@ -77,14 +108,49 @@ class Examination:
             for handle in (self.reference, self.candidate):
                 handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
 
+    def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
+        """What is right for these inputs; or why nothing can be said about them."""
+        evidence = self.evidence
+        if family == perturb.INTEGERS:
+            reason = self._refused_by_a_probe(inputs)
+            if reason:
+                return None, reason
+        try:
+            want = consult(self.bench, self.reference, inputs, evidence, first=evidence.expected is None)
+        except Finding as finding:
+            if family != perturb.NEGATIVE or finding.code is not None:
+                raise
+            return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
+        return want, says_nothing(family, want, evidence)
+
+    def _refused_by_a_probe(self, inputs: InputSet) -> str:
+        """Why the reference does not take large integers; empty if it does.
+
+        Asked of a runner of its own: there may be indexes among them, or sizes, which can end a process.
+        """
+        try:
+            probe = self.bench.seat_model("probe", self.bench.request.task_source, "Model")
+            try:
+                probe.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_PROBE_TIMEOUT_S)
+            finally:
+                self.bench.dismiss(probe)
+        except RunnerFailed as failure:
+            return f"the reference does not take them: {failure.message[:120]}"
+        return ""
+
     def _skipped(self, family: str) -> str:
+        if family == perturb.NEGATIVE and self.evidence.input_rows and not self.evidence.may_turn_negative:
+            return "the generator gives negative numbers itself"
         dtypes = [row.dtype for row in self.evidence.input_rows]
         if family == perturb.TIES and self.evidence.tolerances.traits.unstable_ties:
             return "which of several equal values comes first is not defined for this op"
         return perturb.skipped(family, self.bench.request.domain, dtypes)
 
     def _make_room(self, inputs: InputSet) -> None:
-        self.evidence.input_rows = self.evidence.input_rows or inputs.tree.tensors
+        if not self.evidence.input_rows:
+            self.evidence.input_rows = inputs.tree.tensors
+            values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
+            self.evidence.may_turn_negative = any(map(perturb.may_turn_negative, values))
         needed = bytes_needed(inputs.tree)
         if needed > self.bench.input_bytes:
             self.roomy = True
@@ -97,13 +163,17 @@ class Examination:
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
             if "kernelbench" in self.bench.request.rules and family.startswith(perturb.GENERATED):
                 self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
-            _judge(family, candidate, call, want, inputs, self.evidence)
-            for row, content in self.earlier:
-                if not same_bytes(candidate.read(row), content):
-                    raise Finding(
-                        "wrong_output", "an output of an earlier call changed during a later one", "buffer_reused"
-                    )
-            self.earlier = [(row, candidate.read(row)) for row in call.outputs.tensors][:8]
+            wrong = answers.wrong_form(want.tree, want.shared, candidate, call.outputs)
+            if wrong is not None:
+                refuse(family, wrong, self.evidence)
+            worst = judge(family, answers.read(candidate, call, inputs), want, inputs, self.evidence)
+            if worst is not None:
+                self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
+            for rows in self.earlier:
+                if any(not same_bytes(candidate.read(row), content) for row, content in rows):
+                    text = "an output of an earlier call changed during a later one"
+                    raise Finding("wrong_output", text, "buffer_reused")
+            self.earlier.append([(row, candidate.read(row)) for row in call.outputs.tensors][:8])
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
 
@@ -126,19 +196,6 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
     return [f"{perturb.GROUP}{number}" for number in chosen]
 
 
-def _says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
-    """Why the outputs for these inputs are no ground to judge on; empty if they are."""
-    if family == perturb.NON_FINITE:
-        return ""
-    if any(own.finite < 0.5 and want.values[path].numel() > 0 for path, own in want.own.items()):
-        return "the reference itself overflows here"
-    if not family.startswith(perturb.GENERATED):
-        for path, own in want.own.items():
-            if own.distance > oracle_limit(want.values[path], evidence):
-                return f"the reference itself is off by {own.distance:.1%} here"
-    return ""
-
-
 def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:
     if accuracy.compare_form(want.tree, call.outputs) is not None:
         return False
@@ -146,57 +203,17 @@ def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:
     return all(accuracy.kernelbench(value_of(candidate, have[path]), value) for path, value in want.values.items())
 
 
-def _judge(family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence) -> None:
-    wrong = accuracy.compare_form(want.tree, call.outputs)
-    if wrong is not None:
-        _refuse(family, wrong, evidence)
-    worst: Comparison | None = None
-    have = flatten(call.outputs)
-    for path, expected in want.values.items():
-        found = accuracy.compare(
-            path,
-            value_of(candidate, have[path]),
-            expected,
-            want.oracle.get(path),
-            evidence.tolerances,
-            want.own.get(path),
-            slack=perturb.slack(family),
-            nan_for_inf=family == perturb.NON_FINITE,
-        )
-        if found.wrong is not None:
-            _refuse(family, found.wrong, evidence, found)
-        if worst is None or found.severity > worst.severity:
-            worst = found
-    _inputs_left_alone(family, candidate, call, want, inputs, evidence)
-    if worst is not None:
-        evidence.add(check(family, True, worst, evidence.oracle_note), worst.severity)
-
-
-def _refuse(family: str, wrong: Wrong, evidence: Evidence, found: Comparison | None = None) -> None:
-    evidence.add(check(family, False, found, wrong.message), float("inf"))
-    raise Finding("wrong_output", f"{wrong.message} (inputs: {family})", wrong.code)
-
-
-def _inputs_left_alone(
-    family: str, candidate: Handle, call: Call, want: Expected, inputs: InputSet, evidence: Evidence
-) -> None:
-    changed = mutations(candidate, call, inputs)
-    for index, content in changed.items():
-        if index not in want.inputs_after:
-            _refuse(family, Wrong("input_mutated", f"input tensor {index} was changed by the call"), evidence)
-        row = inputs.tree.tensors[index]
-        have, wanted = tensor(row, content), tensor(row, want.inputs_after[index])
-        found = accuracy.compare(f" input {index}", have, wanted, None, evidence.tolerances)
-        if found.wrong is not None:
-            _refuse(family, found.wrong, evidence, found)
-    if missing := set(want.inputs_after) - set(changed):
-        text = f"the reference changes input tensor {min(missing)} in place, the candidate does not"
-        _refuse(family, Wrong("input_mutated", text), evidence)
-
-
-def _allow(want: Expected, evidence: Evidence) -> None:
-    for path, value in want.values.items():
-        new = accuracy.allowance(value, want.oracle.get(path), evidence.tolerances, want.own.get(path))
+def _allow(want: Expected, inputs: InputSet, evidence: Evidence) -> None:
+    """Note what a timed call's outputs, and inputs that it changes, may differ by."""
+    allowed = {
+        path: accuracy.allowance(value, want.oracle.get(path), evidence.tolerances_for(path), want.own.get(path))
+        for path, value in want.values.items()
+    }
+    for index, content in want.inputs_after.items():
+        value = tensor(inputs.tree.tensors[index], content)
+        path = answers.input_path(index)
+        allowed[path] = accuracy.allowance(value, want.inputs_oracle.get(index), evidence.tolerances)
+    for path, new in allowed.items():
         old = evidence.allowances.get(path, new)
         evidence.allowances[path] = replace(
             new, max_error=max(new.max_error, old.max_error), rms_error=max(new.rms_error, old.rms_error)

@@ -1,11 +1,12 @@
 """What a trial has found out about a candidate's outputs: for the report, and for checking timed calls."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import accuracy
 from .accuracy import Allowance, Comparison, flatten
-from .tolerances import Tolerances
+from .state_check import Names
+from .tolerances import EPSILON, Tolerances
 from .tree import TensorRow, Tree
 
 SKIPPED = "skipped: "
@@ -27,6 +28,23 @@ class Evidence:
     input_rows: tuple[TensorRow, ...] = ()
     kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
     no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
+    shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
+    numbers: set[str] = field(default_factory=set)  # outputs that are Python's floats
+    may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask
+    has_nan: bool = False  # whether the reference gives NaN on the task's own inputs
+    names: Names = field(default_factory=Names)  # of the candidate's parameters
+    changing: frozenset[str] = frozenset()  # state that the reference's calls change and the candidate has, too
+    state: dict[str, Any] | None = None  # the report's words on it
+    spot_checks: dict[str, int] = field(default_factory=dict)  # by family, among the timed calls
+
+    def tolerances_for(self, path: str) -> Tolerances:
+        """The tolerances of one output. Python's floats are float64, but as exact as the tensors they came from."""
+        if path not in self.numbers:
+            return self.tolerances
+        floats = [row.dtype for row in self.input_rows if row.dtype in EPSILON] or ["float32"]
+        widest = min(floats, key=lambda dtype: EPSILON[dtype])
+        narrowest = max(widest, self.tolerances.traits.narrowest or widest, key=lambda dtype: EPSILON[dtype])
+        return replace(self.tolerances, traits=replace(self.tolerances.traits, narrowest=narrowest))
 
     def add(self, check: dict[str, Any], severity: float) -> None:
         """Record one check."""
@@ -43,6 +61,8 @@ class Evidence:
             "worst": self.worst,
             "tolerance": self.tolerances.to_json(dtypes),
             "kernelbench": self._kernelbench(),
+            "state": self.state,
+            "spot_checks": dict(sorted(self.spot_checks.items())),
         }
 
     def _kernelbench(self) -> dict[str, Any] | None:
@@ -56,9 +76,14 @@ class Evidence:
         }
 
     @property
+    def judged(self) -> list[str]:
+        """The families that the candidate was really held to."""
+        return [check["inputs"] for check in self.checks if not check["note"].startswith(SKIPPED)]
+
+    @property
     def families(self) -> int:
-        """How many families the candidate was really held to."""
-        return sum(not check["note"].startswith(SKIPPED) for check in self.checks)
+        """How many these are."""
+        return len(self.judged)
 
     def skip(self, family: str, reason: str) -> None:
         """Record a family that was left out."""

@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 
-from . import accuracy, sampling, statistics, timing
-from .accuracy import flatten
+from . import sampling, statistics, timed_checks, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
 from .evidence import Evidence
-from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .handle import Call, Handle, InputSet, RunnerFailed
 from .load import LoadMeter
 from .processes import cpu_time_s, page_faults
-from .tree import TensorRow
+from .timed_checks import Surprise
 from .verdicts import Finding, of_candidate, of_task
 
 _FRESH_BYTES = 512 * 1024 * 1024  # inputs made ahead for one round
@@ -67,6 +66,8 @@ class Stopwatch:
                 if compiled is not None:
                     runners["compile"] = compiled
             runners["candidate"] = checked or self.builder.seat()
+            if checked is not None:
+                self.bench.load_state(checked)
             checked = None
             call_s = self._settle(runners)
             load.begin()
@@ -130,6 +131,8 @@ class Stopwatch:
         candidate = runners["candidate"]
         usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
         thrown_away = rounds = 0
+        surprise = timed_checks.surprise(self.bench, self.reference, self.evidence, rng, calls + len(self.warm))
+        surprise_round = rng.randrange(self.plan.rounds_min)
         for order in timing.orders(list(runners), self.plan.rounds_max + self.plan.retries, rng):
             if rounds >= self.plan.rounds_min:
                 spent = time.perf_counter() - start
@@ -139,11 +142,14 @@ class Stopwatch:
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
             # blocks repeated for it, it could choose which ones count.)
             again = thrown_away < self.plan.retries
-            if self._run_round(runners, order, fresh, may_reject=again):
+            now = surprise if surprise_round == rounds + thrown_away else None
+            if self._run_round(runners, order, fresh, now, may_reject=again):
                 rounds += 1
             else:
                 thrown_away += 1
         usage = [cpu_time_s(candidate.pid) - usage[0], page_faults(candidate.pid) - usage[1]]
+        with _blame("candidate"):
+            timed_checks.compare_state(self.bench, runners["eager"], candidate, self.evidence)
         timed = self.measurement.calls["candidate"][-1]
         every_call = (rounds + thrown_away) * (calls + len(self.warm))
         self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, every_call * statistics.median(timed)), 2)
@@ -151,7 +157,13 @@ class Stopwatch:
         self.profile["blocks_measured_again"] = self.profile.get("blocks_measured_again", 0) + thrown_away
 
     def _run_round(
-        self, runners: dict[str, Handle], order: tuple[str, ...], fresh: list[InputSet], *, may_reject: bool
+        self,
+        runners: dict[str, Handle],
+        order: tuple[str, ...],
+        fresh: list[InputSet],
+        surprise: Surprise | None = None,
+        *,
+        may_reject: bool,
     ) -> bool:
         """One block of each; whether its times count."""
         outputs: dict[str, list[dict[str, torch.Tensor]]] = {}
@@ -160,17 +172,23 @@ class Stopwatch:
         for variant in order:
             handle = runners[variant]
             with _blame(variant):
-                for inputs in self.warm:
+                for number, inputs in enumerate(self.warm):
+                    self._surprise(surprise, number, variant, handle)
                     self._call(handle, inputs)
                 faults = page_faults(handle.pid)
-                for inputs in fresh:
+                for number, inputs in enumerate(fresh, len(self.warm)):
+                    self._surprise(surprise, number, variant, handle)
                     call = self._call(handle, inputs)
                     seconds.setdefault(variant, []).append(call.seconds)
-                    outputs.setdefault(variant, []).append(self._read(variant, handle, call, inputs))
+                    found = timed_checks.read(self.evidence, variant, handle, call, inputs)
+                    outputs.setdefault(variant, []).append(found)
                 if variant != "candidate" and page_faults(handle.pid) - faults > _FEW_FAULTS:
                     good = False
         for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
-            self._check(want, have)
+            timed_checks.compare(self.evidence, want, have)
+            self.checked_calls += 1
+        if surprise is not None:
+            surprise.judge(self.evidence)
         if good or not may_reject:
             for variant, times in seconds.items():
                 self.measurement.add_block(variant, times)
@@ -180,26 +198,12 @@ class Stopwatch:
         timeout_s = self.bench.request.call_timeout_s
         return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
 
-    def _read(self, variant: str, handle: Handle, call: Call, inputs: InputSet) -> dict[str, torch.Tensor]:
-        """Read the outputs of a timed call; for every variant alike, so that all meet the same caches."""
-        if variant != "compile":
-            assert self.evidence.expected is not None
-            wrong = accuracy.compare_form(self.evidence.expected, call.outputs)
-            if wrong is not None:
-                raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
-        if variant == "candidate":
-            assert handle.inbox is not None
-            for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
-                if index not in self.evidence.mutated and not handle.inbox.unchanged(row, content):
-                    raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
-        leaves = flatten(call.outputs).items()
-        return {path: tensor(row, handle.read(row)) for path, row in leaves if isinstance(row, TensorRow)}
-
-    def _check(self, want: dict[str, torch.Tensor], have: dict[str, torch.Tensor]) -> None:
-        for path, value in want.items():
-            if not accuracy.within(have[path], value, self.evidence.allowances[path]):
-                raise Finding("wrong_output", f"output{path} of a timed call is wrong", "values")
-        self.checked_calls += 1
+    def _surprise(self, surprise: Surprise | None, place: int, variant: str, handle: Handle) -> None:
+        """A call that is not timed, where this is the place for it. Eager makes it too, so that its state keeps up."""
+        if surprise is not None and surprise.place == place and variant != "compile":
+            call = self._call(handle, surprise.inputs)
+            if variant == "candidate":
+                surprise.take(self.evidence, handle, call)
 
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
         """Where the candidate's time goes: as seen from outside, and as it says itself."""

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from .kinds import Watch
 
-OUTPUTS, TRAITS = "outputs", "traits"
+OUTPUTS, TRAITS, INPUTS = "outputs", "traits", "inputs"
 
 
 def widen(value: Any) -> Any:
@@ -25,7 +25,7 @@ def widen(value: Any) -> Any:
 
 
 def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
-    """The model's `outputs` in float64, and the `traits` of the op as `tolerances.Traits` has them.
+    """The model's `outputs` in float64, the `traits` of the op as `tolerances.Traits` has them, and the `inputs` after.
 
     The default dtype is float64 meanwhile, for tensors that forward makes.
     """
@@ -38,15 +38,16 @@ def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
             outputs = wide(*given)
     finally:
         torch.set_default_dtype(before)
-    return {OUTPUTS: outputs, TRAITS: watch.traits()}
+    return {OUTPUTS: outputs, TRAITS: watch.traits(), INPUTS: given}
 
 
-def parts(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The leaves of what `evaluate` returned, apart: the outputs by their own paths, and the traits by name."""
-    outputs, traits = f"[{OUTPUTS!r}]", f"[{TRAITS!r}]"
+def parts(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The leaves of what `evaluate` returned, apart: outputs by their own paths, traits by name, inputs in order."""
+    outputs, traits, inputs = f"[{OUTPUTS!r}]", f"[{TRAITS!r}]", f"[{INPUTS!r}]"
     return (
         {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},
         {path[len(traits) + 2 : -2]: leaf for path, leaf in answer.items() if path.startswith(traits)},
+        [leaf for path, leaf in answer.items() if path.startswith(inputs)],
     )
 
 

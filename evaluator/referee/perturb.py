@@ -1,8 +1,9 @@
 """Input families: the task's own inputs, and changes to them that shortcuts do not survive.
 
-Runs in the reference runner; what is skipped is decided by the referee. Only floating-point tensors are changed. A
-tensor that holds no negative value is taken to be non-negative by nature (a variance, a probability), so its sign is
-left alone; what else the op's inputs may not be, the task declares as its DOMAIN.
+Runs in the reference runner; what is skipped is decided by the referee. Floating-point tensors are changed, and in
+one family integers. Only one other gives negative numbers to a tensor that holds none (it may be a variance or a
+probability): the reference's own outputs show whether it takes them. What else the op's inputs may not be, the task
+declares as its DOMAIN.
 """
 
 import math
@@ -13,12 +14,16 @@ import torch
 
 GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
 FLIPPED = "sign flipped"
+NEGATIVE = "negative where the generator gives none"
 UP, DOWN = "scaled up", "scaled down"
 TIES = "zeros, ties and tiny values"
 ENDS = "large last elements"
 LOW_BITS = "low bits that narrower types lose"
 NON_FINITE = "NaN and Inf"
-FAMILIES = (GENERATED, OTHER_SEED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE)
+INTEGERS = "large integers"
+FAMILIES = (
+    GENERATED, OTHER_SEED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
+)  # fmt: skip
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
 
@@ -26,9 +31,9 @@ COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
 DOMAINS: dict[str, frozenset[str]] = {
     "any": frozenset(),
     "finite": frozenset({NON_FINITE}),
-    "nonnegative": frozenset({FLIPPED, NON_FINITE}),
-    "positive": frozenset({FLIPPED, TIES, NON_FINITE}),
-    "unit": frozenset({FLIPPED, UP, ENDS, NON_FINITE}),
+    "nonnegative": frozenset({FLIPPED, NEGATIVE, NON_FINITE}),
+    "positive": frozenset({FLIPPED, NEGATIVE, TIES, NON_FINITE}),
+    "unit": frozenset({FLIPPED, NEGATIVE, UP, ENDS, NON_FINITE, INTEGERS}),
     "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
 }
 
@@ -41,6 +46,15 @@ _LOW_BITS = {
 }
 LOW_BITS_SLACK = 8.0
 
+# What `INTEGERS` adds: multiples of the first number, fewer than the second. A quarter of the range stays free.
+_HIGH_BITS = {
+    torch.int64: (1 << 33, 1 << 7),
+    torch.int32: (1 << 17, 1 << 12),
+    torch.int16: (1 << 9, 1 << 4),
+    torch.int8: (1 << 4, 1 << 2),
+    torch.uint8: (1 << 4, 1 << 3),
+}
+
 
 def slack(family: str) -> float:
     """By how much a family widens the floors."""
@@ -52,7 +66,10 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
     if family.startswith((GENERATED, GROUP)):
         return ""
     floats = [dtype for dtype in dtypes if "float" in dtype]
-    if not floats:
+    if family == INTEGERS:
+        if not any("int" in dtype for dtype in dtypes):
+            return "no integer input"
+    elif not floats:
         return "no floating-point input"
     if family == LOW_BITS and not any(dtype in ("float32", "float64") for dtype in floats):
         return "no narrower type"
@@ -83,13 +100,26 @@ def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = ()
     generator = torch.Generator().manual_seed(seed ^ 0x5EED)
     each = list(domains) * len(values) if len(domains) == 1 else list(domains) + ["any"] * len(values)
     return [
-        _change(family, value, generator) if _is_float(value) and family not in DOMAINS[domain] else value
+        _change(family, value, generator) if _is_meant(family, value) and family not in DOMAINS[domain] else value
         for value, domain in zip(values, each, strict=False)
     ]
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
+def may_turn_negative(value: torch.Tensor) -> bool:
+    """Whether `NEGATIVE` changes a tensor: one of floating-point numbers, none of them negative, and no mask."""
+    return value.is_floating_point() and value.numel() > 0 and not bool((value < 0).any()) and not _is_mask(value)
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    return bool(((value == 0) | (value == 1)).all())
+
+
+def _is_meant(family: str, value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.numel() == 0:
+        return False
+    if family == INTEGERS:
+        return value.dtype in _HIGH_BITS and not _is_mask(value)
+    return value.is_floating_point()
 
 
 def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -99,6 +129,10 @@ def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> tor
     signed = bool((value < 0).any())
     if family == FLIPPED:
         return value.neg_() if signed else value
+    if family == NEGATIVE:
+        return _half_negative(value, generator) if may_turn_negative(value) else value
+    if family == INTEGERS:
+        return _with_high_bits(value, generator)
     if family == UP:
         return value.mul_(16.0)
     if family == DOWN:
@@ -112,6 +146,19 @@ def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> tor
     if family == NON_FINITE:
         return _with_non_finite(value, generator)
     raise ValueError(f"family: unknown {family!r}")
+
+
+def _half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Half of the elements negated: negating all would leave even functions of them as they are."""
+    return torch.where(torch.rand(value.shape, generator=generator) < 0.5, -value, value)
+
+
+def _with_high_bits(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Random bits above those that a type of half the width holds. Signs stay: there may be counts among them."""
+    step, most = _HIGH_BITS[value.dtype]
+    added = torch.randint(1, most, value.shape, generator=generator) * step
+    wide, kind = value.to(torch.int64), torch.iinfo(value.dtype)
+    return torch.where(wide < 0, wide - added, wide + added).clamp_(kind.min, kind.max).to(value.dtype)
 
 
 def _tied(value: torch.Tensor, signed: bool, generator: torch.Generator) -> torch.Tensor:

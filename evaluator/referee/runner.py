@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import compiler_cache, oracle, perturb, roofline, wire
+from . import compiler_cache, oracle, perturb, roofline, state, wire
 from .tree import Tree, TreeError, decode, encode, view
 
 _MAX_TRACE = 4000
@@ -42,7 +42,9 @@ class Runner:
             "attach": self.attach,
             "load": self.load,
             "construct": self.construct,
+            "vary_state": self.vary_state,
             "load_state": self.load_state,
+            "state": self.state,
             "init_inputs": self.init_inputs,
             "inputs": self.inputs,
             "layout": self.layout,
@@ -96,25 +98,33 @@ class Runner:
         return self._reveal(self.module.get_init_inputs())
 
     def construct(self, message: wire.Message) -> wire.Message:
-        """Build the model under a seed; returns its state dict."""
+        """Build the model under a seed; returns its tensors by name."""
         arguments = self._decode(message["tree"])
         torch.manual_seed(message["seed"])
         model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
         self.model = model
-        return self._reveal(dict(model.state_dict()) if isinstance(model, torch.nn.Module) else {})
+        return self._reveal(state.of_model(model) if message["class"] == "Model" else state.all_tensors(model))
+
+    def vary_state(self, message: wire.Message) -> wire.Message:
+        """Change what training would change, so that no parameter is as it is when new; returns the state dict."""
+        state.vary(self.model, message["seed"])
+        return self._reveal(state.of_model(self.model))
 
     def load_state(self, message: wire.Message) -> wire.Message:
-        """Copy the reference's parameters and buffers into those of the same name and shape."""
-        state = self._decode(message["tree"])
-        own = dict(self.model.state_dict()) if isinstance(self.model, torch.nn.Module) else {}
-        missing = [name for name in state if name not in own or own[name].shape != state[name].shape]
+        """Copy the reference's parameters and buffers into those that `names` has for them, or of the same name."""
+        own, names = state.all_tensors(self.model), message["names"]
         with torch.no_grad():
-            for name, value in state.items():
-                if name not in missing:
-                    own[name].copy_(value)
-        return {"missing": missing}
+            for name, value in self._decode(message["tree"]).items():
+                target = own.get(names.get(name, name))
+                if target is not None and target.shape == value.shape:
+                    target.copy_(value)
+        return {}
+
+    def state(self, _: wire.Message) -> wire.Message:
+        """The model's tensors by name."""
+        return self._reveal(state.all_tensors(self.model))
 
     def inputs(self, message: wire.Message) -> wire.Message:
         """A fresh set of inputs from the task's own generator, changed as the family says."""

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from .accuracy import flatten
+from .answers import value_of
 from .bench import Bench, progress
-from .consult import Expected, consult, value_of
+from .consult import Expected, consult
 from .evidence import Evidence
 from .handle import Handle, InputSet, RunnerFailed
 from .statistics import median

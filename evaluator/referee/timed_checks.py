@@ -1,0 +1,125 @@
+"""Checks of the timed stage: every timed call, a surprise among them, and the state that all calls leave behind.
+
+A call that is timed is on inputs as generated. So one call of each process set, at a place that nobody can foresee, is
+on inputs of another family, and is judged as in the correctness stage; its time does not count.
+"""
+
+import contextlib
+import random
+from dataclasses import dataclass
+
+import torch
+
+from . import accuracy, answers, perturb, state_check
+from .answers import Answer, input_path, value_of
+from .bench import Bench
+from .consult import Expected, consult, says_nothing
+from .evidence import Evidence
+from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .inbox import bytes_needed
+from .judging import judge, refuse
+from .verdicts import Finding
+
+_TRIES = 3
+_WHERE = ", among the timed calls"
+# Families after which a running average still shows what other calls have added to it.
+_GENTLE = (perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
+
+
+def read(evidence: Evidence, variant: str, handle: Handle, call: Call, inputs: InputSet) -> dict[str, torch.Tensor]:
+    """The outputs of a timed call and the inputs that it may change: of every variant, so that caches stay alike.
+
+    Raises:
+        Finding: the outputs have another form, or lie where they may not, or an input was changed.
+        RunnerFailed: its memory cannot be read.
+    """
+    assert evidence.expected is not None and handle.inbox is not None
+    if variant == "compile":
+        answers.shared_outputs(handle, call.outputs)
+    elif wrong := answers.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
+        raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
+    values = {path: value_of(handle, leaf) for path, leaf in accuracy.flatten(call.outputs).items()}
+    for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
+        if index in evidence.mutated:
+            values[input_path(index)] = tensor(row, handle.inbox.copy(row))
+        elif variant == "candidate" and not handle.inbox.unchanged(row, content):
+            raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
+    return values
+
+
+def compare(evidence: Evidence, want: dict[str, torch.Tensor], have: dict[str, torch.Tensor]) -> None:
+    """Hold what the candidate's timed call left behind against the eager baseline's.
+
+    Raises:
+        Finding: it differs.
+    """
+    for path, value in want.items():
+        if not accuracy.within(have[path], value, evidence.allowances[path]):
+            raise Finding("wrong_output", f"{accuracy.naming(path)} of a timed call is wrong", "values")
+
+
+@dataclass
+class Surprise:
+    """An untimed call among those of a block. `place`: how many of them come before it."""
+
+    family: str
+    inputs: InputSet
+    want: Expected
+    place: int
+    answer: Answer | None = None
+
+    def take(self, evidence: Evidence, handle: Handle, call: Call) -> None:
+        """Read what the candidate answered, to be judged when its block is over.
+
+        Raises:
+            Finding: the outputs have another form, or lie where they may not.
+            RunnerFailed: its memory cannot be read.
+        """
+        wrong = answers.wrong_form(self.want.tree, self.want.shared, handle, call.outputs)
+        if wrong is not None:
+            refuse(self.family + _WHERE, wrong, evidence)
+        self.answer = answers.read(handle, call, self.inputs)
+
+    def judge(self, evidence: Evidence) -> None:
+        """Judge it.
+
+        Raises:
+            Finding: it is wrong.
+        """
+        assert self.answer is not None
+        judge(self.family, self.answer, self.want, self.inputs, evidence, where=_WHERE)
+        evidence.spot_checks[self.family] = evidence.spot_checks.get(self.family, 0) + 1
+
+
+def surprise(bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, calls: int) -> Surprise | None:
+    """A surprise for a block of so many calls; None where the task has no other family of inputs."""
+    families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
+    if evidence.changing:
+        families = [family for family in families if family in _GENTLE]
+    for _ in range(_TRIES if families else 0):
+        family = rng.choice(families)
+        with contextlib.suppress(Finding):
+            inputs = bench.make_inputs(reference, family)
+            if bytes_needed(inputs.tree) > bench.input_bytes:
+                continue
+            want = consult(bench, reference, inputs, evidence, first=False)
+            if not says_nothing(family, want, evidence):
+                return Surprise(family, inputs, want, rng.randrange(calls))
+    return None
+
+
+def compare_state(bench: Bench, eager: Handle, candidate: Handle, evidence: Evidence) -> None:
+    """See that all calls of a process set together have left the same state behind, where they change any.
+
+    Raises:
+        Finding: they have not.
+        RunnerFailed: the candidate's cannot be read.
+    """
+    if not evidence.changing:
+        return
+    try:
+        want = bench.read_state(eager)
+    except RunnerFailed as failure:
+        raise Finding("sandbox_error", f"the baseline's state cannot be read: {failure.message}") from None
+    have = bench.read_state(candidate)
+    state_check.compare_after_timing(want, have, evidence.names, evidence.changing, evidence.tolerances)
