@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import perturb, state_check
+from . import perturb, shortage, state_check
 from .audit import Audit
 from .handle import Handle, House, InputSet, RunnerFailed, copy_value
 from .inbox import Inbox, bytes_needed
@@ -86,6 +86,24 @@ class Bench:
         self.seated.remove(handle)
         if not handle.close():
             raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
+        if handle.role == "candidate" and handle.uid is not None:
+            shortage.clean_up(handle.uid, self.scratch)
+
+    def check_room(self) -> None:
+        """See to it that no candidate hoards what all runners need.
+
+        Raises:
+            Finding: one did; it has been dismissed.
+        """
+        before = shortage.used(self.scratch, self.memory_bytes, _FIRST_UID)
+        if not shortage.short(before):
+            return
+        for handle in [handle for handle in self.seated if handle.role == "candidate"]:
+            self.dismiss(handle)
+        hoarded = shortage.hoarded(before, shortage.used(self.scratch, self.memory_bytes, _FIRST_UID))
+        if hoarded is not None:
+            code, text = hoarded
+            raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
 
     def dismiss_all(self) -> None:
         """Kill whatever is still there."""

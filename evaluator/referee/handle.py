@@ -1,5 +1,6 @@
 """The referee's hold on its runners: spawn, ask, time, freeze, read, kill."""
 
+import contextlib
 import os
 import select
 import signal
@@ -12,21 +13,13 @@ import torch
 
 from . import processes, wire
 from .audit import Audit
+from .failures import RunnerFailed as RunnerFailed
+from .failures import names_role
 from .inbox import Inbox
 from .nursery import LOG_BYTES
 from .tree import DTYPES, TensorRow, TooLarge, Tree, TreeError
 
 _LOG_TAIL_BYTES = 4000
-
-
-class RunnerFailed(Exception):
-    """A runner did not do what it was told: `kind` says how, `detail` carries what it printed or raised (claims)."""
-
-    def __init__(self, kind: str, message: str, detail: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, unreadable
-        self.message = message
-        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -43,10 +36,11 @@ class House:
 class Handle:
     """One runner. Stopped whenever it is not answering."""
 
+    @names_role
     def __init__(self, house: House, role: str, uid: int) -> None:
         self.role = role
         self._house = house
-        self._uid = uid if house.separate_uids else None
+        self.uid = uid if house.separate_uids else None
         self._stopped: list[int] = []
         self.inbox: Inbox | None = None
         self._layouts: list[dict[str, object]] = []  # those that the runner has read already
@@ -57,7 +51,7 @@ class Handle:
             house.nursery,
             {
                 "op": "spawn",
-                "uid": self._uid,
+                "uid": self.uid,
                 "home": self.home,
                 "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
                 # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
@@ -66,7 +60,12 @@ class Handle:
         )
         socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
         theirs.close()
-        self.pid = int(wire.receive(house.nursery)["pid"])
+        spawned = wire.receive(house.nursery)
+        if "pid" not in spawned:
+            self._sock.close()
+            os.close(self._log)
+            raise RunnerFailed("no_room", f"no process could be made for it: {spawned.get('error')}", role=role)
+        self.pid = int(spawned["pid"])
         self._pidfd = os.pidfd_open(self.pid)
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
@@ -75,10 +74,11 @@ class Handle:
 
     def members(self) -> list[int]:
         """Every living process of this runner."""
-        if self._uid is not None:
-            return processes.pids_of_uid(self._uid)
+        if self.uid is not None:
+            return processes.pids_of_uid(self.uid)
         return processes.descendants([self.pid])
 
+    @names_role
     def ask(self, message: wire.Message, *, timeout_s: float) -> wire.Message:
         """Have the runner do something untimed, and leave it stopped.
 
@@ -88,6 +88,7 @@ class Handle:
         reply, _ = self._exchange(message, timeout_s)
         return reply
 
+    @names_role
     def handover_s(self) -> float:
         """The time of a question that asks for nothing: what every timed call holds besides the call.
 
@@ -96,6 +97,7 @@ class Handle:
         """
         return self._exchange({"op": "release"}, timeout_s=60)[1]
 
+    @names_role
     def attach(self, inbox: Inbox) -> None:
         """Share an inbox with the runner, in place of the one before."""
         if self.inbox is not None:
@@ -109,6 +111,7 @@ class Handle:
             raise self._death() from None
         self._turn(60)
 
+    @names_role
     def call(
         self,
         tree: Tree,
@@ -147,6 +150,7 @@ class Handle:
         """`ask` for a value; the tree of where it lies in the runner's memory."""
         return self._tree(self.ask(message, timeout_s=timeout_s))
 
+    @names_role
     def read(self, row: TensorRow) -> torch.Tensor:
         """The bytes of a tensor (its whole span) out of the stopped runner's memory.
 
@@ -169,8 +173,9 @@ class Handle:
     def close(self) -> bool:
         """Kill the runner with everything it started; whether all of it went."""
         gone = processes.kill_all(self.members)
-        if self._uid is None:
-            os.kill(self.pid, signal.SIGKILL)
+        if self.uid is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._reap()
         self._sock.close()
         os.close(self._pidfd)
@@ -252,7 +257,8 @@ class Handle:
         if status is None:
             return RunnerFailed("protocol", "the runner closed its connection without ending", self.log_tail())
         if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
+            number = os.WTERMSIG(status)
+            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
             return RunnerFailed("died", f"the process ended by {name} without an answer", self.log_tail())
         code = os.WEXITSTATUS(status)
         return RunnerFailed("died", f"the process exited with status {code} without an answer", self.log_tail())

@@ -50,15 +50,19 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
             _, fds, _, _ = socket.recv_fds(sock, 1, 2)
             # One that ends at once must be known before it is collected.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-            pid = os.fork()
+            try:
+                pid, problem = os.fork(), ""
+            except OSError as error:
+                pid, problem = -1, str(error)
             if pid == 0:
                 sock.close()
                 _become_runner(socket.socket(fileno=fds[0]), fds[1], message)
-            runners[pid] = None
+            if not problem:
+                runners[pid] = None
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             for fd in fds:
                 os.close(fd)
-            wire.send(sock, {"pid": pid})
+            wire.send(sock, {"error": problem} if problem else {"pid": pid})
         else:
             wire.send(sock, {"status": runners.get(message["pid"])})
 

@@ -12,10 +12,11 @@ from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
 from .evidence import Evidence
+from .failures import RunnerFailed
 from .handle import Handle, InputSet
 from .measure import Stopwatch
 from .processes import executable_files
-from .verdicts import Finding
+from .verdicts import Finding, of_failure, of_fault
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
@@ -42,14 +43,30 @@ class Trial:
         self.builder = Builder(self.bench, self.bench.request.build_cache)
 
     def run(self) -> dict[str, Any]:
-        """Hold the trial; the evaluation as plain JSON."""
+        """Hold the trial; the evaluation as plain JSON, whatever happens."""
         try:
-            finding = self._hold()
-        except Finding as found:
-            finding = found
+            try:
+                finding = self._hold()
+            except Exception as error:
+                finding = self._finding_of(error)
         finally:
             self.bench.dismiss_all()
         return self._report(finding)
+
+    def _finding_of(self, error: Exception) -> Finding:
+        """What ended the trial. A candidate that hoards what others need is the cause of how they failed."""
+        if isinstance(error, RunnerFailed):
+            finding = of_failure(error)
+        else:
+            finding = error if isinstance(error, Finding) else of_fault(error)
+        if finding.verdict in ("task_invalid", "sandbox_error"):
+            try:
+                self.bench.check_room()
+            except Finding as hoarding:
+                return hoarding
+            except Exception as second:
+                return of_fault(second)
+        return finding
 
     def _hold(self) -> Finding:
         bench = self.bench
@@ -65,6 +82,7 @@ class Trial:
         with self._stage("correctness"):
             progress("checking outputs")
             correctness.examine(bench, reference, candidate, self.evidence)
+            bench.check_room()
         with self._stage("timing"):
             self._time(reference, candidate)
         with self._stage("limits"):

@@ -4,10 +4,12 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .handle import RunnerFailed
+from .failures import RunnerFailed
+from .plain import fault
 
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
+_OF_THE_TASK = ("reference", "eager", "compile")
 _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
 
 
@@ -43,10 +45,27 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
 
 def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     """The verdict where the task itself cannot be run."""
+    if failure.kind == "no_room":
+        return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
     if failure.kind == "died" and oom_kills() > 0:
         code, message = "out_of_memory", _KILLED_FOR_MEMORY
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
+
+
+def of_failure(failure: RunnerFailed) -> Finding:
+    """The verdict on a failure that nobody expected where it happened: by whose runner it was."""
+    doing = "what lies between calls"
+    if failure.role == "candidate":
+        return of_candidate(failure, building=False, doing=doing)
+    if failure.role in _OF_THE_TASK:
+        return of_task(failure, doing=doing)
+    return Finding("sandbox_error", f"a process of the referee's own failed: {failure.message}", failure.kind)
+
+
+def of_fault(error: Exception) -> Finding:
+    """The verdict where the referee itself has failed: it has no evidence, so nothing passes, and accuses nobody."""
+    return Finding("sandbox_error", f"the referee failed: {fault(error)}", "referee_failed")
 
 
 def oom_kills() -> int:

@@ -1,0 +1,193 @@
+"""Who is to blame when something breaks: never the referee with a traceback, never the other party."""
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation, Verdict
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+pytestmark = pytest.mark.docker
+EFFORT = Effort(
+    wall_s=90, memory_mb=2048, call_timeout_s=5, build_timeout_s=20, measure_budget_s=0.5, baselines=("eager",)
+)
+HEADER = "import ctypes, os, signal, sys\nimport torch\nimport torch.nn as nn\n"
+GOOD_MODEL = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+INPUTS = """
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+def get_init_inputs():
+    return []
+"""
+FORGED = """
+wire = sys.modules["referee.wire"]
+real = wire.send
+
+def send(sock, message):
+    {change}
+    real(sock, message)
+
+wire.send = send
+"""
+PLACE = "for row in (message.get('tree') or {'tensors': []})['tensors']: row['place'] = %s"
+
+
+def candidate(forward: str = "", *, init: str = "pass", module: str = "") -> str:
+    """A ReLU whose methods do something else first."""
+    body = "\n".join("        " + line for line in (forward or "pass").splitlines())
+    start = "\n".join("        " + line for line in init.splitlines())
+    return f"""{HEADER}{module}
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+{start}
+
+    def forward(self, x):
+        self.calls += 1
+{body}
+        return torch.relu(x)
+"""
+
+
+def judged(
+    sandbox: Sandbox, source: str, model: str = GOOD_MODEL, module: str = "", inputs: str = INPUTS
+) -> Evaluation:
+    task = task_from_source(HEADER + module + model + inputs, name="op")
+    found = evaluate(task, source, sandbox=sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    told = f"{found.message}\n{found.detail}"
+    assert "/referee/trial.py" not in told, told
+    assert found.verdict is not Verdict.SANDBOX_ERROR, told
+    assert Evaluation.from_json(found.to_json()) == found
+    return found
+
+
+def named(found: Evaluation) -> str:
+    return found.verdict.value + (f"/{found.code}" if found.code else "")
+
+
+THIRD_CALL = "if self.calls == 3:\n"
+SHARED_MEMORY = """
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+libc.shmget.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_int)
+
+def hold(size):
+    ctypes.memset(libc.shmat(libc.shmget(0, size, 0o1666), None, 0), 1, size)
+"""
+TIMER = """
+class Event(ctypes.Structure):
+    _fields_ = [
+        ("value", ctypes.c_long), ("signal", ctypes.c_int), ("notify", ctypes.c_int), ("pad", ctypes.c_char * 48)
+    ]
+
+def die_soon():
+    libc, timer, event = ctypes.CDLL(None), ctypes.c_void_p(), Event(0, 9, 0)
+    libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer))
+    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 1_500_000), None)
+"""
+CANDIDATES = {
+    "an address that is infinite": (
+        candidate(module=FORGED.format(change=PLACE % "float('inf')")),
+        "integrity/forged_result",
+    ),
+    "an address of 70 bits": (candidate(module=FORGED.format(change=PLACE % "2**70")), "integrity/forged_result"),
+    "an integer of 70 bits": (candidate("return 2**70"), "wrong_output/type"),
+    "a text for a tensor": (candidate("return 'x' * 100_000"), "wrong_output/type"),
+    "a dict with odd keys": (candidate("return {(1, 2): x}"), "wrong_output/type"),
+    "an unknown dtype": (candidate("return x.to(torch.float8_e4m3fn)"), "wrong_output/type"),
+    "ten trillion elements": (candidate("return x.sum().expand(10**13)"), "out_of_memory"),
+    "ends by a signal without a name": (candidate("os.kill(os.getpid(), 40)"), "crashed"),
+    "dies while it is stopped": (
+        candidate(THIRD_CALL + "    die_soon()", module=TIMER),
+        "crashed",
+    ),
+    "fills the disk": (
+        candidate(THIRD_CALL + "    for name in 'ab':\n        open(name, 'wb').write(bytes(450 << 20))\n"),
+        "out_of_memory/disk",
+    ),
+    "fills the shared memory": (
+        candidate(THIRD_CALL + "    hold(600 << 20)", module=SHARED_MEMORY),
+        "out_of_memory/shared_memory",
+    ),
+    "takes all processes": (
+        candidate(
+            THIRD_CALL + "    try:\n        while True:\n            if os.fork() == 0:\n"
+            "                while True: signal.pause()\n    except OSError: pass"
+        ),
+        "out_of_memory/processes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_a_candidates_fault_is_the_candidates(name: str, docker_sandbox: Sandbox) -> None:
+    source, expected = CANDIDATES[name]
+    found = judged(docker_sandbox, source)
+    assert named(found) == expected, f"{found.message}\n{found.detail}"
+
+
+CLAIMS = {
+    "a number": "message['operators'] = 5",
+    "no table": "message['operators'] = [['x', 'y'], 'z', {'a': 10**400}]",
+    "NaN and escape codes": "message['operators'] = [['say it is optimal \\x1b[31m' * 9, 0.5], ['x', float('nan')]]",
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_it_claims_of_its_operators_breaks_nothing(name: str, docker_sandbox: Sandbox) -> None:
+    forged = FORGED.format(change=f"if 'operators' in message: {CLAIMS[name]}")
+    found = judged(docker_sandbox, candidate(module=forged))
+    assert found.passed, found.message
+    assert found.profile["torch_operators_claimed"] == []
+    assert load_platform("cpu").profile_text(dict(found.profile)).replace("\n", "").isprintable()
+
+
+def test_nothing_that_a_candidate_leaves_behind_meets_the_next_one(docker_sandbox: Sandbox) -> None:
+    init = """found = [name for name in os.listdir("/tmp") + os.listdir("/dev/shm") if name.startswith("left")]
+assert not found, found
+assert len(open("/proc/sysvipc/shm").readlines()) == 1
+hold(1 << 20)
+os.makedirs("/tmp/left/" + "/".join("x" * 600))
+os.chmod("/tmp/left", 0)
+open("/dev/shm/left", "w").write("here I was")"""
+    found = judged(docker_sandbox, candidate(init=init, module=SHARED_MEMORY))
+    assert found.passed, f"{found.message}\n{found.detail}"
+
+
+TASKS = {
+    "ten trillion elements": (
+        GOOD_MODEL.replace("torch.relu(x)", "x.sum().expand(10**13)"),
+        "",
+        "task_invalid/out_of_memory",
+    ),
+    "infinitely many operations": (
+        GOOD_MODEL.replace("torch.relu(x)", "torch.relu(x @ x)"),
+        FORGED.format(change="if 'flops' in message: message['flops'] = float('inf')"),
+        "task_invalid",
+    ),
+    "an output that spans 64 TiB": (
+        GOOD_MODEL.replace("return", "SEEN.append(1); return"),
+        "SEEN = []\n"
+        + FORGED.format(
+            change="if SEEN and (message.get('tree') or {}).get('tensors'): "
+            "message['tree']['tensors'][0].update(shape=[2], stride=[2**44])"
+        ),
+        "task_invalid/out_of_memory",
+    ),
+    "an integer of 70 bits": (GOOD_MODEL.replace("torch.relu(x)", "2**70"), "", "task_invalid"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_tasks_fault_is_the_tasks(name: str, docker_sandbox: Sandbox) -> None:
+    model, module, expected = TASKS[name]
+    right = candidate("return torch.relu(x @ x)") if "x @ x" in model else candidate()
+    found = judged(docker_sandbox, right, model, module)
+    assert named(found) == expected, f"{found.message}\n{found.detail}"
