@@ -47,12 +47,20 @@ class Handle:
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         self.home = f"{house.scratch}/{role}-{os.urandom(4).hex()}"
+        self.built = f"{self.home}/built"
+        if role == "candidate":
+            # A path that stays the same: what was built under one is built again under another.
+            self.built = f"{house.scratch}/{role}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.built)  # noqa: PTH108
+            os.symlink(f"{self.home}/built", self.built)  # noqa: PTH211
         wire.send(
             house.nursery,
             {
                 "op": "spawn",
                 "uid": self.uid,
                 "home": self.home,
+                "built": self.built,
                 "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
                 # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
                 "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,

@@ -123,7 +123,7 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
             TMPDIR=str(home),
             USER="runner",
             TORCHINDUCTOR_CACHE_DIR=f"{built}/inductor",
-            TORCH_EXTENSIONS_DIR=f"{built}/extensions",
+            TORCH_EXTENSIONS_DIR=f"{message['built']}/extensions",
         )
         keep = {0, 1, 2, sock.fileno()}
         for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208

@@ -1,0 +1,59 @@
+"""Builds travel as archives from runner to runner, and are kept on the host by what they were built from."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from evaluator.cache import BuildCache
+from evaluator.referee import compiler_cache
+
+
+def test_what_is_packed_is_unpacked_with_times_and_modes(tmp_path: Path) -> None:
+    built, again = tmp_path / "built", tmp_path / "again"
+    (built / "extensions" / "op").mkdir(parents=True)
+    library, source = built / "extensions" / "op" / "op.so", built / "extensions" / "op" / "main.cpp"
+    library.write_bytes(b"\x7fELF")
+    library.chmod(0o755)
+    source.write_text("int x;")
+    os.utime(source, (1000.9, 1000.9))
+    (built / "header.gch").write_text("large")
+    (built / "link").symlink_to("/etc/passwd")
+    compiler_cache.unpack(compiler_cache.pack(built), again)
+    assert sorted(str(path.relative_to(again)) for path in again.rglob("*") if path.is_file()) == [
+        "extensions/op/main.cpp",
+        "extensions/op/op.so",
+    ]
+    assert (again / "extensions/op/op.so").stat().st_mode & 0o777 == 0o755
+    assert (again / "extensions/op/main.cpp").stat().st_mtime == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("../out", tarfile.REGTYPE), ("/tmp/out", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)]
+)
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, name: str, kind: bytes) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, "/etc/passwd"
+        tar.addfile(member)
+    with pytest.raises(ValueError, match="no plain file of this folder"):
+        compiler_cache.unpack(archive.getvalue(), tmp_path / "folder")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_cache_gives_back_what_was_put_under_the_same_key_only(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    cache.put("a", "QUJD")
+    assert cache.get("a") == "QUJD"
+    assert cache.get("b") == ""
+
+
+def test_a_damaged_file_of_the_cache_is_no_build(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    cache.put("a", "QUJD")
+    (path,) = tmp_path.glob("*.b64")
+    path.write_text("not base64!")
+    assert cache.get("a") == ""
