@@ -42,6 +42,7 @@ def evaluate_file(
     stop: Stop,
     times: int = 1,
     rules: tuple[str, ...] = (),
+    profile: bool = False,
 ) -> Iterator[Evaluated]:
     """Evaluate the candidate in this file for the task that `ref` names, `times` times, each from the beginning.
 
@@ -57,7 +58,7 @@ def evaluate_file(
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
     task = find_task(ref)
     source = read_candidate(candidate)
-    with open_bench(task, settings, own_code_only=False, rules=rules) as bench:
+    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile) as bench:
         for _ in range(times):
             yield _evaluate(bench, source, str(candidate), store, observe, stop)
 

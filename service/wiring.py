@@ -10,6 +10,7 @@ from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.harness import prepare_referee
 from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
+from evaluator.profile import with_detail
 from sandbox.base import Sandbox
 from service.errors import BadRequest
 from service.settings import Settings
@@ -34,6 +35,7 @@ class Bench:
     sandbox: Sandbox
     settings: Settings
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours
+    profile: bool = False  # whether candidates that pass are profiled, too
 
     def prepare(self) -> None:
         """Have a referee ready for the next candidate, while that is being written."""
@@ -63,6 +65,16 @@ class Bench:
                     on_progress=step,
                     cancel=stop.event,
                 )
+                if self.profile and evaluation.code != "cancelled":
+                    evaluation = with_detail(
+                        evaluation,
+                        self.task,
+                        source,
+                        sandbox=self.sandbox,
+                        effort=self._effort,
+                        on_progress=step,
+                        cancel=stop.event,
+                    )
         except StillWaiting as waiting:
             raise Stopped from waiting
         if evaluation.code == "cancelled":
@@ -71,7 +83,9 @@ class Bench:
 
 
 @contextlib.contextmanager
-def open_bench(task: Task, settings: Settings, *, own_code_only: bool, rules: tuple[str, ...] = ()) -> Iterator[Bench]:
+def open_bench(
+    task: Task, settings: Settings, *, own_code_only: bool, rules: tuple[str, ...] = (), profile: bool = False
+) -> Iterator[Bench]:
     """The bench for a task as the settings ask for it, for the length of the block.
 
     Raises:
@@ -80,7 +94,7 @@ def open_bench(task: Task, settings: Settings, *, own_code_only: bool, rules: tu
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield Bench(task, platform, sandbox, settings, rules)
+        yield Bench(task, platform, sandbox, settings, rules, profile)
 
 
 def open_platform(name: str) -> Platform:

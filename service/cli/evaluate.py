@@ -29,6 +29,10 @@ def evaluate(
             metavar="kernelbench", help="Also report what this accuracy rule would say; the verdict stays ours."
         ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Also say where a passed candidate's time goes (about a minute)."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say what a candidate is worth for an op: correct or not, and how much faster. No model is involved.
@@ -37,7 +41,7 @@ def evaluate(
     """
     from service.cli.output import note, print_json
     from service.cli.progress import showing
-    from service.cli.result import show_evaluation, show_repeated
+    from service.cli.result import show_evaluation, show_profile, show_repeated
     from service.cli.signals import exit_status, stopping_on_signals
     from service.evaluate import evaluate_file
     from service.repeat import summary
@@ -61,6 +65,7 @@ def evaluate(
                 stop=stop,
                 times=repeat,
                 rules=() if tolerance is None else (tolerance,),
+                profile=profile,
             ):
                 results.append(evaluated.record.result)
     except Stopped:
@@ -80,4 +85,6 @@ def evaluate(
         print_json(results[0])
     else:
         show_evaluation(results[0])
+        if profile:
+            show_profile(results[0], settings.platform)
     return exit_status(stop) or 0

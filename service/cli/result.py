@@ -67,6 +67,14 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     _line(f"sandbox    {sandbox or 'unknown'}", "" if bounded else NO_BOUNDARY)
 
 
+def show_profile(result: Mapping[str, Any], platform: str) -> None:
+    """Where the candidate's time goes, as the platform puts it."""
+    from evaluator.platforms import load_platform
+
+    if result["verdict"] == "passed":
+        _line(f"\n{load_platform(platform).profile_text(dict(result['profile']))}")
+
+
 def show_repeated(repeated: Mapping[str, Any]) -> None:
     """A row for each of several evaluations of one candidate, and whether they agree."""
     baselines = list(repeated["speedup"])
@@ -100,6 +108,8 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
     for check in correctness.get("checks") or ():
         if "declared domain" in check["note"]:
             _line(f"inputs     {check['inputs']}: {check['note']}")
+    if unknown := (correctness.get("state") or {}).get("not_compared"):
+        _line(f"state that could not be compared: {', '.join(unknown)}")
     other = correctness.get("kernelbench")
     if other:
         accepts = "accepts" if other["passed"] else "refuses"
