@@ -64,13 +64,17 @@ class Correctness:
     """All checks, and the one that came closest to (or went furthest past) its allowance.
 
     `tolerance` says by which row of the table they were judged, and what the task declared. `kernelbench` says, where
-    it was asked for, what another rule makes of the same outputs; it never changes a verdict.
+    it was asked for, what another rule makes of the same outputs; it never changes a verdict. `state` says which of the
+    reference's parameters and buffers its calls change, and which the candidate has no tensor for. `spot_checks` are
+    the calls among the timed ones that were on inputs of another family, by family.
     """
 
     checks: tuple[Check, ...] = ()
     worst: Check | None = None
     tolerance: Mapping[str, Json] = field(default_factory=dict)
     kernelbench: Mapping[str, Json] | None = None
+    state: Mapping[str, Json] | None = None
+    spot_checks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ class Evaluation:
                     None if worst is None else Check(**worst),
                     data["correctness"].get("tolerance", {}),
                     data["correctness"].get("kernelbench"),
+                    data["correctness"].get("state"),
+                    data["correctness"].get("spot_checks", {}),
                 ),
                 speedup=None if speedup is None else {name: Interval(**value) for name, value in speedup.items()},
                 latency_ms={name: Latency(**value) for name, value in data["latency_ms"].items()},

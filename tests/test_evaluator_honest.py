@@ -12,7 +12,7 @@ from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
 HONEST = Path(__file__).parent / "honest"
-EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
+EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.3, baselines=("eager",))
 pytestmark = pytest.mark.docker
 
 

@@ -118,7 +118,7 @@ class Examination:
         try:
             want = consult(self.bench, self.reference, inputs, evidence, first=evidence.expected is None)
         except Finding as finding:
-            if family != perturb.NEGATIVE or finding.code is not None:
+            if family.startswith((perturb.GENERATED, perturb.GROUP)) or finding.code is not None:
                 raise
             return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
         return want, says_nothing(family, want, evidence)
@@ -139,12 +139,13 @@ class Examination:
         return ""
 
     def _skipped(self, family: str) -> str:
-        if family == perturb.NEGATIVE and self.evidence.input_rows and not self.evidence.may_turn_negative:
-            return "the generator gives negative numbers itself"
         dtypes = [row.dtype for row in self.evidence.input_rows]
         if family == perturb.TIES and self.evidence.tolerances.traits.unstable_ties:
             return "which of several equal values comes first is not defined for this op"
-        return perturb.skipped(family, self.bench.request.domain, dtypes)
+        reason = perturb.skipped(family, self.bench.request.domain, dtypes)
+        if not reason and family == perturb.NEGATIVE and not self.evidence.may_turn_negative:
+            return "the generator gives negative numbers itself, or masks"
+        return reason
 
     def _make_room(self, inputs: InputSet) -> None:
         if not self.evidence.input_rows:

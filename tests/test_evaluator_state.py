@@ -1,0 +1,148 @@
+"""A model's state: which parameters are varied, how they are found in a candidate, and how they are compared."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from evaluator.referee import state, state_check
+from evaluator.referee.processes import read_memory
+from evaluator.referee.state_check import Names
+from evaluator.referee.tolerances import Tolerances
+from evaluator.referee.tree import encode
+from evaluator.referee.verdicts import Finding
+
+
+class Reader:
+    """Reads tensors out of this process as a handle reads them out of a runner."""
+
+    def read(self, row: Any) -> torch.Tensor:
+        data = torch.empty(row.span_bytes, dtype=torch.uint8)
+        read_memory(os.getpid(), row.place, data)
+        return data
+
+
+def matched(reference: nn.Module, candidate: Any) -> Names:
+    tree, kept = encode(state.all_tensors(candidate))
+    found = state_check.match(Reader(), tree, state.of_model(reference))  # type: ignore[arg-type]
+    del kept
+    return found
+
+
+def seeded(make: Any) -> Any:
+    torch.manual_seed(7)
+    return make()
+
+
+def test_parameters_and_running_statistics_change_and_other_buffers_do_not() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Embedding(4, 3, padding_idx=1))
+    model.register_buffer("mask", torch.tensor([0.0, 1.0, 1.0]))
+    before = {name: value.clone() for name, value in state.of_model(model).items()}
+    state.vary(model, 3)
+    after = state.of_model(model)
+    kept = {name for name in before if torch.equal(before[name], after[name])}
+    assert kept == {"mask", "1.num_batches_tracked"}
+    assert torch.equal(after["2.weight"][1], torch.zeros(3)), "a padding row stays zero"
+    assert bool((after["1.bias"] > 0).all()) and bool((after["1.running_var"] > 0).all())
+    state.vary(other := nn.Linear(4, 4), 3)
+    assert not torch.equal(other.weight, other.weight[:1].expand(4, 4))
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8), st.integers(0, 2**62))
+def test_signs_stay_and_nothing_changes_by_more_than_a_quarter(numbers: list[float], seed: int) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.tensor(numbers))
+    before = model.weight.detach().clone()
+    state.vary(model, seed)
+    after = model.weight.detach()
+    if bool(before.any()):
+        assert torch.equal(after.sign(), before.sign())
+        assert bool(((after - before).abs() <= 0.2501 * before.abs() + 1e-38).all())
+    else:
+        assert bool((after > 0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.complex64])
+def test_parameters_of_any_floating_type_are_varied(dtype: torch.dtype) -> None:
+    model = nn.Module()
+    model.scale, model.count = nn.Parameter(torch.ones(64, dtype=dtype)), nn.Parameter(torch.ones(2).long(), False)
+    state.vary(model, 1)
+    assert model.scale.dtype == dtype
+    assert len(set(model.scale.detach().to(torch.complex128).tolist())) > 20
+    assert model.count.tolist() == [1, 1]
+
+
+def test_weights_are_found_under_any_name_by_what_they_hold() -> None:
+    reference = seeded(lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
+
+    def make() -> Any:
+        layer = nn.Linear(4, 4)
+        return SimpleNamespace(w=layer.weight.detach(), more=[layer.bias, {}], norm={"s": torch.ones(4)}, n=3)
+
+    found = matched(reference, seeded(make))
+    assert found.own == {"0.weight": "w", "0.bias": "more[0]", "1.weight": "norm['s']"}
+    assert found.missing == ("1.bias",)
+
+
+def test_names_come_first_and_a_tensor_is_used_once() -> None:
+    reference = nn.Sequential(nn.LayerNorm(4), nn.LayerNorm(4))
+    candidate = nn.Module()
+    candidate.a, candidate.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(4))
+    candidate.add_module("1", nn.LayerNorm(4))
+    found = matched(reference, candidate)
+    assert found.own == {"0.weight": "a", "0.bias": "b", "1.weight": "1.weight", "1.bias": "1.bias"}
+
+
+def test_what_was_made_of_a_weight_is_not_that_weight() -> None:
+    reference = seeded(lambda: nn.Linear(4, 4, bias=False))
+    for change in (lambda w: w.t().contiguous(), lambda w: w.double(), lambda w: w * 2, lambda w: w[:2]):
+        found = matched(
+            reference, seeded(lambda change=change: SimpleNamespace(w=change(nn.Linear(4, 4).weight.detach())))
+        )
+        assert found.missing == ("weight",)
+
+
+BEFORE = {"weight": torch.tensor([1.0, 2.0]), "mean": torch.tensor([0.5, 0.5]), "count": torch.tensor(3)}
+WANT = {"weight": torch.tensor([1.0, 2.0]), "mean": torch.tensor([0.25, 0.75]), "count": torch.tensor(4)}
+ALL = Names({name: name for name in BEFORE})
+
+
+def test_the_same_changes_pass_and_rounding_may_differ() -> None:
+    have = {**WANT, "mean": WANT["mean"] * (1 + 1e-7)}
+    assert state_check.compare(BEFORE, WANT, have, ALL, Tolerances()) == []
+    assert state_check.changed_names(BEFORE, WANT) == {"mean", "count"}
+    state_check.compare_after_timing(WANT, have, ALL, frozenset({"mean", "count"}), Tolerances())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mean", BEFORE["mean"]),
+        ("mean", torch.tensor([0.25, float("nan")])),
+        ("count", torch.tensor(3)),
+        ("weight", torch.tensor([1.0, 2.0000002])),
+    ],
+)
+def test_a_missing_or_other_change_is_found(name: str, value: torch.Tensor) -> None:
+    with pytest.raises(Finding) as found:
+        state_check.compare(BEFORE, WANT, {**WANT, name: value}, ALL, Tolerances())
+    assert (found.value.verdict, found.value.code) == ("wrong_output", "state")
+    assert name in found.value.message
+
+
+def test_state_that_is_kept_elsewhere_is_named_and_not_judged() -> None:
+    have = {"w": WANT["weight"], "mean": torch.zeros(7)}
+    names = Names({"weight": "w", "mean": "mean"}, ("count",))
+    unknown = state_check.compare(BEFORE, WANT, have, names, Tolerances())
+    assert unknown == ["mean", "count"]
+    assert state_check.report(frozenset({"mean"}), unknown)["not_compared"] == ["mean", "count"]
+
+
+def test_state_that_is_gone_after_timing_is_found() -> None:
+    with pytest.raises(Finding, match="gone"):
+        state_check.compare_after_timing(WANT, {}, ALL, frozenset({"mean"}), Tolerances())
