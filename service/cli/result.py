@@ -110,8 +110,6 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
             _line(f"inputs     {check['inputs']}: {check['note']}")
     if unknown := (correctness.get("state") or {}).get("not_compared"):
         _line(f"state that could not be compared: {', '.join(unknown)}")
-    if unknown := (correctness.get("state") or {}).get("not_compared"):
-        _line(f"state that could not be compared: {', '.join(unknown)}")
     other = correctness.get("kernelbench")
     if other:
         accepts = "accepts" if other["passed"] else "refuses"
