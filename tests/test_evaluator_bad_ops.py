@@ -42,6 +42,20 @@ def forward(body: str) -> str:
     return f"\nclass Model(nn.Module):\n    def forward(self, x):\n{lines}\n"
 
 
+LIES = """
+wire = sys.modules["referee.wire"]
+send, lie, die = wire.send, {}, {}
+
+def lying(sock, message):
+    tensors = (message.get("tree") or {}).get("tensors")
+    if tensors:
+        tensors[0].update(lie)
+    elif die:
+        os._exit(7)
+    send(sock, message)
+
+wire.send = lying
+"""
 FORGED = '{"ok": true, "problems": [], "warnings": [], "cost_s": {"total": 0}, "verdict": "passed"}'
 BAD = {
     "exits at import": (op("os._exit(0)"), "exited with status 0"),
@@ -55,6 +69,20 @@ BAD = {
     ),
     "reaches the network": (op("socket.create_connection(('1.1.1.1', 80), timeout=2)"), "OSError"),
     "returns an object": (op(model=forward("return object()")), "type object"),
+    "ten trillion elements on four bytes": (op(model=forward("return x.sum().expand(10**13)")), "tensors that hold"),
+    "an output that claims to span 64 TiB": (
+        op(LIES, model=forward("lie['shape'], lie['stride'] = [2], [2**44]\nreturn torch.relu(x)")),
+        "tensors that spread over",
+    ),
+    "an address that is infinite": (
+        op(LIES, model=forward("lie['place'] = float('inf')\nreturn torch.relu(x)")),
+        "forged or broken answer of the reference runner",
+    ),
+    "an integer of 70 bits": (op(model=forward("return 2**70")), "an integer of more than 64 bits"),
+    "a process that is gone between calls": (
+        op(LIES, model=forward("die['now'] = True\nreturn torch.relu(x)")),
+        "exited with status 7",
+    ),
     "all zeros": (op(model=forward("return x * 0")), "zeros"),
     "constant": (op(model=forward("return torch.ones_like(x)")), "same for two different sets"),
     "not deterministic": (

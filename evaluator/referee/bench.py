@@ -106,9 +106,9 @@ class Bench:
             raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
 
     def dismiss_all(self) -> None:
-        """Kill whatever is still there."""
+        """Kill whatever is still there; what goes wrong changes no verdict any more."""
         for handle in list(self.seated):
-            with contextlib.suppress(Finding, OSError):
+            with contextlib.suppress(Exception):
                 self.dismiss(handle)
 
     def seat_reference(self) -> Handle:

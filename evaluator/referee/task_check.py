@@ -14,7 +14,7 @@ from .evidence import Evidence
 from .handle import Handle, InputSet, RunnerFailed
 from .statistics import median
 from .tree import TensorRow
-from .verdicts import Finding, of_task
+from .verdicts import Finding, of_failure, of_task
 
 _TIMED_CALLS = 7
 
@@ -29,7 +29,8 @@ def run(bench: Bench) -> dict[str, Any]:
         progress("running the op")
         reference = bench.seat_reference()
         _inspect(bench, reference, warnings, problems, facts)
-    except Finding as finding:
+    except (Finding, RunnerFailed) as error:
+        finding = error if isinstance(error, Finding) else of_failure(error)
         problems.append({"code": finding.code or "failed", "message": finding.message, "detail": finding.detail})
     finally:
         bench.dismiss_all()

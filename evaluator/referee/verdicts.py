@@ -33,7 +33,8 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
     if failure.kind == "died" and oom_kills() > 0:
         return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
-        return Finding("wrong_output", message, "type", failure.detail)
+        # What it returned cannot be named to the referee: where in the runner that was found out helps nobody.
+        return Finding("wrong_output", f"{doing}: {failure.message.removeprefix('TreeError: ')}", "type")
     if failure.kind == "protocol":
         return Finding("integrity", message, "forged_result", failure.detail)
     if failure.kind == "unreadable":

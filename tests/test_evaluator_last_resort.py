@@ -1,0 +1,123 @@
+"""A trial ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evaluator.referee import shortage, trial, verdicts
+from evaluator.referee.failures import RunnerFailed, names_role
+from evaluator.referee.verdicts import Finding
+
+
+class FakeBench:
+    """A bench on which nothing is seated; `hoarding` is what looking for it finds."""
+
+    def __init__(self, hoarding: Exception | None = None) -> None:
+        self.hoarding = hoarding
+        self.dismissed = False
+        self.request = SimpleNamespace(measure_budget_s=1.0, compile_cache="", build_cache="", baselines=("eager",))
+        self.seeds = SimpleNamespace(secret=b"\0")
+
+    def check_room(self) -> None:
+        if self.hoarding is not None:
+            raise self.hoarding
+
+    def dismiss_all(self) -> None:
+        self.dismissed = True
+
+
+def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception | None = None) -> dict[str, Any]:
+    def hold(self: trial.Trial) -> Finding:
+        raise error
+
+    monkeypatch.setattr(trial.Trial, "_hold", hold)
+    bench: Any = FakeBench(hoarding)
+    told = trial.Trial(bench).run()
+    assert bench.dismissed
+    assert told["speedup"] is None
+    return told
+
+
+def verdict(told: dict[str, Any]) -> str:
+    return f"{told['verdict']}/{told['code']}"
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("x\ny"), BrokenPipeError(32, "Broken pipe"), MemoryError(), KeyError("pid")]
+)
+def test_the_referees_own_fault_is_a_verdict_that_accuses_nobody(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = ended(error, monkeypatch)
+    assert verdict(told) == "sandbox_error/referee_failed"
+    assert type(error).__name__ in told["message"]
+    assert "\n" not in told["message"]
+    assert "Traceback" not in told["detail"]
+
+
+@pytest.mark.parametrize(
+    ("role", "kind", "expected"),
+    [
+        ("candidate", "died", "crashed/None"),
+        ("candidate", "protocol", "integrity/forged_result"),
+        ("reference", "died", "task_invalid/None"),
+        ("eager", "timed_out", "task_invalid/timed_out"),
+        ("eager", "no_room", "sandbox_error/no_room"),
+        ("peaks", "died", "sandbox_error/died"),
+    ],
+)
+def test_a_failure_that_nobody_expected_is_that_of_its_runner(
+    role: str, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "oom_kills", lambda: 0)
+    assert verdict(ended(RunnerFailed(kind, "gone", role=role), monkeypatch)) == expected
+
+
+@pytest.mark.parametrize("error", [Finding("task_invalid", "the reference failed"), OSError(28, "No space left")])
+def test_who_hoards_what_others_need_is_the_cause(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    hoarding = Finding("out_of_memory", "the candidate held all", "disk")
+    assert verdict(ended(error, monkeypatch, hoarding)) == "out_of_memory/disk"
+
+
+def test_who_was_wrong_is_wrong_whatever_it_hoards(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding("wrong_output", "wrong", "values")
+    hoarding = Finding("out_of_memory", "the candidate held all", "disk")
+    assert verdict(ended(found, monkeypatch, hoarding)) == "wrong_output/values"
+
+
+def test_a_failure_while_looking_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdict(ended(TypeError("x"), monkeypatch, OSError(5, "x"))) == "sandbox_error/referee_failed"
+
+
+def test_a_failure_names_its_role() -> None:
+    class Runner:
+        role = "eager"
+
+        @names_role
+        def ask(self, role: str = "") -> None:
+            raise RunnerFailed("died", "gone", role=role)
+
+    for given, told in (("", "eager"), ("candidate", "candidate")):
+        with pytest.raises(RunnerFailed) as caught:
+            Runner().ask(given)
+        assert caught.value.role == told
+
+
+def test_only_what_is_freed_by_its_going_was_hoarded() -> None:
+    nothing = {"disk": 0.1, "files": 0.0, "processes": 0.2, "shared_memory": 0.0}
+    full = nothing | {"disk": 0.99}
+    assert shortage.short(nothing) == []
+    assert shortage.hoarded(nothing, nothing) is None
+    assert shortage.short(full) == ["disk"]
+    assert shortage.hoarded(full, full) is None, "a full disk of somebody else's"
+    assert shortage.hoarded(full, nothing) == ("disk", "89% of the sandbox's space for files")
+    many = nothing | {"processes": 0.9}
+    assert shortage.hoarded(many, many | {"processes": 0.7}) is None, "as many threads as anybody has on such a machine"
+
+
+def test_what_is_in_use_is_read(tmp_path: Any) -> None:
+    used = shortage.used(str(tmp_path), 1 << 30, first_uid=1 << 40)
+    assert set(used) == {"disk", "files", "processes", "shared_memory"}
+    assert all(0.0 <= share <= 1.0 for share in used.values())
+    assert used["shared_memory"] == 0.0
