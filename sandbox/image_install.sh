@@ -24,9 +24,6 @@ python3 "${pip[0]}/pip" install --no-cache-dir --no-index --find-links /mnt/whee
 # The root will be read-only: whatever has no bytecode now would be compiled again at every start.
 python3 -m compileall -q -j 0 /usr/lib/python3 /usr/lib/python3.11 /usr/local/lib/python3.11 || true
 
-echo "step: the users that a referee gives to the code it runs"
-useradd --uid 20001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin reference
-useradd --uid 20002 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin candidate
 mkdir -p /harness
 install -m 755 /mnt/image_start.sh /usr/local/bin/kernelwright-start
 # No program in here may raise its user's rights.

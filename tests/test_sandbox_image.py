@@ -95,7 +95,7 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
     assert headers
     assert setuid == []
     assert left_over == []
-    assert sorted(scratch) == ["torchinductor_candidate", "torchinductor_reference", "torchinductor_root"]
+    assert sorted(scratch) == ["torchinductor_root"]
 
 
 @pytest.mark.docker

@@ -12,7 +12,7 @@ from typing import NoReturn
 from sandbox.jail import kernel
 from sandbox.jail.kernel import JailError
 from sandbox.jail.root import build_and_enter_root, link_warm_files
-from sandbox.jail.spec import CANDIDATE_UID, REFERENCE_UID, Spec
+from sandbox.jail.spec import Spec
 
 _HOST_UID_OF_ROOT = 1_900_000_000  # an unused range: nobody on this host owns anything there
 _UIDS = 65536
@@ -77,11 +77,8 @@ def _be_init(spec: Spec, privileged: bool, ask: int, answer: int) -> NoReturn:
             Path(file).write_text("0")
         build_and_enter_root(spec)
         scratch = Path(spec.env["TMPDIR"])
-        if spec.warm and privileged:
-            uids = {"root": 0, "reference": REFERENCE_UID, "candidate": CANDIDATE_UID}
-            link_warm_files(spec.warm, scratch, {name: _HOST_UID_OF_ROOT + uid for name, uid in uids.items()})
-        elif spec.warm:
-            link_warm_files(spec.warm, scratch, {"root": None})
+        if spec.warm:
+            link_warm_files(spec.warm, scratch / "torchinductor_root", _HOST_UID_OF_ROOT if privileged else None)
         if privileged:
             _become_nobody_on_the_host(ask, answer)
         kernel.drop_capabilities()
@@ -113,7 +110,8 @@ def _run_bare(spec: Spec) -> int:
     """Without namespaces: adopt what the command leaves behind, and kill it."""
     kernel.adopt_orphans()
     if spec.warm:
-        link_warm_files(spec.warm, Path(spec.env["TMPDIR"]), {_user_name(spec.uid): spec.uid})
+        cache = Path(spec.env["TMPDIR"]) / f"torchinductor_{_user_name(spec.uid)}"
+        link_warm_files(spec.warm, cache, spec.uid)
     command = os.fork()
     if command == 0:
         _become_command(spec)

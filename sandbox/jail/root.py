@@ -5,17 +5,16 @@ import socket
 from pathlib import Path
 
 from sandbox.jail import kernel
-from sandbox.jail.spec import CANDIDATE_UID, REFERENCE_UID, Spec
+from sandbox.jail.spec import Spec
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_READY = "opt/kernelwright/inductor"  # where the image has the same files, and the referee looks for them
 _FILES_A_MB = 256
 _FILES = {
-    "etc/passwd": "root:x:0:0::/tmp:/bin/sh\n"
-    f"reference:x:{REFERENCE_UID}:{REFERENCE_UID}::/tmp:/bin/false\n"
-    f"candidate:x:{CANDIDATE_UID}:{CANDIDATE_UID}::/tmp:/bin/false\n",
-    "etc/group": f"root:x:0:\nreference:x:{REFERENCE_UID}:\ncandidate:x:{CANDIDATE_UID}:\n",
+    "etc/passwd": "root:x:0:0::/tmp:/bin/sh\n",
+    "etc/group": "root:x:0:\n",
     "etc/hosts": "127.0.0.1 localhost\n",
 }
 
@@ -37,6 +36,8 @@ def build_and_enter_root(spec: Spec) -> None:
         _show(path, root)
     for name, content in _FILES.items():
         (root / name).write_text(content)
+    if spec.warm:
+        kernel.mount_view(spec.warm, root / _READY, read_only=True)
     kernel.mount_view(spec.package, root / "harness" / Path(spec.package).name, read_only=True)
     kernel.enter_root(root)
     kernel.make_read_only(Path("/"), recursive=False)
@@ -65,22 +66,20 @@ def _make_devices(folder: Path) -> None:
     kernel.mount_fresh("tmpfs", folder / "shm", flags, "mode=1777,size=16m")
 
 
-def link_warm_files(warm: str, scratch: Path, owners: dict[str, int | None]) -> None:
-    """Give each user a TorchInductor cache of links to reusable files, which spares its first compilation 13 s.
+def link_warm_files(warm: str, cache: Path, uid: int | None) -> None:
+    """Make TorchInductor's cache, of links to reusable files, which spares its first compilation 13 s.
 
-    `owners` maps user names to the uid that shall own the cache (None: the caller).
+    `uid` shall own it (None: the caller).
     """
-    for name, uid in owners.items():
-        cache = scratch / f"torchinductor_{name}"
-        cache.mkdir()
-        made = [cache]
-        for path in sorted(Path(warm).rglob("*")):
-            target = cache / path.relative_to(warm)
-            if path.is_dir():
-                target.mkdir()
-            else:
-                target.symlink_to(path)
-            made.append(target)
-        if uid is not None:
-            for path in made:
-                os.lchown(path, uid, uid)
+    cache.mkdir()
+    made = [cache]
+    for path in sorted(Path(warm).rglob("*")):
+        target = cache / path.relative_to(warm)
+        if path.is_dir():
+            target.mkdir()
+        else:
+            target.symlink_to(path)
+        made.append(target)
+    if uid is not None:
+        for path in made:
+            os.lchown(path, uid, uid)

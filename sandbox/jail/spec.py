@@ -3,8 +3,6 @@
 import json
 from dataclasses import asdict, dataclass
 
-REFERENCE_UID, CANDIDATE_UID = 20001, 20002
-
 
 @dataclass(frozen=True)
 class Spec:
