@@ -181,6 +181,14 @@ TASKS = {
         ),
         "task_invalid/out_of_memory",
     ),
+    "as many groups of shapes as there are numbers": (
+        GOOD_MODEL + "\ndef get_input_groups():\n    return [[torch.randn(8, 8)]]\n",
+        FORGED.format(
+            change="spec = (message.get('tree') or {}).get('spec')\n"
+            "    if spec == {'scalar': 1}: spec['scalar'] = 2**62"
+        ),
+        "task_invalid",
+    ),
     "an integer of 70 bits": (GOOD_MODEL.replace("torch.relu(x)", "2**70"), "", "task_invalid"),
 }
 

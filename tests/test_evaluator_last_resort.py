@@ -4,8 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from evaluator.referee import shortage, trial, verdicts
+from evaluator.referee import shortage, tolerances, trial, verdicts
 from evaluator.referee.failures import RunnerFailed, names_role
 from evaluator.referee.verdicts import Finding
 
@@ -98,10 +100,16 @@ def test_a_failure_names_its_role() -> None:
         def ask(self, role: str = "") -> None:
             raise RunnerFailed("died", "gone", role=role)
 
-    for given, told in (("", "eager"), ("candidate", "candidate")):
+    for role, told in (("", "eager"), ("candidate", "candidate")):
         with pytest.raises(RunnerFailed) as caught:
-            Runner().ask(given)
+            Runner().ask(role)
         assert caught.value.role == told
+
+
+@given(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9))
+def test_traits_that_a_task_makes_up_index_no_table_that_is_not_there(value: Any) -> None:
+    made_up = dict.fromkeys(("kind", "terms", "narrowest", "unstable_ties"), value)
+    assert tolerances.Tolerances(tolerances.Traits.from_json(made_up)).floor("float32") > 0
 
 
 def test_only_what_is_freed_by_its_going_was_hoarded() -> None:

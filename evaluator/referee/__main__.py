@@ -16,13 +16,14 @@ def main() -> int:
     from . import warmup
     from .plain import fault, plain
 
-    warmup.import_torch()
-    nurseries = [warmup.fork_nursery()]
-    if sys.argv[1] == "evaluate":
-        # It imports while the candidate is checked.
-        nurseries.append(warmup.fork_nursery(compiler=True))
-    ready = time.perf_counter()
+    nurseries: list[tuple[int, socket.socket]] = []
     try:
+        warmup.import_torch()
+        nurseries.append(warmup.fork_nursery())
+        if sys.argv[1] == "evaluate":
+            # It imports while the candidate is checked.
+            nurseries.append(warmup.fork_nursery(compiler=True))
+        ready = time.perf_counter()
         from . import profile_mode, task_check
         from .bench import Bench, Request
         from .trial import Trial

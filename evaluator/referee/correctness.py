@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -190,7 +191,7 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
         raise of_task(failure, doing="get_input_groups()") from None
     if not isinstance(count, int) or count < 1:
         raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
-    chosen = list(range(count))
+    chosen: Sequence[int] = range(count)
     if count > _MAX_GROUPS:
         rng = random.Random(bench.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
         chosen = sorted(rng.sample(chosen, _MAX_GROUPS))

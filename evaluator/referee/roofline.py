@@ -64,7 +64,8 @@ def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
     """Measure this machine, with all of torch's threads and with one: the better of both counts.
 
     On a busy machine threads wait for each other, and too low a peak would make an honest candidate look faster than
-    can be. (Large blocks take all threads long enough.) `dtypes`: of the matrix products to measure; of none, no peak is measured.
+    can be. (Large blocks take all threads long enough.) `dtypes`: of the matrix products to measure; of none, no peak
+    is measured.
     """
     everyone = torch.get_num_threads()
     results = []

@@ -49,10 +49,10 @@ class Traits:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Traits":
         """Read what the reference's runner says, taking nothing on trust that a table is indexed by."""
-        kind, narrowest = data.get("kind"), data.get("narrowest")
+        kind, narrowest, terms = data.get("kind"), data.get("narrowest"), data.get("terms")
         return cls(
             kind=kind if kind in KINDS else "other",
-            terms=max(1, int(data.get("terms", 1))),
+            terms=max(1, terms) if isinstance(terms, int) else 1,
             narrowest=narrowest if narrowest in EPSILON else None,
             unstable_ties=bool(data.get("unstable_ties")),
         )
