@@ -1,6 +1,7 @@
 """Every attack ends as the verdict that its header names; none passes, none hangs, none leaves anything behind."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,17 @@ def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
     if not separator:
         op, candidate = (ATTACKS / "op.py").read_text(), source
     expected = {text.strip() for text in header(source, "verdict").split(" or ")}
-    task = task_from_source(op, name=path.stem)
-    evaluation = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    baselines = tuple(header(source, "baselines").split(", ")) if header(source, "baselines") else EFFORT.baselines
+    task, effort = task_from_source(op, name=path.stem), replace(EFFORT, baselines=baselines)
+    evaluation = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=effort)
     found = evaluation.verdict.value + (f"/{evaluation.code}" if evaluation.code else "")
     assert found in expected, f"{found}: {evaluation.message}\n{evaluation.detail}"
-    assert evaluation.verdict is not Verdict.PASSED
-    assert evaluation.speedup is None
     assert evaluation.message
+    if evaluation.verdict is not Verdict.PASSED:
+        assert evaluation.speedup is None
+        return
+    # What is right, and only pretends or hinders others, gains nothing by it.
+    assert evaluation.speedup is not None
+    assert evaluation.speedup["eager"].low < 1.05
+    assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
+    assert header(source, "tag") in ("", *evaluation.tags), evaluation.profile["time_by_file"]
