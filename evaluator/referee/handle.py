@@ -13,11 +13,15 @@ import torch
 
 from . import processes, wire
 from .audit import Audit
+from .calls import Call as Call
+from .calls import InputSet as InputSet
+from .calls import copy_value as copy_value
+from .calls import tensor as tensor
 from .failures import RunnerFailed as RunnerFailed
 from .failures import names_role
 from .inbox import Inbox
 from .nursery import LOG_BYTES
-from .tree import DTYPES, TensorRow, TooLarge, Tree, TreeError
+from .tree import TensorRow, TooLarge, Tree, TreeError
 
 _LOG_TAIL_BYTES = 4000
 
@@ -129,7 +133,7 @@ class Handle:
         timeout_s: float,
         keep: bool = False,
         meanwhile: Callable[[], None] | None = None,
-    ) -> "Call":
+    ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
         The clock runs from before the runner is let go until its answer is here; see DESIGN §4. `meanwhile` is called
@@ -294,49 +298,3 @@ class Handle:
             raise RunnerFailed("out_of_memory", f"the {self.role} runner made {error}") from None
         except TreeError as error:
             raise RunnerFailed("protocol", f"forged or broken answer of the {self.role} runner: {error}") from None
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay."""
-
-    outputs: Tree
-    seconds: float
-    placed: Tree
-
-
-@dataclass(frozen=True)
-class InputSet:
-    """One set of inputs in the referee's own memory: the tree, each tensor's bytes, and the seed of calls on it.
-
-    That seed is told to candidates; it is not the one that made the inputs.
-    """
-
-    tree: Tree
-    contents: list[torch.Tensor]
-    seed: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(content.numel() for content in self.contents)
-
-
-def tensor(row: TensorRow, content: torch.Tensor) -> torch.Tensor:
-    """The tensor of a row out of its span's bytes."""
-    dtype = DTYPES[row.dtype]
-    if content.numel() == 0:
-        return torch.empty(row.shape, dtype=dtype)
-    return content.view(dtype).as_strided(row.shape, row.stride)
-
-
-def copy_value(handle: Handle, tree: Tree, limit_bytes: int) -> tuple[Tree, list[torch.Tensor]]:
-    """Read every tensor of a tree out of a stopped runner.
-
-    Raises:
-        RunnerFailed: unreadable, or more than `limit_bytes` in all.
-    """
-    total = sum(row.span_bytes for row in tree.tensors)
-    if total > limit_bytes:
-        raise RunnerFailed("out_of_memory", f"{total:,} bytes of tensors, more than the {limit_bytes:,} allowed")
-    return tree, [handle.read(row) for row in tree.tensors]
