@@ -20,7 +20,7 @@ from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
 
-UNRELIABLE = ("noisy", "beyond_roofline")
+UNRELIABLE = ("noisy", "beyond_roofline", "too_short")
 """Tags of what gets no rank: measured while other programs kept the machine busy; faster than seems to be possible."""
 
 _NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")

@@ -19,6 +19,7 @@ from .processes import executable_files
 from .verdicts import Finding, of_failure, of_fault
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
+_HANDOVERS_AT_LEAST = 2.0  # a call's time in hand-overs, to say something about the kernel
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
 
 
@@ -107,6 +108,9 @@ class Trial:
         others = self.profile["others_cores_busy"]
         if others is not None and others > _NOISY_CORES:
             self.tags.append("noisy")
+        # What runs in the candidate's process can hasten the hand-over; a time that is little else says nothing.
+        if self.measurement.latency_ms("candidate")[0] < _HANDOVERS_AT_LEAST * self.profile["handover_ms"]:
+            self.tags.append("too_short")
 
     def _find_limit(self, reference: Handle) -> None:
         timed = [name for name, sets in self.measurement.calls.items() if any(sets)]

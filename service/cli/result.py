@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
 TOO_NOISY = "other programs kept this machine busy: do not rely on the times, measure again when it is quiet"
 BEYOND_ROOFLINE = "faster than this device's measured limits seem to allow: quarantined, see why before you rely on it"
-UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE}
+TOO_SHORT = "a call is hardly longer than the hand-over to its process: give the task larger inputs"
+UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE, "too_short": TOO_SHORT}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
