@@ -22,6 +22,7 @@ class Baselines:
     compile_fails: str = ""  # why torch.compile cannot run the task
     _ready: list[Handle] = field(default_factory=list)
     _worker: threading.Thread | None = None
+    _compiled: bool = False  # whether any runner has come so far
 
     def absent(self) -> dict[str, str]:
         """The baselines that could not be measured, with the reason."""
@@ -44,7 +45,11 @@ class Baselines:
         self._worker.start()
 
     def seat_compile(self, inputs: InputSet) -> Handle | None:
-        """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible."""
+        """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible.
+
+        Raises:
+            Finding: it was possible before, so that this baseline may not be left out.
+        """
         if self._worker is not None:
             self._worker.join()
         if self._ready:
@@ -55,6 +60,9 @@ class Baselines:
         try:
             return self._seat_compile(inputs)
         except RunnerFailed as failure:
+            if self.packed or self._compiled:
+                text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
+                raise Finding("sandbox_error", text, "baseline_lost", failure.detail) from None
             self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
             return None
 
@@ -74,6 +82,7 @@ class Baselines:
         except RunnerFailed:
             self.bench.dismiss(handle)
             raise
+        self._compiled = True
         if not restored:
             self.packed = archive.keep(handle)
         return handle

@@ -1,0 +1,78 @@
+"""The baseline torch.compile: left out where a task cannot be compiled, and never once it could."""
+
+from typing import Any, cast
+
+import pytest
+
+from evaluator.referee.baselines import Baselines
+from evaluator.referee.handle import Handle, InputSet, RunnerFailed
+from evaluator.referee.tree import Tree
+from evaluator.referee.verdicts import Finding
+
+INPUTS = InputSet(Tree({"list": []}, ()), [], 1)
+
+
+class Runner:
+    """A runner that compiles, or fails to."""
+
+    role = "compile"
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def call(self, *_: object, **__: object) -> None:
+        if self.fails:
+            raise RunnerFailed("error", "no space left")
+
+    def attach(self, _: object) -> None: ...
+
+    def ask(self, *_: object, **__: object) -> dict[str, Any]:
+        return {}
+
+    def reveal(self, *_: object, **__: object) -> Tree:
+        return Tree({"list": []}, ())
+
+
+class Bench:
+    """Seats runners that fail as told, one after the other."""
+
+    class request:
+        task_source = ""
+
+    def __init__(self, *fails: bool) -> None:
+        self.fails = list(fails)
+
+    def seat(self, _: str) -> Handle:
+        return cast(Handle, Runner(self.fails.pop(0)))
+
+    def furnish(self, *_: object) -> None: ...
+
+    def dismiss(self, _: object) -> None: ...
+
+
+def baselines(*fails: bool, packed: str = "") -> Baselines:
+    return Baselines(cast(Any, Bench(*fails)), packed)
+
+
+def test_a_task_that_cannot_be_compiled_has_no_such_baseline() -> None:
+    found = baselines(True)
+    assert found.seat_compile(INPUTS) is None
+    assert "no space left" in found.absent()["compile"]
+    assert found.seat_compile(INPUTS) is None, "it is not tried again"
+
+
+@pytest.mark.parametrize("earlier", ["this trial", "another trial"])
+def test_a_baseline_that_was_there_does_not_vanish(earlier: str) -> None:
+    found = baselines(False, True) if earlier == "this trial" else baselines(True, packed="from another trial")
+    if earlier == "this trial":
+        assert found.seat_compile(INPUTS) is not None
+    with pytest.raises(Finding) as lost:
+        found.seat_compile(INPUTS)
+    assert (lost.value.verdict, lost.value.code) == ("sandbox_error", "baseline_lost")
+    assert found.absent() == {}
+
+
+def test_what_failed_beside_the_candidate_is_tried_again_alone() -> None:
+    found = baselines(True, False)
+    found.compile_ahead(INPUTS, 2)
+    assert found.seat_compile(INPUTS) is not None
