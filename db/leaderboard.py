@@ -21,7 +21,7 @@ SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
 
 UNRELIABLE = ("noisy", "beyond_roofline", "too_short")
-"""Tags of what gets no rank: measured while other programs kept the machine busy; faster than seems to be possible."""
+"""Tags of what gets no rank: times of a busy machine, times that seem impossible, times of little but the hand-over."""
 
 _NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")
 

@@ -41,7 +41,7 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
             "quarantined, without a rank, until someone has seen why."
         )
     if "too_short" in best.tags:
-        lines.append("A call is hardly longer than the hand-over to its process: the times say little about the kernel.")
+        lines.append("A call is hardly longer than the hand-over to its process: its times say little of the kernel.")
     if "slower" in best.tags:
         lines.append("It is slower than eager.")
     if (job.model or "").startswith("builtin/"):
