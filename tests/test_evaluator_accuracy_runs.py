@@ -75,7 +75,8 @@ def test_inputs_outside_the_declared_domain_are_not_used_and_the_report_says_so(
     passed = judged(docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs, declared='DOMAIN = "unit"')
     assert passed.verdict is Verdict.PASSED, passed.message
     skipped = {family for family, note in notes(passed).items() if "declared domain (unit)" in note}
-    assert skipped == {"sign flipped", "scaled up", "large last elements", "NaN and Inf"}
+    left_out = {"sign flipped", "scaled up", "large last elements", "NaN and Inf"}
+    assert skipped == left_out | {"negative where the generator gives none"}
     assert "correct on 5 input families" in passed.message
 
 
