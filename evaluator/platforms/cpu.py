@@ -39,7 +39,8 @@ class CpuPlatform:
         rows = (
             ("bytes that must move", "bytes_moved_min", "{:,} B"),
             ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
-            ("measured peak bandwidth", "peak_gb_per_s", "{} GB/s"),
+            ("measured peak bandwidth, reading", "peak_read_gb_per_s", "{} GB/s"),
+            ("measured peak bandwidth, writing", "peak_write_gb_per_s", "{} GB/s"),
             ("floating-point operations", "flops", "{:,} FLOP (matrix products and convolutions only)"),
             ("achieved compute", "achieved_gflop_per_s", "{} GFLOP/s"),
             ("measured peak compute", "peak_gflop_per_s", "{} GFLOP/s"),

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import profile_claims, roofline
@@ -44,6 +44,11 @@ class Work:
     flops: int
     dtypes: tuple[str, ...]
 
+    @property
+    def traffic(self) -> roofline.Traffic:
+        """The bytes, and how many are too many for the caches."""
+        return roofline.Traffic(self.nbytes, min(self.written, self.nbytes), 2 * last_level_cache_bytes())
+
 
 def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, times_s: Mapping[str, float]) -> Found:
     """Measure the device and hold the candidate's median time against it. `times_s`: the medians of all variants.
@@ -75,7 +80,8 @@ def judge(work: Work, peaks: roofline.Peaks, times_s: Mapping[str, float]) -> Fo
         "flops": work.flops,
         "achieved_gb_per_s": round(work.nbytes / candidate_s / 1e9, 2),
         "achieved_gflop_per_s": round(work.flops / candidate_s / 1e9, 2),
-        "peak_gb_per_s": round(peaks.bytes_per_s / 1e9, 2),
+        "peak_read_gb_per_s": round(peaks.read_bytes_per_s / 1e9, 2),
+        "peak_write_gb_per_s": round(peaks.written_bytes_per_s / 1e9, 2),
         "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2) or None,
         "output_bytes": work.output_bytes,
         "cores": len(os.sched_getaffinity(0)),
@@ -87,7 +93,7 @@ def judge(work: Work, peaks: roofline.Peaks, times_s: Mapping[str, float]) -> Fo
             "write the outputs alone"
         )
         return Found(None, profile, impossible=text)
-    limit = roofline.limit(work.nbytes, work.flops, peaks)
+    limit = roofline.limit(work.traffic, work.flops, peaks)
     bound = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / candidate_s}
     name, baseline_s = min(
         ((name, seconds) for name, seconds in times_s.items() if name != "candidate"), key=lambda pair: pair[1]
@@ -171,7 +177,7 @@ def _count_flops(reference: Handle, inputs: InputSet) -> int:
 def _measure(bench: Bench, work: Work) -> roofline.Peaks:
     message = {
         "op": "peaks",
-        "traffic": {"nbytes": work.nbytes, "written": work.written, "most_bytes": 2 * last_level_cache_bytes()},
+        "traffic": asdict(work.traffic),
         "dtypes": list(work.dtypes),
     }
     try:

@@ -15,7 +15,6 @@ import torch
 
 _SMALLEST_BYTES = 1 << 16
 _SMALL_BYTES = 8 << 20  # for more, waking threads takes no time worth mentioning
-_READS_ONLY, _WRITES_ONLY = 0.2, 0.8  # of a task's bytes that it writes, below and above which the others do not matter
 _TRIES = 12
 _TRIES_MIN = 3
 _STABLE = 0.98  # a try that takes more than this share of the best one is no improvement
@@ -33,7 +32,7 @@ class Peaks:
     The referee has written a call's inputs just before, so they come from the caches as far as they fit there.
     """
 
-    bytes_per_s: float  # reading, writing or both, whatever is fastest
+    read_bytes_per_s: float  # reading alone, for as many bytes as the task reads
     written_bytes_per_s: float  # writing alone, for as many bytes as the task's outputs have
     flops_per_s: float  # in the task's floating-point types; 0 where that was not asked for
 
@@ -54,11 +53,6 @@ class Traffic:
     written: int
     most_bytes: int
 
-    @property
-    def written_share(self) -> float:
-        """Which part of all bytes is written."""
-        return self.written / max(1, self.nbytes)
-
 
 def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
     """Measure this machine, with all of torch's threads and with one: the better of both counts.
@@ -73,7 +67,7 @@ def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         torch.set_num_threads(threads)
         flops = max(map(_flops_per_s, dtypes), default=0.0)
         if threads == everyone or traffic.nbytes <= _SMALL_BYTES:
-            results.append(Peaks(_moving(traffic, threads), _writing(traffic, threads), flops))
+            results.append(Peaks(_reading(traffic), _writing(traffic, threads), flops))
         else:
             results.append(Peaks(0.0, 0.0, flops))
     torch.set_num_threads(everyone)
@@ -83,33 +77,26 @@ def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
 def best(*peaks: Peaks) -> Peaks:
     """The highest of several measurements: interference only ever makes a peak look lower."""
     return Peaks(
-        max(peak.bytes_per_s for peak in peaks),
+        max(peak.read_bytes_per_s for peak in peaks),
         max(peak.written_bytes_per_s for peak in peaks),
         max(peak.flops_per_s for peak in peaks),
     )
 
 
-def limit(nbytes: int, flops: int, peaks: Peaks) -> Limit:
-    """The larger of the time for the bytes that must move and the time for the FLOPs that must happen."""
-    memory = nbytes / peaks.bytes_per_s
+def limit(traffic: Traffic, flops: int, peaks: Peaks) -> Limit:
+    """The longest of the times for what must be read, what must be written, and the FLOPs that must happen.
+
+    Reading and writing may overlap, so their times are not added.
+    """
+    reading = (traffic.nbytes - traffic.written) / peaks.read_bytes_per_s
+    memory = max(reading, traffic.written / peaks.written_bytes_per_s)
     compute = flops / peaks.flops_per_s if flops else 0.0
     return Limit(memory, "memory") if memory >= compute else Limit(compute, "compute")
 
 
-def _moving(traffic: Traffic, threads: int) -> float:
-    """Bytes a second of a task's mixture of reading and writing, by the fastest way there is.
-
-    For large blocks, the C library writes past the caches, which torch's own kernels do not and candidates may.
-    """
-    if traffic.written_share > _WRITES_ONLY:
-        return _writing(traffic, threads)
-    source, target = _block(traffic.nbytes, traffic), _block(traffic.nbytes, traffic)
-    nbytes = source.numel() * 4
-    reading = nbytes / _best(lambda: source.sum())
-    if traffic.written_share < _READS_ONLY:
-        return reading
-    own = partial(_in_shares, ctypes.memmove, target.data_ptr(), source.data_ptr(), nbytes, threads)
-    return max(reading, 2 * nbytes / min(_best(lambda: target.copy_(source)), _best(own)))
+def _reading(traffic: Traffic) -> float:
+    source = _block(2 * (traffic.nbytes - traffic.written), traffic)
+    return source.numel() * 4 / _best(lambda: source.sum())
 
 
 def _writing(traffic: Traffic, threads: int) -> float:
