@@ -81,7 +81,7 @@ class Correctness:
 class Roofline:
     """The time that the device's measured limits allow (ms), what sets it, and the share of it that was reached."""
 
-    bound: str  # "memory" or "compute"
+    bound: str  # "memory", "cache" (it is faster than memory alone allows) or "compute"
     limit_ms: float
     fraction: float
 

@@ -1,6 +1,7 @@
 """What the device allows: impossible is only what cannot be; what merely beats the reference's way is not accused."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from evaluator.referee.tree import TensorRow
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
-PEAKS = Peaks(read_bytes_per_s=60e9, written_bytes_per_s=50e9, flops_per_s=200e9)
+PEAKS = Peaks(60e9, 50e9, rotating_read_bytes_per_s=60e9, rotating_written_bytes_per_s=50e9, flops_per_s=200e9)
 BYTES_BOUND = Work(nbytes=100_000_000, output_bytes=40_000_000, written=40_000_000, flops=0, dtypes=())  # 1 ms; 0.8 ms
 FLOPS_BOUND = Work(10_000_000, 4_000_000, 4_000_000, flops=2_000_000_000, dtypes=("float32",))  # 10 ms; 0.08 ms
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
@@ -33,6 +34,15 @@ def test_a_time_above_the_limit_is_a_share_of_it() -> None:
     found = judged(FLOPS_BOUND, 20.0, 50.0)
     assert found.roofline is not None
     assert found.roofline["bound"] == "compute"
+
+
+def test_what_beats_memory_is_held_to_the_caches() -> None:
+    slow_memory = replace(PEAKS, rotating_read_bytes_per_s=15e9)  # 4 ms, from the caches 1 ms
+    for candidate_ms, bound, limit_ms in ((8.0, "memory", 4.0), (2.0, "cache", 1.0)):
+        found = limits.judge(BYTES_BOUND, slow_memory, {"candidate": candidate_ms / 1e3, "eager": 0.009})
+        assert found.roofline is not None
+        assert (found.roofline["bound"], found.roofline["limit_ms"]) == (bound, pytest.approx(limit_ms))
+        assert not found.beyond
 
 
 def test_impossible_is_only_what_cannot_have_written_its_outputs() -> None:
@@ -76,7 +86,7 @@ def test_outputs_that_share_memory_are_written_once_and_strides_of_nothing_cost_
     ("nbytes", "written"), [(1000, 500), (1 << 22, 1 << 20), (1 << 40, 1 << 39), (1 << 22, 0), (1 << 22, 1 << 22)]
 )
 def test_bandwidths_are_plausible(nbytes: int, written: int) -> None:
-    peaks = roofline.measure(Traffic(nbytes, written, most_bytes=1 << 26), ())
+    peaks = roofline.measure(Traffic(nbytes, written, rotation_bytes=nbytes, most_bytes=1 << 26), ())
     assert 1e8 < peaks.read_bytes_per_s < 1e14
     assert 1e8 < peaks.written_bytes_per_s < 1e14
     assert peaks.flops_per_s == 0.0
@@ -84,7 +94,7 @@ def test_bandwidths_are_plausible(nbytes: int, written: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_peaks_are_measured_in_each_type(dtype: str) -> None:
-    assert 1e7 < roofline.measure(Traffic(1 << 16, 1 << 16, 1 << 26), [dtype]).flops_per_s < 1e16
+    assert 1e7 < roofline.measure(Traffic(1 << 16, 1 << 16, 1 << 16, 1 << 26), [dtype]).flops_per_s < 1e16
 
 
 def test_a_measurement_ends_when_trying_again_changes_nothing_or_takes_long() -> None:

@@ -13,6 +13,7 @@ NEAR_LIMIT = 0.95  # of the roofline: nothing left to gain
 SHORT_MS = 0.1  # a call below this is mostly the waking of threads
 LONG_MS = 1.0  # a call from here on does not notice it
 WORTHWHILE = 0.8  # a variation whose code should make the call slower than this is not tried: the estimate is rough
+_BOUNDS = {"memory": "memory", "cache": "memory", "compute": "compute"}
 FALLBACK_CHANGE = "torch-compile"
 
 Predict = Callable[[tuple[str, ...], str], Prediction | None]
@@ -120,7 +121,7 @@ def _bound(evaluation: Mapping[str, Any]) -> tuple[str | None, float | None]:
     bound = evaluation.get("roofline_bound")
     fraction = evaluation.get("roofline_fraction")
     return (
-        bound if bound in ("memory", "compute") else None,
+        _BOUNDS.get(str(bound)),
         float(fraction) if isinstance(fraction, (int, float)) and not isinstance(fraction, bool) else None,
     )
 

@@ -41,6 +41,8 @@ class CpuPlatform:
             ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
             ("measured peak bandwidth, reading", "peak_read_gb_per_s", "{} GB/s"),
             ("measured peak bandwidth, writing", "peak_write_gb_per_s", "{} GB/s"),
+            ("the same from the caches, reading", "peak_cached_read_gb_per_s", "{} GB/s"),
+            ("the same into the caches, writing", "peak_cached_write_gb_per_s", "{} GB/s"),
             ("floating-point operations", "flops", "{:,} FLOP (matrix products and convolutions only)"),
             ("achieved compute", "achieved_gflop_per_s", "{} GFLOP/s"),
             ("measured peak compute", "peak_gflop_per_s", "{} GFLOP/s"),

@@ -8,7 +8,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 
 import torch
@@ -27,13 +27,16 @@ _FLOATS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of this device, for data of the task's size that it meets again and again.
+    """Measured limits of this device, reading and writing alone.
 
-    The referee has written a call's inputs just before, so they come from the caches as far as they fit there.
+    For data of the task's size that is met again and again: the referee has written a call's inputs just before, so at
+    best they come from the caches, as far as they fit there. And for the footprint over which calls rotate.
     """
 
-    read_bytes_per_s: float  # reading alone, for as many bytes as the task reads
-    written_bytes_per_s: float  # writing alone, for as many bytes as the task's outputs have
+    read_bytes_per_s: float
+    written_bytes_per_s: float
+    rotating_read_bytes_per_s: float
+    rotating_written_bytes_per_s: float
     flops_per_s: float  # in the task's floating-point types; 0 where that was not asked for
 
 
@@ -47,10 +50,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one call of a task moves: all bytes, and those that it must write. `most_bytes` are too many for a cache."""
+    """What one call of a task moves: all bytes, and those that it must write.
+
+    `rotation_bytes` is what calls rotate over; `most_bytes` are too many for a cache.
+    """
 
     nbytes: int
     written: int
+    rotation_bytes: int
     most_bytes: int
 
 
@@ -67,40 +74,49 @@ def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         torch.set_num_threads(threads)
         flops = max(map(_flops_per_s, dtypes), default=0.0)
         if threads == everyone or traffic.nbytes <= _SMALL_BYTES:
-            results.append(Peaks(_reading(traffic), _writing(traffic, threads), flops))
+            reading, writing = 2 * (traffic.nbytes - traffic.written), 2 * traffic.written
+            rotation = traffic.rotation_bytes
+            results.append(
+                Peaks(
+                    _reading(reading, traffic),
+                    _writing(writing, traffic, threads),
+                    _reading(max(reading, rotation), traffic),
+                    _writing(max(writing, rotation), traffic, threads),
+                    flops,
+                )
+            )
         else:
-            results.append(Peaks(0.0, 0.0, flops))
+            results.append(Peaks(0.0, 0.0, 0.0, 0.0, flops))
     torch.set_num_threads(everyone)
     return best(*results)
 
 
 def best(*peaks: Peaks) -> Peaks:
     """The highest of several measurements: interference only ever makes a peak look lower."""
-    return Peaks(
-        max(peak.read_bytes_per_s for peak in peaks),
-        max(peak.written_bytes_per_s for peak in peaks),
-        max(peak.flops_per_s for peak in peaks),
-    )
+    return Peaks(*(max(values) for values in zip(*map(astuple, peaks), strict=True)))
 
 
-def limit(traffic: Traffic, flops: int, peaks: Peaks) -> Limit:
+def limit(traffic: Traffic, flops: int, peaks: Peaks, *, cached: bool) -> Limit:
     """The longest of the times for what must be read, what must be written, and the FLOPs that must happen.
 
-    Reading and writing may overlap, so their times are not added.
+    Reading and writing may overlap, so their times are not added. `cached`: as if all data came from the caches.
     """
-    reading = (traffic.nbytes - traffic.written) / peaks.read_bytes_per_s
-    memory = max(reading, traffic.written / peaks.written_bytes_per_s)
+    if cached:
+        reading, writing = peaks.read_bytes_per_s, peaks.written_bytes_per_s
+    else:
+        reading, writing = peaks.rotating_read_bytes_per_s, peaks.rotating_written_bytes_per_s
+    moving = max((traffic.nbytes - traffic.written) / reading, traffic.written / writing)
     compute = flops / peaks.flops_per_s if flops else 0.0
-    return Limit(memory, "memory") if memory >= compute else Limit(compute, "compute")
+    return Limit(moving, "cache" if cached else "memory") if moving >= compute else Limit(compute, "compute")
 
 
-def _reading(traffic: Traffic) -> float:
-    source = _block(2 * (traffic.nbytes - traffic.written), traffic)
+def _reading(footprint_bytes: int, traffic: Traffic) -> float:
+    source = _block(footprint_bytes, traffic)
     return source.numel() * 4 / _best(lambda: source.sum())
 
 
-def _writing(traffic: Traffic, threads: int) -> float:
-    target = _block(2 * traffic.written, traffic)
+def _writing(footprint_bytes: int, traffic: Traffic, threads: int) -> float:
+    target = _block(footprint_bytes, traffic)
     nbytes = target.numel() * 4
     own = partial(_in_shares, ctypes.memset, target.data_ptr(), None, nbytes, threads)
     return nbytes / min(_best(lambda: target.fill_(2.0)), _best(own))
