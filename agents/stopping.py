@@ -7,6 +7,9 @@ from enum import StrEnum
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, PriceUnknown
 from agents.ports import Outcome
 
+UNRELIABLE = frozenset({"noisy", "beyond_roofline", "too_short"})
+"""Tags of what the evaluator measured and does not vouch for."""
+
 
 class StopReason(StrEnum):
     """Why a job ended."""
@@ -44,15 +47,22 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
     """Whether `new` takes the place of `best`.
 
     Only passed candidates count. The higher speedup over eager wins, unless the difference lies inside the noise: when
-    either value falls into the other's interval it is a tie, and the earlier candidate stays.
+    either value falls into the other's interval it is a tie, and the earlier candidate stays. Figures that the
+    evaluator itself does not rely on never win over those that it does.
     """
     if not new.passed or new.speedup is None:
         return False
     if best is None or best.speedup is None:
         return True
+    if _reliable(new) != _reliable(best):
+        return _reliable(new)
     new_low = new.speedup if new.speedup_low is None else new.speedup_low
     best_high = best.speedup if best.speedup_high is None else best.speedup_high
     return new.speedup > best_high and new_low > best.speedup
+
+
+def _reliable(outcome: Outcome) -> bool:
+    return not set(outcome.tags) & UNRELIABLE
 
 
 def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | None:
@@ -67,11 +77,11 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | N
             best, stale = outcome, 0
         elif best is not None:
             stale += 1
-    if best is not None and best.roofline_fraction is not None and best.roofline_fraction >= rules.roofline_target:
+    fraction = best.roofline_fraction if best is not None and _reliable(best) else None
+    if fraction is not None and fraction >= rules.roofline_target:
         return Stop(
             StopReason.ROOFLINE,
-            f"the best candidate reaches {best.roofline_fraction:.0%} of the hardware's limit"
-            f" (target {rules.roofline_target:.0%})",
+            f"the best candidate reaches {fraction:.0%} of the hardware's limit (target {rules.roofline_target:.0%})",
         )
     if len(outcomes) >= rules.rounds:
         return Stop(StopReason.ROUNDS, f"all {rules.rounds} rounds are done")

@@ -245,6 +245,15 @@ def test_better_means_beyond_the_noise(new: dict[str, object], best: dict[str, o
     assert is_better(one, None) is (one.passed and one.speedup is not None)
 
 
+@pytest.mark.parametrize("tag", ["noisy", "beyond_roofline", "too_short"])
+def test_figures_that_the_evaluator_does_not_vouch_for_never_win_over_those_it_does(tag: str) -> None:
+    sure = Outcome("1", **passed(1.5, 0.1))  # type: ignore[arg-type]
+    unsure = Outcome("2", **passed(9.0, 0.1), tags=(tag,))  # type: ignore[arg-type]
+    assert not is_better(unsure, sure)
+    assert is_better(sure, unsure)
+    assert is_better(unsure, None)
+
+
 @given(
     st.lists(
         st.one_of(st.none(), st.tuples(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 1), st.booleans())),
