@@ -17,7 +17,6 @@ SEPARATOR = "# --- candidate ---\n"
 EFFORT = Effort(
     wall_s=120, memory_mb=4096, call_timeout_s=5, build_timeout_s=20, measure_budget_s=0.3, baselines=("eager",)
 )
-pytestmark = pytest.mark.docker
 
 
 def attacks() -> list[Path]:
@@ -30,6 +29,15 @@ def header(source: str, key: str) -> str:
     return found[1] if found else ""
 
 
+def test_every_attack_says_what_it_tries_and_how_it_must_end() -> None:
+    assert len(attacks()) >= 45
+    for path in attacks():
+        source = path.read_text()
+        assert header(source, "tries"), path.name
+        assert header(source, "verdict"), path.name
+
+
+@pytest.mark.docker
 @pytest.mark.parametrize("path", attacks(), ids=lambda path: path.stem)
 def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
     source = path.read_text()
