@@ -7,12 +7,11 @@ candidate shares this process.
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import profile_callgrind, profile_counters, profile_operators, profile_sampler, warmup, wire
-from .runner import Runner, failure
+from .runner import Commands, Runner
 
 _MAX_CALLS = 100_000
 
@@ -20,14 +19,14 @@ _MAX_CALLS = 100_000
 class ProfiledRunner(Runner):
     """A runner with other commands for its calls."""
 
-    def __init__(self, sock: socket.socket, cache: Path, scratch: Path) -> None:
-        super().__init__(sock, cache)
+    def __init__(self, sock: socket.socket, built: Path, scratch: Path) -> None:
+        super().__init__(sock, built)
         self.scratch = scratch
         self.arguments: list[Any] = []  # of the calls to come, in turn
 
-    def serve(self) -> None:
-        """Answer messages until the referee closes the connection."""
-        commands: dict[str, Callable[[wire.Message], wire.Message]] = {
+    def commands(self) -> Commands:
+        """What the referee may ask for, by name."""
+        return {
             "attach": self.attach,
             "load": self.load,
             "construct": self.construct,
@@ -40,16 +39,6 @@ class ProfiledRunner(Runner):
             "counters": self.counters,
             "count": self.count,
         }
-        while True:
-            try:
-                message = wire.receive(self.sock)
-            except wire.WireError:
-                return
-            try:
-                reply = {"ok": True, **commands[message["op"]](message)}
-            except (Exception, SystemExit) as error:
-                reply = failure(error)
-            wire.send(self.sock, reply)
 
     def take_arguments(self, message: wire.Message) -> wire.Message:
         """Keep one more set of inputs (they lie in the inbox) for the calls to come."""
@@ -108,7 +97,7 @@ def main() -> None:
     home = Path.cwd()
     scratch = home / "profile"
     wire.send(sock, {"ok": True})
-    ProfiledRunner(sock, home / "inductor", scratch).serve()
+    ProfiledRunner(sock, home / "built", scratch).serve()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ from .tree import Tree, TreeError, decode, encode, view
 _MAX_TRACE = 4000
 
 
+Commands = dict[str, Callable[[wire.Message], wire.Message]]
+
+
 class Runner:
     """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
 
@@ -36,9 +39,9 @@ class Runner:
         self.inbox: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
 
-    def serve(self) -> None:
-        """Answer messages until the referee closes the connection."""
-        commands: dict[str, Callable[[wire.Message], wire.Message]] = {
+    def commands(self) -> Commands:
+        """What the referee may ask for, by name."""
+        return {
             "attach": self.attach,
             "load": self.load,
             "construct": self.construct,
@@ -59,6 +62,10 @@ class Runner:
             "unpack": self.unpack,
             "release": self.release,
         }
+
+    def serve(self) -> None:
+        """Answer messages until the referee closes the connection."""
+        commands = self.commands()
         while True:
             try:
                 message = wire.receive(self.sock)
