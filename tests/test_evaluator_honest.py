@@ -36,6 +36,10 @@ def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
     assert Evaluation.from_json(found.to_json()) == found
 
 
+def test_there_are_many_styles() -> None:
+    assert len(list(HONEST.glob("*.py"))) >= 20
+
+
 def test_a_slow_candidate_is_called_slower(docker_sandbox: Sandbox) -> None:
     assert "slower" in judged(HONEST / "slow_but_right.py", docker_sandbox).tags
 
