@@ -9,7 +9,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(256, 256)]
+    return [torch.randn(512, 512)]
 
 
 def get_init_inputs():
@@ -22,6 +22,6 @@ import torch
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        for _ in range(20):
+        for _ in range(60):
             y = x.double() * 2 + 1
         return y.float()
