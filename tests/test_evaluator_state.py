@@ -135,12 +135,18 @@ def test_a_missing_or_other_change_is_found(name: str, value: torch.Tensor) -> N
     assert name in found.value.message
 
 
-def test_state_that_is_kept_elsewhere_is_named_and_not_judged() -> None:
-    have = {"w": WANT["weight"], "mean": torch.zeros(7)}
+def test_a_counter_that_is_kept_elsewhere_is_named_and_not_judged() -> None:
+    have = {"w": WANT["weight"], "mean": WANT["mean"]}
     names = Names({"weight": "w", "mean": "mean"}, ("count",))
     unknown = state_check.compare(BEFORE, WANT, have, names, Tolerances())
-    assert unknown == ["mean", "count"]
-    assert state_check.report(frozenset({"mean"}), unknown)["not_compared"] == ["mean", "count"]
+    assert unknown == ["count"]
+    assert state_check.report(frozenset({"mean"}), unknown)["not_compared"] == ["count"]
+
+
+@pytest.mark.parametrize("have", [{}, {"mean": torch.zeros(7)}])
+def test_statistics_that_a_candidate_does_not_keep_are_found(have: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(Finding, match="changes mean, which the candidate lacks"):
+        state_check.compare(BEFORE, WANT, {"weight": WANT["weight"], **have}, ALL, Tolerances())
 
 
 def test_state_that_is_gone_after_timing_is_found() -> None:
