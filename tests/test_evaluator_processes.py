@@ -95,7 +95,7 @@ def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
     account.total, account.own = 5, 5
     account.let_go([7], whole_sandbox=False)
     account.total, account.own, account.used = 20, 6, {7: 14}
-    account.stopped(whole_sandbox=False)
+    account.stopped()
     account.end()
     assert account.unaccounted_s == 0
 
@@ -106,7 +106,7 @@ def test_time_that_others_use_counts_except_in_a_candidates_own_turn(whole_sandb
     account.begin()
     account.let_go([7], whole_sandbox=whole_sandbox)
     account.total, account.used = 3_000_000_000, {7: 1_000_000_000}
-    account.stopped(whole_sandbox=whole_sandbox)
+    account.stopped()
     assert account.unaccounted_s == (0 if whole_sandbox else 2)
     account.total += 500_000_000  # while everything is stopped
     account.end()

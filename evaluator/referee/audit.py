@@ -29,6 +29,7 @@ class Audit:
     _scale: int = 1
     _last: tuple[int, int, int] = (0, 0, 0)
     _runner: list[int] = field(default_factory=list)
+    _whole_sandbox: bool = False
 
     def __post_init__(self) -> None:
         """Find the sandbox's account; without one, nothing is audited."""
@@ -55,14 +56,17 @@ class Audit:
         """A runner's turn begins. `whole_sandbox`: whatever it starts may run, too (a candidate's own turn)."""
         if self.running:
             self._settle([])
-            self._runner = [] if whole_sandbox else pids
-            self._last = self._read(self._runner)
+            self._runner, self._whole_sandbox = pids, whole_sandbox
+            self._last = self._read(pids)
 
-    def stopped(self, *, whole_sandbox: bool) -> None:
+    def stopped(self) -> None:
         """The turn is over and everything stopped again."""
         if self.running:
-            if not whole_sandbox:
-                self._settle(self._runner)
+            # The same reading for everyone, lest it make calls of one side shorter than those of the other.
+            before = self.unaccounted_s
+            self._settle(self._runner)
+            if self._whole_sandbox:
+                self.unaccounted_s = before
             self._last = self._read([])
 
     def end(self) -> None:

@@ -244,7 +244,7 @@ class Handle:
         if set(self._stopped) - set(known) or processes.newest_pid() != newest:
             # Someone who was not among those told to stop may have gone on working until now.
             seconds = time.perf_counter() - start
-        audit.stopped(whole_sandbox=whole_sandbox)
+        audit.stopped()
         return body, seconds
 
     def _await(self, timeout_s: float, deadline: float) -> bytes:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,12 +127,12 @@ class Stopwatch:
 
     def _measure_set(self, runners: dict[str, Handle], calls: int, rng: random.Random) -> None:
         self.measurement.open_set(list(runners))
-        start = time.perf_counter()
         candidate = runners["candidate"]
         usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
         thrown_away = rounds = 0
-        surprise = timed_checks.surprise(self.bench, self.reference, self.evidence, rng, calls + len(self.warm))
-        surprise_round = rng.randrange(self.plan.rounds_min)
+        places = {"rounds": self.plan.rounds_min, "calls": calls + len(self.warm)}
+        surprises = timed_checks.surprises(self.bench, self.reference, self.evidence, rng, **places)
+        start = time.perf_counter()
         for order in timing.orders(list(runners), self.plan.rounds_max + self.plan.retries, rng):
             if rounds >= self.plan.rounds_min:
                 spent = time.perf_counter() - start
@@ -142,7 +142,7 @@ class Stopwatch:
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
             # blocks repeated for it, it could choose which ones count.)
             again = thrown_away < self.plan.retries
-            now = surprise if surprise_round == rounds + thrown_away else None
+            now = surprises.pop() if surprises else []
             if self._run_round(runners, order, fresh, now, may_reject=again):
                 rounds += 1
             else:
@@ -161,7 +161,7 @@ class Stopwatch:
         runners: dict[str, Handle],
         order: tuple[str, ...],
         fresh: list[InputSet],
-        surprise: Surprise | None = None,
+        surprises: Sequence[Surprise],
         *,
         may_reject: bool,
     ) -> bool:
@@ -173,11 +173,11 @@ class Stopwatch:
             handle = runners[variant]
             with _blame(variant):
                 for number, inputs in enumerate(self.warm):
-                    self._surprise(surprise, number, variant, handle)
+                    self._surprise(surprises, number, variant, handle)
                     self._call(handle, inputs)
                 faults = page_faults(handle.pid)
                 for number, inputs in enumerate(fresh, len(self.warm)):
-                    self._surprise(surprise, number, variant, handle)
+                    self._surprise(surprises, number, variant, handle)
                     call = self._call(handle, inputs)
                     seconds.setdefault(variant, []).append(call.seconds)
                     found = timed_checks.read(self.evidence, variant, handle, call, inputs)
@@ -187,7 +187,7 @@ class Stopwatch:
         for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
             timed_checks.compare(self.evidence, want, have)
             self.checked_calls += 1
-        if surprise is not None:
+        for surprise in surprises:
             surprise.judge(self.evidence)
         if good or not may_reject:
             for variant, times in seconds.items():
@@ -198,12 +198,13 @@ class Stopwatch:
         timeout_s = self.bench.request.call_timeout_s
         return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
 
-    def _surprise(self, surprise: Surprise | None, place: int, variant: str, handle: Handle) -> None:
-        """A call that is not timed, where this is the place for it. Eager makes it too, so that its state keeps up."""
-        if surprise is not None and surprise.place == place and variant != "compile":
-            call = self._call(handle, surprise.inputs)
-            if variant == "candidate":
-                surprise.take(self.evidence, handle, call)
+    def _surprise(self, surprises: Sequence[Surprise], place: int, variant: str, handle: Handle) -> None:
+        """The calls that are not timed and have this place. Eager makes them too, so that its state keeps up."""
+        for surprise in surprises:
+            if surprise.place == place and variant != "compile":
+                call = self._call(handle, surprise.inputs)
+                if variant == "candidate":
+                    surprise.take(self.evidence, handle, call)
 
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
         """Where the candidate's time goes: as seen from outside, and as it says itself."""

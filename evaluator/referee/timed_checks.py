@@ -1,11 +1,12 @@
-"""Checks of the timed stage: every timed call, a surprise among them, and the state that all calls leave behind.
+"""Checks of the timed stage: every timed call, surprises among them, and the state that all calls leave behind.
 
-A call that is timed is on inputs as generated. So one call of each process set, at a place that nobody can foresee, is
-on inputs of another family, and is judged as in the correctness stage; its time does not count.
+A call that is timed is on inputs as generated. So some calls of each process set, at places that nobody can foresee,
+are on inputs of other families, and are judged as in the correctness stage; their time does not count.
 """
 
 import contextlib
 import random
+import time
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from .inbox import bytes_needed
 from .judging import judge, refuse
 from .verdicts import Finding
 
-_TRIES = 3
+_BUDGET_S = 0.5  # to make the surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
@@ -42,7 +43,7 @@ def read(evidence: Evidence, variant: str, handle: Handle, call: Call, inputs: I
     for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
         if index in evidence.mutated:
             values[input_path(index)] = tensor(row, handle.inbox.copy(row))
-        elif variant == "candidate" and not handle.inbox.unchanged(row, content):
+        elif not handle.inbox.unchanged(row, content) and variant == "candidate":
             raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
     return values
 
@@ -91,21 +92,30 @@ class Surprise:
         evidence.spot_checks[self.family] = evidence.spot_checks.get(self.family, 0) + 1
 
 
-def surprise(bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, calls: int) -> Surprise | None:
-    """A surprise for a block of so many calls; None where the task has no other family of inputs."""
+def surprises(
+    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, rounds: int, calls: int
+) -> list[list[Surprise]]:
+    """Surprises for the rounds of a process set, whose blocks have so many calls; none where there is no other family.
+
+    As many families as can be made in a short time, at least one, in an order that nobody can foresee.
+    """
     families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
     if evidence.changing:
         families = [family for family in families if family in _GENTLE]
-    for _ in range(_TRIES if families else 0):
-        family = rng.choice(families)
+    rng.shuffle(families)
+    found: list[list[Surprise]] = [[] for _ in range(rounds)]
+    deadline = time.perf_counter() + _BUDGET_S
+    for family in families:
+        if any(found) and time.perf_counter() > deadline:
+            break
         with contextlib.suppress(Finding):
             inputs = bench.make_inputs(reference, family)
             if bytes_needed(inputs.tree) > bench.input_bytes:
                 continue
             want = consult(bench, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
-                return Surprise(family, inputs, want, rng.randrange(calls))
-    return None
+                rng.choice(found).append(Surprise(family, inputs, want, rng.randrange(calls)))
+    return found
 
 
 def compare_state(bench: Bench, eager: Handle, candidate: Handle, evidence: Evidence) -> None:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from service.optimize import JobReport
 
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
-TOO_NOISY = "other programs kept this machine busy: do not rely on the times, measure again when it is quiet"
-BEYOND_ROOFLINE = "faster than this device's measured limits seem to allow: quarantined, see why before you rely on it"
-TOO_SHORT = "a call is hardly longer than the hand-over to its process: give the task larger inputs"
+TOO_NOISY = "other programs kept this machine busy; measure again when it is quiet"
+BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
+TOO_SHORT = "hardly longer than the hand-over of a call; give the op larger inputs"
 UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE, "too_short": TOO_SHORT}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
@@ -53,8 +53,10 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     else:
         _latency_table(result, last)
         tags = result.get("tags") or []
-        warnings = [text for tag, text in UNRELIABLE.items() if tag in tags]
-        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}", "; ".join(warnings))
+        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}")
+        for tag, text in UNRELIABLE.items():
+            if tag in tags:
+                _line(f"  {tag}: {text}")
     _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:

@@ -1,5 +1,5 @@
 # tries: right in nine of ten calls
-# verdict: wrong_output/values
+# verdict: wrong_output/values or wrong_output/nan
 import random
 
 import torch
