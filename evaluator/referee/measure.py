@@ -22,8 +22,9 @@ from .timed_checks import Surprise
 from .verdicts import Finding, of_candidate, of_task
 
 _FRESH_BYTES = 512 * 1024 * 1024  # inputs made ahead for one round
-_UNACCOUNTED_S = 0.003  # processor time that may go unexplained, and the share of the timed seconds added to it
-_UNACCOUNTED_SHARE = 0.005
+# Processor time that may go unexplained: some ticks of the kernel, and a share of the timed seconds.
+_UNACCOUNTED_S = 0.010
+_UNACCOUNTED_SHARE = 0.01
 _HANDOVERS = 15
 _FEW_FAULTS = 32  # page faults in a block that are not worth a thought
 
