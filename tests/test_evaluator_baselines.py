@@ -5,7 +5,9 @@ from typing import Any, cast
 import pytest
 
 from evaluator.referee.baselines import Baselines
-from evaluator.referee.handle import Handle, InputSet, RunnerFailed
+from evaluator.referee.calls import InputSet
+from evaluator.referee.failures import RunnerFailed
+from evaluator.referee.handle import Handle
 from evaluator.referee.tree import Tree
 from evaluator.referee.verdicts import Finding
 

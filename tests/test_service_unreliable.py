@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agents import stopping
 from db.leaderboard import UNRELIABLE
 from service.cli import result as shown
 from service.report import _roofline, _summary
@@ -23,6 +24,10 @@ def passed(*tags: str, **changes: Any) -> dict[str, Any]:
         "provenance": {"security_boundary": True, "sandbox": {"name": "docker"}},
         **changes,
     }
+
+
+def test_whoever_ranks_chooses_or_shows_means_the_same_tags() -> None:
+    assert set(UNRELIABLE) == stopping.UNRELIABLE == set(shown.UNRELIABLE) == set(WORDS)
 
 
 @pytest.mark.parametrize("tag", UNRELIABLE)

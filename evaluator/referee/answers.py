@@ -6,7 +6,9 @@ import torch
 
 from . import accuracy
 from .accuracy import Wrong, flatten
-from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .calls import Call, InputSet, tensor
+from .failures import RunnerFailed
+from .handle import Handle
 from .placement import in_inbox
 from .tree import TensorRow, Tree
 

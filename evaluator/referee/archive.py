@@ -10,7 +10,8 @@ import contextlib
 
 import torch
 
-from .handle import Handle, RunnerFailed
+from .failures import RunnerFailed
+from .handle import Handle
 from .inbox import Inbox
 from .tree import TensorRow, Tree
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from . import archive
 from .bench import Bench
-from .handle import Handle, InputSet, RunnerFailed
+from .calls import InputSet
+from .failures import RunnerFailed
+from .handle import Handle
 from .verdicts import Finding, of_task
 from .wire import WireError
 

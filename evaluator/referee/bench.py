@@ -15,7 +15,9 @@ import torch
 
 from . import perturb, shortage, state_check
 from .audit import Audit
-from .handle import Handle, House, InputSet, RunnerFailed, copy_value
+from .calls import InputSet, copy_value
+from .failures import RunnerFailed
+from .handle import Handle, House
 from .inbox import Inbox, bytes_needed
 from .seeds import Seeds
 from .tree import Tree

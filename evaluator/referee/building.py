@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from . import archive
 from .bench import Bench
-from .handle import Handle, RunnerFailed
+from .failures import RunnerFailed
+from .handle import Handle
 from .verdicts import of_candidate
 
 _SLOW_S = 3.0  # builds that take longer are kept

@@ -8,9 +8,11 @@ from . import accuracy, answers, oracle, perturb
 from .accuracy import Allowance, flatten
 from .answers import Answer, value_of
 from .bench import Bench
+from .calls import Call, InputSet, tensor
 from .errors import Own, own_error
 from .evidence import Evidence
-from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .failures import RunnerFailed
+from .handle import Handle
 from .tolerances import Traits
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_task

@@ -11,9 +11,11 @@ from . import accuracy, answers, perturb, state_check
 from .accuracy import flatten
 from .answers import value_of
 from .bench import Bench
+from .calls import Call, InputSet, tensor
 from .consult import Expected, consult, says_nothing
 from .evidence import Evidence, check
-from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .failures import RunnerFailed
+from .handle import Handle
 from .inbox import Inbox, bytes_needed
 from .judging import judge, refuse
 from .processes import same_bytes

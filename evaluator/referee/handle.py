@@ -13,12 +13,8 @@ import torch
 
 from . import processes, wire
 from .audit import Audit
-from .calls import Call as Call
-from .calls import InputSet as InputSet
-from .calls import copy_value as copy_value
-from .calls import tensor as tensor
-from .failures import RunnerFailed as RunnerFailed
-from .failures import names_role
+from .calls import Call
+from .failures import RunnerFailed, names_role
 from .inbox import Inbox
 from .nursery import LOG_BYTES
 from .tree import TensorRow, TooLarge, Tree, TreeError

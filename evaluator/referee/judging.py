@@ -3,9 +3,9 @@
 from . import accuracy, perturb
 from .accuracy import Comparison, Wrong
 from .answers import Answer, input_path
+from .calls import InputSet, tensor
 from .consult import Expected
 from .evidence import Evidence, check
-from .handle import InputSet, tensor
 from .verdicts import Finding
 
 _MAX_NAMED = 5

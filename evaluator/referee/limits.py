@@ -1,15 +1,17 @@
 """The last stage of a trial: how near the candidate came to what this device allows, and whether that can be."""
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import profile_claims, roofline
+from . import answers, profile_claims, roofline
+from .accuracy import flatten
 from .bench import Bench, last_level_cache_bytes
+from .calls import InputSet
 from .evidence import Evidence
-from .handle import Handle, InputSet, RunnerFailed
+from .failures import RunnerFailed
+from .handle import Handle
 from .tree import TensorRow
 from .verdicts import Finding, of_task
 
@@ -140,26 +142,14 @@ def _written(bench: Bench, reference: Handle, inputs: InputSet) -> int:
             reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True).outputs
             for _ in range(2)
         )
+        shared = answers.shared_outputs(reference, second)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     before = {row.place for row in first.tensors}
-    inboxes = _inboxes(reference.pid)
+    rows = flatten(second).items()
     return _union(
-        row
-        for row in second.tensors
-        if row.place not in before and not any(start <= row.place < end for start, end in inboxes)
+        row for path, row in rows if isinstance(row, TensorRow) and row.place not in before and path not in shared
     )
-
-
-def _inboxes(pid: int) -> list[tuple[int, int]]:
-    """Where a runner has inboxes mapped."""
-    found = []
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - names are no text
-        for line in file:
-            if b"/memfd:inbox" in line:
-                start, _, end = line.split(None, 1)[0].partition(b"-")
-                found.append((int(start, 16), int(end, 16)))
-    return found
 
 
 def _union(rows: Iterable[TensorRow]) -> int:

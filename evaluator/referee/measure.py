@@ -14,8 +14,10 @@ from . import sampling, statistics, timed_checks, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
+from .calls import Call, InputSet
 from .evidence import Evidence
-from .handle import Call, Handle, InputSet, RunnerFailed
+from .failures import RunnerFailed
+from .handle import Handle
 from .load import LoadMeter
 from .processes import cpu_time_s, page_faults
 from .timed_checks import Surprise

@@ -15,6 +15,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
+GENERATED_CODE = "[generated code]"
+
+
 class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
@@ -175,11 +178,21 @@ def page_faults(pid: int) -> int:
     return int(fields[7]) + int(fields[9])
 
 
-def executable_files(pid: int) -> set[str]:
-    """Files (and `[anonymous]`) that a process has mapped executable: what code it could have run."""
-    found = set()
+def executable_mappings(pid: int) -> list[tuple[int, int, str]]:
+    """What code a process could run: start, end and file of each executable mapping, in order of address.
+
+    Memory of no file is `GENERATED_CODE`; names in brackets are no files either.
+    """
+    found = []
     for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
         fields = line.split(None, 5)
         if "x" in fields[1]:
-            found.add(fields[5].strip() if len(fields) > 5 else "[anonymous]")
+            start, _, end = fields[0].partition("-")
+            name = fields[5].strip() if len(fields) > 5 else GENERATED_CODE
+            found.append((int(start, 16), int(end, 16), name))
     return found
+
+
+def executable_files(pid: int) -> set[str]:
+    """The files of these mappings."""
+    return {name for _, _, name in executable_mappings(pid)}

@@ -8,7 +8,8 @@ from typing import Any
 
 from . import profile_callgrind, profile_seat
 from .bench import Bench
-from .handle import InputSet, RunnerFailed
+from .calls import InputSet
+from .failures import RunnerFailed
 from .profile_callgrind import Cache, Counts
 from .profile_claims import text
 from .profile_sampler import kind_of

@@ -4,18 +4,17 @@ Runs after a candidate has passed, in a sandbox of its own and never beside timi
 here. Nothing in it is evidence. What could not be measured is absent, with the reason.
 """
 
-import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from . import profile_callgrind, profile_counting, profile_native, profile_remarks
 from .bench import Bench, progress
-from .handle import InputSet
+from .calls import InputSet
 from .profile_claims import text
 from .profile_remarks import Loop
+from .stages import stage
 from .verdicts import Finding
 
 SCHEMA = "kernelwright.profile/1"
@@ -44,15 +43,15 @@ class Profiling:
     def run(self) -> dict[str, Any]:
         """Observe, and report what there is."""
         try:
-            with self._stage("inputs"):
+            with stage(self.cost_s, "inputs"):
                 progress("profile: making inputs")
                 reference = self.bench.seat_reference()
                 sets = [self.bench.make_inputs(reference) for _ in range(_SETS)]
                 self.bench.dismiss(reference)
-            with self._stage("native"):
+            with stage(self.cost_s, "native"):
                 progress("profile: watching calls")
                 self._watch(sets)
-            with self._stage("counting"):
+            with stage(self.cost_s, "counting"):
                 self._count(sets)
             self._tell_loops()
             self._missing(self.absent.get("calls", "it was not reached"))
@@ -112,11 +111,3 @@ class Profiling:
         for part in PARTS:
             if part not in self.parts:
                 self.absent.setdefault(part, reason)
-
-    @contextlib.contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.cost_s[name] = round(time.perf_counter() - start, 3)

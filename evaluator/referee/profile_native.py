@@ -7,7 +7,9 @@ from typing import Any
 
 from . import profile_claims, profile_counters, profile_remarks, profile_seat, profile_usage
 from .bench import Bench
-from .handle import Handle, InputSet, RunnerFailed
+from .calls import InputSet
+from .failures import RunnerFailed
+from .handle import Handle
 from .profile_claims import number, share, text
 from .profile_remarks import Loop
 from .profile_seat import Seat

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from . import profile_claims
-from .handle import Handle, InputSet
-from .processes import FreezeError, freeze, thaw
+from .calls import InputSet
+from .handle import Handle
+from .processes import GENERATED_CODE, FreezeError, executable_mappings, freeze, thaw
 
 _IN_NO_SYSTEM_CALL = "-1"
+_INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
 _BUDGET_S = 0.6
 _ENOUGH = 8
-_GENERATED = "[generated code]"
 _OPERATORS = 6
 _NAME_CHARACTERS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
@@ -42,7 +43,7 @@ class Whereabouts:
         Python, the C library and OpenMP's waiting count for neither side, nor does code made at run time, which
         torch's own libraries make, too. Files below `cache` are what torch.compile has made.
         """
-        own = sum(count for name, count in self.files.items() if _is_own(name) and not name.startswith(cache))
+        own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
         torch = sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
         return own / (own + torch) if own + torch >= _ENOUGH else None
 
@@ -96,23 +97,26 @@ def _look(handle: Handle, after_s: float, found: Whereabouts) -> None:
         thaw(stopped)
 
 
+def is_own(name: str) -> bool:
+    """Whether a mapped file is of the candidate's making: neither the system's nor Python's, and a file at all."""
+    return not name.startswith((*_INSTALLED, "["))
+
+
 def _is_torch(name: str) -> bool:
-    return name.startswith((sys.prefix, sys.base_prefix, "/usr", "/lib")) and "/torch/" in name and "gomp" not in name
-
-
-def _is_own(name: str) -> bool:
-    return not name.startswith((sys.prefix, sys.base_prefix, "/usr", "/lib", "["))
+    return name.startswith(_INSTALLED) and "/torch/" in name and "gomp" not in name
 
 
 def _positions(pid: int) -> list[str]:
     """The file that each running thread of a stopped process stands in."""
-    starts, ends, names = _mappings(pid)
+    mappings = executable_mappings(pid)
+    starts = [start for start, _, _ in mappings]
     found = []
     for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
         counter = _program_counter(pid, task)
         if counter is not None:
             index = bisect_right(starts, counter) - 1
-            found.append(names[index] if index >= 0 and counter < ends[index] else _GENERATED)
+            inside = index >= 0 and counter < mappings[index][1]
+            found.append(mappings[index][2] if inside else GENERATED_CODE)
     return found
 
 
@@ -123,15 +127,3 @@ def _program_counter(pid: int, task: str) -> int | None:
         if fields[0] == _IN_NO_SYSTEM_CALL:
             return int(fields[2], 16)
     return None
-
-
-def _mappings(pid: int) -> tuple[list[int], list[int], list[str]]:
-    starts, ends, names = [], [], []
-    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
-        fields = line.split(None, 5)
-        if "x" in fields[1]:
-            start, _, end = fields[0].partition("-")
-            starts.append(int(start, 16))
-            ends.append(int(end, 16))
-            names.append(fields[5].strip() if len(fields) > 5 else _GENERATED)
-    return starts, ends, names

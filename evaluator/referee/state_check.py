@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from . import accuracy
-from .handle import Handle, tensor
+from .calls import tensor
+from .handle import Handle
 from .processes import same_bytes
 from .tolerances import Tolerances
 from .tree import TensorRow, Tree

@@ -9,9 +9,11 @@ import torch
 from .accuracy import flatten
 from .answers import value_of
 from .bench import Bench, progress
+from .calls import InputSet
 from .consult import Expected, consult
 from .evidence import Evidence
-from .handle import Handle, InputSet, RunnerFailed
+from .failures import RunnerFailed
+from .handle import Handle
 from .statistics import median
 from .tree import TensorRow
 from .verdicts import Finding, of_failure, of_task

@@ -14,9 +14,11 @@ import torch
 from . import accuracy, answers, perturb, state_check
 from .answers import Answer, input_path, value_of
 from .bench import Bench
+from .calls import Call, InputSet, tensor
 from .consult import Expected, consult, says_nothing
 from .evidence import Evidence
-from .handle import Call, Handle, InputSet, RunnerFailed, tensor
+from .failures import RunnerFailed
+from .handle import Handle
 from .inbox import bytes_needed
 from .judging import judge, refuse
 from .verdicts import Finding

@@ -1,9 +1,5 @@
 """A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
-import contextlib
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +7,14 @@ from . import correctness, limits, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
+from .calls import InputSet
 from .evidence import Evidence
 from .failures import RunnerFailed
-from .handle import Handle, InputSet
+from .handle import Handle
 from .measure import Stopwatch
 from .processes import executable_files
+from .sampling import is_own
+from .stages import stage
 from .verdicts import Finding, of_failure, of_fault
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
@@ -71,22 +70,22 @@ class Trial:
 
     def _hold(self) -> Finding:
         bench = self.bench
-        with self._stage("reference"):
+        with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = bench.seat_reference()
             self.warm = [bench.make_inputs(reference) for _ in range(self.plan.warm_calls)]
         if "compile" in bench.request.baselines:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
-        with self._stage("build"):
+        with stage(self.cost_s, "build"):
             progress("building the candidate")
             candidate = self.builder.seat()
-        with self._stage("correctness"):
+        with stage(self.cost_s, "correctness"):
             progress("checking outputs")
             correctness.examine(bench, reference, candidate, self.evidence)
             bench.check_room()
-        with self._stage("timing"):
+        with stage(self.cost_s, "timing"):
             self._time(reference, candidate)
-        with self._stage("limits"):
+        with stage(self.cost_s, "limits"):
             self._find_limit(reference)
         return self._verdict()
 
@@ -159,14 +158,6 @@ class Trial:
             "build_cache": self.builder.packed,
         }
 
-    @contextlib.contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.cost_s[name] = round(time.perf_counter() - start, 3)
-
 
 def _interval(values: tuple[float, float, float]) -> dict[str, float]:
     return dict(zip(("value", "low", "high"), values, strict=True))
@@ -177,5 +168,4 @@ def _latency(values: tuple[float, float, float]) -> dict[str, float]:
 
 
 def _foreign_files(handle: Handle) -> set[str]:
-    known = (sys.prefix, sys.base_prefix, "/usr", "/lib", "[")
-    return {name for name in executable_files(handle.pid) if not name.startswith(known)}
+    return set(filter(is_own, executable_files(handle.pid)))
