@@ -68,7 +68,7 @@ def run_referee(
 
 
 def prepare_referee(mode: str, *, sandbox: Sandbox, limits: Limits) -> None:
-    """Have a referee started that will wait for its request: `run_referee` with the same mode and limits is 3 s faster.
+    """Have a referee started that will wait for its request: for the next `run_referee` of the same mode and limits.
 
     It imports torch meanwhile, so call it while nothing is timed.
     """

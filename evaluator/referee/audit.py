@@ -1,9 +1,9 @@
 """Whether anything ran while it should have been stopped: the processor time of the whole sandbox, fully accounted for.
 
 A stopped process might be made to go on (by a timer that continues it, by children that are never caught, by threads
-that outlive their leader). None of that can hide from the kernel's account of the sandbox: in any stretch of time, what
-the sandbox used must be what the referee used and, while it is its turn, what one runner used. The account is kept to
-the nanosecond and includes processes that have ended since.
+that outlive their leader). However it is done, it shows in the kernel's account of the sandbox: in any stretch of time,
+what the sandbox used must be what the referee used and, while it is its turn, what one runner used. The account includes
+processes that have ended since. The kernel charges a running thread at its ticks, so it may lag by some of them.
 """
 
 import contextlib

@@ -37,7 +37,7 @@ def import_torch() -> None:
 
 
 def import_compiler() -> None:
-    """Import and look up all that torch.compile needs before it sees a model: 3 s that no runner spends again."""
+    """Import and look up all that torch.compile needs before it sees a model, so that no runner spends time on it."""
     import torch
     import torch._dynamo
     import torch._inductor.async_compile
