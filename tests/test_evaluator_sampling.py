@@ -64,3 +64,18 @@ def test_a_mapped_file_with_a_name_that_is_no_text_is_read_over(tmp_path: Path) 
     assert all(start < end for start, end, _ in mappings)
     assert any(str(tmp_path) in path for _, _, path in mappings)
     mapped.close()
+
+
+def test_the_share_of_own_code_is_unknown_only_where_neither_was_seen() -> None:
+    torch = f"{sys.prefix}/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    own, compiled = "/tmp/candidate/k.so", "/tmp/candidate/built/inductor/ab.so"
+    share = {
+        (): None,
+        ("/usr/bin/python3.11", "[generated code]"): None,
+        (torch,): 0.0,
+        (torch, compiled): 0.0,
+        (own,): 1.0,
+        (own, torch, "/usr/bin/python3.11"): 0.5,
+    }
+    for files, expected in share.items():
+        assert sampling.Whereabouts(Counter(files)).own_share("/tmp/candidate/built/inductor") == expected

@@ -25,6 +25,7 @@ _IN_NO_SYSTEM_CALL = "-1"
 _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
 _BUDGET_S = 0.6
+_PATIENCE_S = 2.0
 _ENOUGH = 8
 _OPERATORS = 6
 _NAME_CHARACTERS = 60
@@ -38,14 +39,14 @@ class Whereabouts:
     files: Counter[str] = field(default_factory=Counter)
 
     def own_share(self, cache: str) -> float | None:
-        """The share of the candidate's own files in what it and torch computed; None if too little was seen.
+        """The share of the candidate's own files in what it and torch computed; None if neither was seen.
 
         Python, the C library and OpenMP's waiting count for neither side, nor does code made at run time, which
         torch's own libraries make, too. Files below `cache` are what torch.compile has made.
         """
         own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
         torch = sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
-        return own / (own + torch) if own + torch >= _ENOUGH else None
+        return own / (own + torch) if own + torch else None
 
     def shares(self) -> list[list[str | float]]:
         """The most frequent files, by their last part, with the share of each."""
@@ -76,8 +77,12 @@ def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float
         RunnerFailed: a call failed.
     """
     found = Whereabouts()
-    deadline = time.perf_counter() + _BUDGET_S
-    while time.perf_counter() < deadline and sum(found.files.values()) < _SAMPLES:
+    started = time.perf_counter()
+    while True:
+        seen, spent_s = sum(found.files.values()), time.perf_counter() - started
+        # A short call is seldom caught at work: then it is worth looking for longer.
+        if seen >= _SAMPLES or spent_s > (_BUDGET_S if seen >= _ENOUGH else _PATIENCE_S):
+            return found
         handle.call(
             inputs.tree,
             inputs.contents,
@@ -85,7 +90,6 @@ def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float
             timeout_s=timeout_s,
             meanwhile=lambda: _look(handle, rng.random() * call_s, found),
         )
-    return found
 
 
 def _look(handle: Handle, after_s: float, found: Whereabouts) -> None:
