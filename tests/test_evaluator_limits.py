@@ -186,6 +186,7 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.docker
+@pytest.mark.exclusive
 def test_a_gather_need_not_read_its_table(docker_sandbox: Sandbox) -> None:
     found = judge_in_sandbox(GATHER, GATHER_TOO, docker_sandbox)
     assert found.roofline is None

@@ -49,6 +49,15 @@ def test_one_wild_block_does_not_move_the_speedup() -> None:
     assert value == low == 2.0
 
 
+def test_one_interrupted_call_does_not_move_its_block() -> None:
+    measurement = timing.Measurement()
+    measurement.open_set(("eager", "candidate"))
+    for _ in range(9):
+        measurement.add_block("eager", [2.0, 2.1, 2.0])
+        measurement.add_block("candidate", [1.0, 1.0, 40.0])
+    assert measurement.speedup("eager") == (2.0, 2.0, 2.0)
+
+
 def test_every_order_is_followed_by_its_mirror_image() -> None:
     orders = timing.orders(("eager", "compile", "candidate"), 8, random.Random(1))
     assert len(orders) == 8

@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass
 class Measurement:
-    """Call times by variant and set, in seconds, and block times for pairing."""
+    """Call times by variant and set, in seconds, and each block's median call for pairing."""
 
     calls: dict[str, list[list[float]]] = field(default_factory=dict)
     blocks: dict[str, list[list[float]]] = field(default_factory=dict)
@@ -45,7 +45,8 @@ class Measurement:
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
         self.calls[variant][-1].extend(seconds)
-        self.blocks[variant][-1].append(sum(seconds))
+        # Not their sum: of 30 evaluations of one op against itself, the worst was off by half as much with medians.
+        self.blocks[variant][-1].append(statistics.median(seconds))
 
     def samples_ms(self, variant: str) -> list[list[float]]:
         """Every call's time, by set."""
