@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     sandbox: Literal["docker", "process"] | None = None
     image: str | None = None
     api_base: str | None = None
-    measure_s: float = Field(4.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
+    measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
 
     @property
     def store_url(self) -> str:

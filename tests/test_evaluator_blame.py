@@ -184,10 +184,18 @@ TASKS = {
     "as many groups of shapes as there are numbers": (
         GOOD_MODEL + "\ndef get_input_groups():\n    return [[torch.randn(8, 8)]]\n",
         FORGED.format(
-            change="spec = (message.get('tree') or {}).get('spec')\n"
-            "    if spec == {'scalar': 1}: spec['scalar'] = 2**62"
+            change="for tree in message.get('trees') or []:\n"
+            "        if tree.get('spec') == {'scalar': 1}: tree['spec']['scalar'] = 2**62"
         ),
+        "task_invalid/shape_groups",
+    ),
+    "no list of inputs": (
+        GOOD_MODEL + FORGED.format(change="if 'trees' in message: message['trees'] = 5"),
         "task_invalid",
+    ),
+    "fewer inputs than asked for": (
+        GOOD_MODEL + FORGED.format(change="if 'trees' in message: message['trees'] = message['trees'][:3]"),
+        "task_invalid/protocol",
     ),
     "an integer of 70 bits": (GOOD_MODEL.replace("torch.relu(x)", "2**70"), "", "task_invalid"),
 }

@@ -24,6 +24,7 @@ from .tree import Tree
 from .verdicts import Finding, of_task
 
 _FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
+_AT_ONCE_BYTES = 64 << 20  # of inputs in one turn of the reference
 _LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
@@ -36,7 +37,7 @@ class Request:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 4.0
+    measure_budget_s: float = 6.0
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
     build_cache: str = ""  # the same of the same candidate
@@ -130,7 +131,7 @@ class Bench:
             message = {"op": "vary_state", "seed": self.seeds.named("state")}
             self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
         with _task_step("making inputs"):
-            tree = handle.reveal({"op": "inputs", "seed": 1, "family": perturb.FAMILIES[0]}, timeout_s=60)
+            [tree] = handle.reveal_each({"op": "inputs", "seeds": [1], "family": perturb.FAMILIES[0]}, timeout_s=60)
             self.input_bytes = bytes_needed(tree)
             if self.input_bytes > limit:
                 raise Finding(
@@ -193,15 +194,38 @@ class Bench:
         Raises:
             Finding: the task's generator fails.
         """
-        seed, call_seed = self.seeds.next()
+        [inputs] = self._make(reference, family, 1)
+        return inputs
+
+    def make_many(self, reference: Handle, count: int) -> list[InputSet]:
+        """So many sets of inputs as generated, several a turn.
+
+        Raises:
+            Finding: the task's generator fails.
+        """
+        made: list[InputSet] = []
+        at_once = max(1, _AT_ONCE_BYTES // max(1, self.input_bytes))
+        while len(made) < count:
+            made += self._make(reference, perturb.FAMILIES[0], min(at_once, count - len(made)))
+        return made
+
+    def _make(self, reference: Handle, family: str, count: int) -> list[InputSet]:
+        seeds = [self.seeds.next() for _ in range(count)]
+        message = {"op": "inputs", "family": family, "domains": self.request.domain}
         with _task_step(f"making inputs ({family})"):
-            message = {"op": "inputs", "seed": seed, "family": family, "domains": self.request.domain}
-            tree = reference.reveal(message, timeout_s=60)
-            if family.startswith(perturb.GENERATED) and bytes_needed(tree) > self.input_bytes:
+            trees = reference.reveal_each({**message, "seeds": [seed for seed, _ in seeds]}, timeout_s=60)
+            if len(trees) != count:
+                raise Finding(
+                    "task_invalid", "the reference's process answered with other inputs than asked for", "protocol"
+                )
+            if _share_memory(trees):
+                # A generator that fills one buffer anew: only the last of these inputs is still what it was.
+                return [inputs for _ in range(count) for inputs in self._make(reference, family, 1)]
+            if family.startswith(perturb.GENERATED) and any(bytes_needed(tree) > self.input_bytes for tree in trees):
                 raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
-            tree, contents = copy_value(reference, tree, self.memory_bytes // 3)
+            sets = [copy_value(reference, tree, self.memory_bytes // 3) for tree in trees]
             reference.ask({"op": "release"}, timeout_s=60)
-        return InputSet(tree, contents, call_seed)
+        return [InputSet(tree, contents, call) for (tree, contents), (_, call) in zip(sets, seeds, strict=True)]
 
     def slots(self) -> int:
         """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
@@ -228,6 +252,12 @@ class Bench:
         assert handle.inbox is not None
         placed = handle.inbox.put(tree, contents)
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+
+def _share_memory(trees: list[Tree]) -> bool:
+    """Whether tensors of one tree lie where those of another do."""
+    places = [{row.place for row in tree.tensors if row.span_bytes} for tree in trees]
+    return len(set().union(*places)) < sum(map(len, places))
 
 
 @contextlib.contextmanager

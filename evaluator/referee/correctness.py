@@ -23,6 +23,7 @@ from .tolerances import Tolerances
 from .tree import TensorRow
 from .verdicts import Finding, of_candidate, of_task
 
+_MAX_COUNT = 10_000  # shape groups that a task may have
 _MAX_GROUPS = 8
 _KEPT_CALLS = 3  # calls whose outputs must stay as they are while later calls are made
 _PROBE_TIMEOUT_S = 5.0
@@ -186,12 +187,13 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
     """The families of the task's other shapes; of many, some that nobody could know before."""
     if not bench.request.shape_groups:
         return []
-    message = {"op": "inputs", "seed": 1, "family": perturb.COUNT_GROUPS}
+    message = {"op": "inputs", "seeds": [1], "family": perturb.COUNT_GROUPS}
     try:
-        count = reference.reveal(message, timeout_s=60).spec.get("scalar")
+        [tree] = reference.reveal_each(message, timeout_s=60)
     except RunnerFailed as failure:
         raise of_task(failure, doing="get_input_groups()") from None
-    if not isinstance(count, int) or count < 1:
+    count = tree.spec.get("scalar")
+    if not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
         raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
     chosen: Sequence[int] = range(count)
     if count > _MAX_GROUPS:

@@ -20,6 +20,8 @@ from .nursery import LOG_BYTES
 from .tree import TensorRow, TooLarge, Tree, TreeError
 
 _LOG_TAIL_BYTES = 4000
+# In a time this short nobody can have forked so often that process ids have come round to where they were.
+_NO_WRAP_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Handle:
         self._house = house
         self.uid = uid if house.separate_uids else None
         self._stopped: list[int] = []
+        self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
         self.inbox: Inbox | None = None
         self._layouts: list[dict[str, object]] = []  # those that the runner has read already
         self._sock, theirs = socket.socketpair()
@@ -144,7 +147,7 @@ class Handle:
         message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
         self.inbox.fill(placed, contents)
         reply, seconds = self._exchange(message, timeout_s, meanwhile)
-        return Call(self._tree(reply), seconds, placed)
+        return Call(self._tree(reply.get("tree")), seconds, placed)
 
     def give(
         self, message: wire.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
@@ -156,7 +159,14 @@ class Handle:
 
     def reveal(self, message: wire.Message, *, timeout_s: float) -> Tree:
         """`ask` for a value; the tree of where it lies in the runner's memory."""
-        return self._tree(self.ask(message, timeout_s=timeout_s))
+        return self._tree(self.ask(message, timeout_s=timeout_s).get("tree"))
+
+    def reveal_each(self, message: wire.Message, *, timeout_s: float) -> list[Tree]:
+        """`ask` for several values; the trees of where they lie in the runner's memory."""
+        trees = self.ask(message, timeout_s=timeout_s).get("trees")
+        if not isinstance(trees, list):
+            raise RunnerFailed("protocol", f"forged or broken answer of the {self.role} runner: no list of trees")
+        return [self._tree(tree) for tree in trees]
 
     @names_role
     def read(self, row: TensorRow) -> torch.Tensor:
@@ -236,10 +246,16 @@ class Handle:
         processes.stop(known)
         seconds = time.perf_counter() - start
         newest = processes.newest_pid()
-        self._freeze()
+        # Where nobody was forked since all were stopped there is nobody to look for: half of what a short call costs.
+        # (A runner that has just been spawned may not have been found yet.)
+        nobody_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
+        if not (nobody_new and processes.wait_stopped(known)):
+            self._freeze()
         if set(self._stopped) - set(known) or processes.newest_pid() != newest:
             # Someone who was not among those told to stop may have gone on working until now.
             seconds = time.perf_counter() - start
+            self._freeze()
+        self._newest, self._frozen_at = newest, time.perf_counter()
         audit.stopped()
         return body, seconds
 
@@ -286,10 +302,10 @@ class Handle:
         except processes.FreezeError as error:
             raise RunnerFailed("protocol", str(error)) from None
 
-    def _tree(self, reply: wire.Message) -> Tree:
+    def _tree(self, told: object) -> Tree:
         try:
             # Every tensor may be read, compared in a wider type, and kept for a while.
-            return Tree.from_json(reply.get("tree"), limit_bytes=self._house.memory_bytes // 2)
+            return Tree.from_json(told, limit_bytes=self._house.memory_bytes // 2)
         except TooLarge as error:
             raise RunnerFailed("out_of_memory", f"the {self.role} runner made {error}") from None
         except TreeError as error:

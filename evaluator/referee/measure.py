@@ -141,7 +141,7 @@ class Stopwatch:
                 spent = time.perf_counter() - start
                 if spent > self.plan.budget_s / self.plan.sets or self.measurement.precise(self.plan.target_width):
                     break
-            fresh = [self.bench.make_inputs(self.reference) for _ in range(calls)]
+            fresh = self.bench.make_many(self.reference, calls)
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
             # blocks repeated for it, it could choose which ones count.)
             again = thrown_away < self.plan.retries

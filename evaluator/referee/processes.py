@@ -43,7 +43,7 @@ def pids_of_uid(uid: int) -> list[int]:
 
 
 def _status_uid(pid: str) -> int:
-    with (_PROC / pid / "status").open("rb") as file:
+    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         text = file.read(2048)
     # A leader that has exited may have threads that go on.
     if (b"\nState:\tZ" in text or b"\nState:\tX" in text) and not _has_living_thread(pid):
@@ -54,7 +54,8 @@ def _status_uid(pid: str) -> int:
 
 def newest_pid() -> int:
     """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg): it tells of any fork."""
-    return int((_PROC / "loadavg").read_text().rsplit(None, 1)[1])
+    with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - hot path
+        return int(file.read(128).rsplit(None, 1)[1])
 
 
 def _has_living_thread(pid: str) -> bool:
@@ -98,8 +99,25 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
         if not running:
             return pids
         stop(running)
+        wait_stopped(running)
         if time.monotonic() > deadline:
             raise FreezeError(f"processes {running} did not stop within {timeout_s} s")
+
+
+def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
+    """Wait until processes that were told to stop have done so and left the processor; whether they have."""
+    deadline = time.monotonic() + timeout_s
+    for pid in pids:
+        while not is_stopped(pid):
+            if time.monotonic() > deadline:
+                return False
+            os.sched_yield()  # the processor may be this one
+        with contextlib.suppress(OSError):
+            # A stopped thread has some steps to go in the kernel. To tell its system call, the kernel waits for them.
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                with open(f"/proc/{pid}/task/{task}/syscall", "rb") as file:  # noqa: PTH123
+                    file.read(64)
+    return True
 
 
 def stop(pids: Iterable[int]) -> None:

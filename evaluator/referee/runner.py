@@ -134,9 +134,11 @@ class Runner:
         return self._reveal(state.all_tensors(self.model))
 
     def inputs(self, message: wire.Message) -> wire.Message:
-        """A fresh set of inputs from the task's own generator, changed as the family says."""
+        """A fresh set of inputs for each seed from the task's own generator, changed as the family says."""
+        self.kept.clear()
         domains = message.get("domains", ())
-        return self._reveal(perturb.make(self.module, message["family"], message["seed"], domains))
+        made = [perturb.make(self.module, message["family"], seed, domains) for seed in message["seeds"]]
+        return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
 
     def layout(self, message: wire.Message) -> wire.Message:
         """Where in the inbox the inputs of later calls will lie, said before so that no timed call need read it."""

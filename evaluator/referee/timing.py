@@ -22,11 +22,11 @@ class Plan:
     rounds_max: int = 40
     retries: int = 4  # rounds of a set that may be thrown away
     block_s: float = 0.006  # timed calls of a block last this long together, if `calls_max` allows
-    calls_min: int = 3
+    calls_min: int = 4
     calls_max: int = 24
     warm_calls: int = 2
     target_width: float = 0.015  # stop when high - low of the speedup over eager is below this share of it
-    budget_s: float = 4.0
+    budget_s: float = 6.0
 
 
 @dataclass
