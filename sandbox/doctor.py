@@ -20,7 +20,7 @@ from sandbox.process import ProcessSandbox
 Status = Literal["ok", "missing", "optional"]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _GIGABYTE = 1024**3
-_ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_CORES = 6, 4, 2
+_ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_CORES = 8, 4, 2
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ def _disk(data_dir: Path) -> Finding:
     folder = next(path for path in (data_dir, *data_dir.absolute().parents) if path.exists())
     free_gb = shutil.disk_usage(folder).free / _GIGABYTE
     status: Status = "ok" if free_gb >= _ENOUGH_DISK_GB else "missing"
-    remedy = "" if status == "ok" else f"free {_ENOUGH_DISK_GB} GB; the image takes 2 GB and its making 6"
+    remedy = (
+        "" if status == "ok" else f"free {_ENOUGH_DISK_GB} GB; the image takes 3.5 GB and its making {_ENOUGH_DISK_GB}"
+    )
     return Finding("free disk", status, f"{free_gb:.1f} GB at {folder}", remedy)
 
 

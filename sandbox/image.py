@@ -47,7 +47,7 @@ def build_image(
     force: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """Make the image unless it is there, and return its tag. Takes 2-4 minutes and about 2 GB of disk.
+    """Make the image unless it is there, and return its tag. Takes 2-4 minutes and about 3.5 GB of disk.
 
     `wheels` is a folder searched for wheels beside what pip is configured to use. `progress` gets one line a step.
 
@@ -117,5 +117,5 @@ def _follow(container: Container, progress: Callable[[str], None]) -> None:
     if status != 0:
         raise SandboxUnavailable(
             "The image could not be made; the last lines were:\n  " + "\n  ".join(last_lines) + "\n",
-            "Check that Debian's mirror is reachable from this host (apt-get update) and that the disk has 6 GB free.",
+            "Check that Debian's mirror is reachable from this host (apt-get update) and that the disk has 8 GB free.",
         )

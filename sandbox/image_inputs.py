@@ -21,7 +21,8 @@ PYTHON_VERSION = "3.11"
 
 _HERE = Path(__file__).parent
 REQUIREMENTS = _HERE / "image_requirements.txt"
-RECIPE = (REQUIREMENTS, *(_HERE / name for name in ("image_install.sh", "image_start.sh", "image_warm.py")))
+_SCRIPTS = ("image_install.sh", "image_start.sh", "image_warm.py", "image_headers.py")
+RECIPE = (REQUIREMENTS, *(_HERE / name for name in _SCRIPTS))
 """The files that decide what is in the image."""
 _PIP = "pip==23.2.1"
 _PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in range(17, 37)), "manylinux2014_x86_64")

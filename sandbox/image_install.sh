@@ -11,9 +11,9 @@ printf 'path-exclude /usr/share/%s/*\n' doc man info locale > /etc/dpkg/dpkg.cfg
 echo "step: apt-get update and upgrade"
 apt-get -q update
 apt-get -qy upgrade
-echo "step: apt-get install python3, g++, ninja, valgrind"
+echo "step: apt-get install python3, g++, ninja, valgrind, jemalloc"
 # openssl: TorchInductor calls it to hash headers, and fails without.
-apt-get -qy install --no-install-recommends python3 python3-dev g++ ninja-build valgrind libc6-dbg openssl
+apt-get -qy install --no-install-recommends python3 python3-dev g++ ninja-build valgrind libc6-dbg openssl libjemalloc2
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt/*
 
@@ -24,7 +24,8 @@ python3 "${pip[0]}/pip" install --no-cache-dir --no-index --find-links /mnt/whee
 # The root will be read-only: whatever has no bytecode now would be compiled again at every start.
 python3 -m compileall -q -j 0 /usr/lib/python3 /usr/lib/python3.11 /usr/local/lib/python3.11 || true
 
-mkdir -p /harness
+mkdir -p /harness /opt/kernelwright
+ln -s "$(ldconfig -p | sed -n 's/.*libjemalloc.so.2.* => //p' | head -1)" /opt/kernelwright/allocator.so
 install -m 755 /mnt/image_start.sh /usr/local/bin/kernelwright-start
 # No program in here may raise its user's rights.
 find / -xdev -type f -perm /6000 -exec chmod ug-s {} +
@@ -33,6 +34,9 @@ echo "step: compile torch's headers once for torch.compile"
 warm=$(mktemp -d)
 TMPDIR=$warm python3 /mnt/image_warm.py /opt/kernelwright/inductor
 rm -rf "$warm" /tmp/* /root/.cache
+
+echo "step: compile torch's headers once for load_inline"
+python3 /mnt/image_headers.py /opt/kernelwright/include
 
 echo "step: try it"
 python3 -c 'import numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)'

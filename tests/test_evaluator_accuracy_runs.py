@@ -134,6 +134,7 @@ def test_provenance_has_what_it_takes_to_repeat_an_evaluation(docker_sandbox: Sa
     found = judged(docker_sandbox, "x * 2", "x + x").provenance
     assert found["versions"]["torch"].startswith("2.")
     assert "g++" in found["versions"]["compiler"]
+    assert "jemalloc" in found["versions"]["allocator"]
     assert found["versions"]["kernel"]
     assert found["cores_used"]
     assert found["image_digest"].startswith("sha256:")

@@ -190,11 +190,13 @@ TASKS = {
         "task_invalid/shape_groups",
     ),
     "no list of inputs": (
-        GOOD_MODEL + FORGED.format(change="if 'trees' in message: message['trees'] = 5"),
+        GOOD_MODEL,
+        FORGED.format(change="if 'trees' in message: message['trees'] = 5"),
         "task_invalid",
     ),
     "fewer inputs than asked for": (
-        GOOD_MODEL + FORGED.format(change="if 'trees' in message: message['trees'] = message['trees'][:3]"),
+        GOOD_MODEL,
+        FORGED.format(change="if 'trees' in message: message['trees'] = message['trees'][:3]"),
         "task_invalid/protocol",
     ),
     "an integer of 70 bits": (GOOD_MODEL.replace("torch.relu(x)", "2**70"), "", "task_invalid"),

@@ -98,6 +98,33 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
     assert sorted(scratch) == ["torchinductor_root"]
 
 
+LOAD_INLINE = """
+import subprocess, sys, sysconfig
+from torch.utils.cpp_extension import include_paths
+with open("/tmp/x.cpp", "w") as file:
+    file.write("#include <torch/extension.h>\\n#include <torch/extension.h>\\nint x;")
+places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
+given = ["-DTORCH_EXTENSION_NAME=x", "-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20"]
+for options in (["-O3"], ["-O2"], ["-O3", "-march=native", "-fopenmp"], []):
+    command = ["g++", *given, *places, *options, "-H", "-fsyntax-only", "/tmp/x.cpp"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    print(done.returncode, *[line for line in done.stderr.splitlines() if line.startswith("! ")])
+"""
+
+
+@pytest.mark.docker
+def test_load_inline_finds_torchs_headers_compiled_for_usual_options(
+    docker_sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    package = tmp_path / "probe"
+    package.mkdir()
+    (package / "__main__.py").write_text(LOAD_INLINE)
+    done = docker_sandbox.run(Command(package, limits=Limits(wall_s=120)))
+    assert done.exit_code == 0, done.stderr
+    folder = "/opt/kernelwright/include/torch/extension.h.gch"
+    assert done.stdout.decode().splitlines() == [f"0 ! {folder}/0", f"0 ! {folder}/0", f"0 ! {folder}/1", "0"]
+
+
 @pytest.mark.docker
 def test_the_image_declares_no_volume_and_keeps_no_variable(docker_sandbox: DockerSandbox) -> None:
     client = docker.from_env()

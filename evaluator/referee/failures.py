@@ -1,7 +1,9 @@
 """How a runner fails, whoever it is: one exception, which names the runner's role."""
 
 import functools
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -33,3 +35,22 @@ def names_role(method: _Method) -> _Method:
             raise
 
     return cast("_Method", named)
+
+
+def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
+    """What a runner's answer says that tells of a failure: its own words, bounded."""
+    kind = str(reply.get("kind", "error"))
+    detail = f"{str(reply.get('trace', ''))[:4000]}\n{log}".strip()
+    known = kind in ("error", "output", "out_of_memory")
+    return RunnerFailed(kind if known else "protocol", str(reply.get("error", "no reason given"))[:600], detail)
+
+
+def of_end(status: int | None, log: str) -> RunnerFailed:
+    """What a runner's end says: `status` as waitpid gives it, None if it lives and has only closed its connection."""
+    if status is None:
+        return RunnerFailed("protocol", "the runner closed its connection without ending", log)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return RunnerFailed("died", f"the process ended by {name} without an answer", log)
+    return RunnerFailed("died", f"the process exited with status {os.WEXITSTATUS(status)} without an answer", log)

@@ -14,7 +14,7 @@ import torch
 from . import processes, wire
 from .audit import Audit
 from .calls import Call
-from .failures import RunnerFailed, names_role
+from .failures import RunnerFailed, names_role, of_end, of_refusal
 from .inbox import Inbox
 from .nursery import LOG_BYTES
 from .tree import TensorRow, TooLarge, Tree, TreeError
@@ -224,11 +224,7 @@ class Handle:
         except wire.WireError as error:
             raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         if reply.get("ok") is not True:
-            kind = str(reply.get("kind", "error"))
-            if kind not in ("error", "output", "out_of_memory"):
-                kind = "protocol"
-            detail = f"{str(reply.get('trace', ''))[:4000]}\n{self.log_tail()}".strip()
-            raise RunnerFailed(kind, str(reply.get("error", "no reason given"))[:600], detail)
+            raise of_refusal(reply, self.log_tail())
         return reply, seconds
 
     def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[bytes, float]:
@@ -277,15 +273,7 @@ class Handle:
             raise self._death() from None
 
     def _death(self) -> RunnerFailed:
-        status = self._reap(wait_s=1.0)
-        if status is None:
-            return RunnerFailed("protocol", "the runner closed its connection without ending", self.log_tail())
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-            return RunnerFailed("died", f"the process ended by {name} without an answer", self.log_tail())
-        code = os.WEXITSTATUS(status)
-        return RunnerFailed("died", f"the process exited with status {code} without an answer", self.log_tail())
+        return of_end(self._reap(wait_s=1.0), self.log_tail())
 
     def _reap(self, wait_s: float = 0.0) -> int | None:
         deadline = time.monotonic() + wait_s

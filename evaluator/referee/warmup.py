@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from . import compiler_cache
+from .processes import executable_files
 
 
 def import_torch() -> None:
@@ -69,6 +70,7 @@ def versions() -> dict[str, str | None]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "compiler": _compiler(),
+        "allocator": _allocator(),
         "cores": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
     }
 
@@ -80,6 +82,14 @@ def _compiler() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return (done.stdout.splitlines() or [""])[0][:200]
+
+
+def _allocator() -> str:
+    """The file that malloc comes from: one that was preloaded, or the C library."""
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    mapped = {Path(name).name for name in executable_files(os.getpid())}
+    name = Path(preloaded).resolve().name
+    return name if preloaded and name in mapped else "libc"
 
 
 def fork_nursery(*, compiler: bool = False) -> tuple[int, socket.socket]:
