@@ -27,6 +27,7 @@ class Effort:
     call_timeout_s: float = 20.0
     measure_budget_s: float = 6.0
     baselines: tuple[str, ...] = ("eager", "compile")
+    cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
 
     def limits(self) -> Limits:
@@ -47,6 +48,7 @@ class Effort:
             "tolerance": dict(declared.tolerance),
             "domain": list(declared.domain),
             "shape_groups": declared.shape_groups,
+            "cold": self.cold,
             "rules": list(self.rules),
         }
 

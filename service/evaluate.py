@@ -43,6 +43,7 @@ def evaluate_file(
     times: int = 1,
     rules: tuple[str, ...] = (),
     profile: bool = False,
+    cold: bool = False,
 ) -> Iterator[Evaluated]:
     """Evaluate the candidate in this file for the task that `ref` names, `times` times, each from the beginning.
 
@@ -58,7 +59,7 @@ def evaluate_file(
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
     task = find_task(ref)
     source = read_candidate(candidate)
-    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile) as bench:
+    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
         for _ in range(times):
             yield _evaluate(bench, source, str(candidate), store, observe, stop)
 

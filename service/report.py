@@ -42,6 +42,8 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
         )
     if "too_short" in best.tags:
         lines.append("A call is hardly longer than the hand-over to its process: its times say little of the kernel.")
+    if "cold" in best.tags:
+        lines.append("Measured with cold caches, as asked for: not comparable with other results.")
     if "slower" in best.tags:
         lines.append("It is slower than eager.")
     if (job.model or "").startswith("builtin/"):

@@ -36,6 +36,7 @@ class Bench:
     settings: Settings
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours
     profile: bool = False  # whether candidates that pass are profiled, too
+    cold: bool = False  # whether caches are scrubbed before each timed call
 
     def prepare(self) -> None:
         """Have a referee ready for the next candidate, while that is being written."""
@@ -43,7 +44,7 @@ class Bench:
 
     @property
     def _effort(self) -> Effort:
-        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules)
+        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules, cold=self.cold)
 
     def evaluate(self, source: str, *, step: Callable[[str], None], stop: Stop) -> Evaluation:
         """Evaluate a candidate once the device is free.
@@ -84,7 +85,13 @@ class Bench:
 
 @contextlib.contextmanager
 def open_bench(
-    task: Task, settings: Settings, *, own_code_only: bool, rules: tuple[str, ...] = (), profile: bool = False
+    task: Task,
+    settings: Settings,
+    *,
+    own_code_only: bool,
+    rules: tuple[str, ...] = (),
+    profile: bool = False,
+    cold: bool = False,
 ) -> Iterator[Bench]:
     """The bench for a task as the settings ask for it, for the length of the block.
 
@@ -94,7 +101,7 @@ def open_bench(
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield Bench(task, platform, sandbox, settings, rules, profile)
+        yield Bench(task, platform, sandbox, settings, rules, profile, cold)
 
 
 def open_platform(name: str) -> Platform:

@@ -11,7 +11,7 @@ from db.leaderboard import UNRELIABLE
 from service.cli import result as shown
 from service.report import _roofline, _summary
 
-WORDS = {"noisy": "machine busy", "beyond_roofline": "quarantined", "too_short": "hand-over"}
+WORDS = {"noisy": "machine busy", "beyond_roofline": "quarantined", "too_short": "hand-over", "cold": "cold caches"}
 
 
 def passed(*tags: str, **changes: Any) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Request:
     tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
     domain: tuple[str, ...] = ()  # the task's own: `perturb.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()
+    cold: bool = False  # whether timed calls meet caches that hold none of their data
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
 
     @classmethod

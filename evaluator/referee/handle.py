@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import processes, wire
+from . import homes, processes, wire
 from .audit import Audit
 from .calls import Call
 from .failures import RunnerFailed, names_role, of_end, of_refusal
@@ -49,14 +49,7 @@ class Handle:
         self._layouts: list[dict[str, object]] = []  # those that the runner has read already
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
-        self.home = f"{house.scratch}/{role}-{os.urandom(4).hex()}"
-        self.built = f"{self.home}/built"
-        if role == "candidate":
-            # A path that stays the same: what was built under one is built again under another.
-            self.built = f"{house.scratch}/{role}"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.built)  # noqa: PTH108
-            os.symlink(f"{self.home}/built", self.built)  # noqa: PTH211
+        self.home, self.built = homes.choose(house.scratch, role)
         wire.send(
             house.nursery,
             {
@@ -131,12 +124,13 @@ class Handle:
         seed: int,
         timeout_s: float,
         keep: bool = False,
+        before: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
-        The clock runs from before the runner is let go until its answer is here; see DESIGN §4. `meanwhile` is called
-        once the runner runs.
+        The clock runs from before the runner is let go until its answer is here; see DESIGN §4. `before` is called when
+        the inputs lie there, `meanwhile` once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -146,6 +140,8 @@ class Handle:
         placed = self.inbox.place(tree)
         message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
         self.inbox.fill(placed, contents)
+        if before is not None:
+            before()
         reply, seconds = self._exchange(message, timeout_s, meanwhile)
         return Call(self._tree(reply.get("tree")), seconds, placed)
 

@@ -15,6 +15,7 @@ from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
 from .calls import Call, InputSet
+from .cold import Scrubber
 from .evidence import Evidence
 from .failures import RunnerFailed
 from .handle import Handle
@@ -50,6 +51,7 @@ class Stopwatch:
     profile: dict[str, Any] = field(default_factory=dict)
     checked_calls: int = 0
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
+    scrub: Scrubber | None = None  # called before each call, where caches shall be cold
 
     def run(self, checked: Handle | None) -> None:
         """Time everything. `checked`: the candidate's runner that was examined, where building another takes long.
@@ -61,6 +63,8 @@ class Stopwatch:
         torch.set_num_threads(1)
         rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
         load = LoadMeter()
+        if self.bench.request.cold:
+            self.scrub = Scrubber()
         for number in range(self.plan.sets):
             progress(f"timing, process set {number + 1} of {self.plan.sets}")
             runners = {"eager": self.baselines.seat_eager()}
@@ -199,7 +203,7 @@ class Stopwatch:
 
     def _call(self, handle: Handle, inputs: InputSet) -> Call:
         timeout_s = self.bench.request.call_timeout_s
-        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, before=self.scrub)
 
     def _surprise(self, surprises: Sequence[Surprise], place: int, variant: str, handle: Handle) -> None:
         """The calls that are not timed and have this place. Eager makes them too, so that its state keeps up."""

@@ -104,6 +104,8 @@ class Trial:
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(bool(foreign))
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
+        if self.bench.request.cold:
+            self.tags.append("cold")
         others = self.profile["others_cores_busy"]
         if others is not None and others > _NOISY_CORES:
             self.tags.append("noisy")

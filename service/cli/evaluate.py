@@ -33,6 +33,10 @@ def evaluate(
         bool,
         typer.Option("--profile", help="Also say where a passed candidate's time goes (about a minute)."),
     ] = False,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Say what a candidate is worth for an op: correct or not, and how much faster. No model is involved.
@@ -66,6 +70,7 @@ def evaluate(
                 times=repeat,
                 rules=() if tolerance is None else (tolerance,),
                 profile=profile,
+                cold=cold,
             ):
                 results.append(evaluated.record.result)
     except Stopped:

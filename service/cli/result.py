@@ -12,7 +12,8 @@ NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
 TOO_NOISY = "other programs kept this machine busy; measure again when it is quiet"
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
 TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
-UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE, "too_short": TOO_SHORT}
+COLD = "measured with cold caches, as asked for; not comparable with other results"
+UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE, "too_short": TOO_SHORT, "cold": COLD}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
