@@ -40,6 +40,7 @@ def test_there_are_many_styles() -> None:
     assert len(list(HONEST.glob("*.py"))) >= 20
 
 
+@pytest.mark.exclusive
 def test_a_slow_candidate_is_called_slower(docker_sandbox: Sandbox) -> None:
     assert "slower" in judged(HONEST / "slow_but_right.py", docker_sandbox).tags
 

@@ -59,4 +59,7 @@ def _end(nursery: tuple[int, socket.socket]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # nothing is left to put in order, and torch takes a while to unload

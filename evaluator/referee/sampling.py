@@ -27,6 +27,7 @@ _SAMPLES = 48
 _BUDGET_S = 0.6
 _PATIENCE_S = 2.0
 _ENOUGH = 8
+_LOOKS = 150
 _OPERATORS = 6
 _NAME_CHARACTERS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
@@ -78,11 +79,11 @@ def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float
     """
     found = Whereabouts()
     started = time.perf_counter()
-    while True:
+    for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
         # A short call is seldom caught at work: then it is worth looking for longer.
         if seen >= _SAMPLES or spent_s > (_BUDGET_S if seen >= _ENOUGH else _PATIENCE_S):
-            return found
+            break
         handle.call(
             inputs.tree,
             inputs.contents,
@@ -90,6 +91,7 @@ def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float
             timeout_s=timeout_s,
             meanwhile=lambda: _look(handle, rng.random() * call_s, found),
         )
+    return found
 
 
 def _look(handle: Handle, after_s: float, found: Whereabouts) -> None:

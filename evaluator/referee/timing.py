@@ -25,7 +25,7 @@ class Plan:
     calls_min: int = 4
     calls_max: int = 24
     warm_calls: int = 2
-    target_width: float = 0.015  # stop when high - low of the speedup over eager is below this share of it
+    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
     budget_s: float = 6.0
 
 
