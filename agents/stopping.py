@@ -7,7 +7,7 @@ from enum import StrEnum
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, PriceUnknown
 from agents.ports import Outcome
 
-UNRELIABLE = frozenset({"noisy", "beyond_roofline", "too_short", "cold"})
+UNRELIABLE = frozenset({"noisy", "beyond_roofline", "too_short", "cold", "uneven"})
 """Tags of what the evaluator measured and does not vouch for."""
 
 

@@ -20,9 +20,9 @@ from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
 
-UNRELIABLE = ("noisy", "beyond_roofline", "too_short", "cold")
+UNRELIABLE = ("noisy", "beyond_roofline", "too_short", "cold", "uneven")
 """Tags of what gets no rank: times of a busy machine, that seem impossible, of little but the hand-over, of cold
-caches."""
+caches, of calls some of which take much longer than the others."""
 
 _NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")
 

@@ -245,7 +245,7 @@ def test_better_means_beyond_the_noise(new: dict[str, object], best: dict[str, o
     assert is_better(one, None) is (one.passed and one.speedup is not None)
 
 
-@pytest.mark.parametrize("tag", ["noisy", "beyond_roofline", "too_short", "cold"])
+@pytest.mark.parametrize("tag", ["noisy", "beyond_roofline", "too_short", "cold", "uneven"])
 def test_figures_that_the_evaluator_does_not_vouch_for_never_win_over_those_it_does(tag: str) -> None:
     sure = Outcome("1", **passed(1.5, 0.1))  # type: ignore[arg-type]
     unsure = Outcome("2", **passed(9.0, 0.1), tags=(tag,))  # type: ignore[arg-type]

@@ -219,7 +219,7 @@ def test_a_job_from_op_to_exported_kernel(shell, model, tmp_path):
     assert shown["best"]["verdict"] == "passed"
     (entry,) = shell.json("leaderboard")["entries"]
     assert (entry["model"], entry["passed"], entry["evaluations"]) == ("openai/scripted", 1, 2)
-    assert entry["rank"] == (None if set(entry["tags"]) & {"noisy", "beyond_roofline", "too_short"} else 1)
+    assert entry["rank"] == (None if set(entry["tags"]) & {"noisy", "beyond_roofline", "too_short", "uneven"} else 1)
     assert entry["sandbox"] == "docker"
     assert "is done" in shell.run("jobs", "resume", job["id"]).stderr_text
 

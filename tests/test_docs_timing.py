@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from evaluator.referee import limits
-from evaluator.referee.timing import Plan
+from evaluator.referee.timing import UNEVEN, Plan
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
 
@@ -18,6 +18,8 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"at least {plan.calls_min} and at most {plan.calls_max} timed calls" in text
     assert f"as many as last {plan.block_s * 1e3:g} ms together" in text
     assert f"up to {plan.retries} times a set" in text
+    for cut, most in UNEVEN:
+        assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
 
 

@@ -74,3 +74,69 @@ def test_part_of_an_answer_stops_no_clock(docker_sandbox: Sandbox) -> None:
     assert found.verdict is Verdict.PASSED, found.detail
     assert "slower" in found.tags
     assert found.latency_ms["candidate"].low > 5.0
+
+
+# A kernel timer undoes each stop signal, while a thread does the work that the answer says is done.
+CONTINUED = """
+import ctypes
+import os
+import signal
+import threading
+
+import torch
+import torch.nn as nn
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Event(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("signo", ctypes.c_int), ("how", ctypes.c_int), ("pad", ctypes.c_char * 48)]
+
+
+class Times(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")]
+
+
+TIMER = ctypes.c_void_p()
+assert LIBC.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(TIMER)) == 0
+
+
+def every(nanoseconds):
+    LIBC.timer_settime(TIMER, 0, ctypes.byref(Times(0, nanoseconds, 0, nanoseconds)), None)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.todo = threading.Event()
+        self.job = None
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self):
+        while True:
+            self.todo.wait()
+            self.todo.clear()
+            x, y = self.job
+            for _ in range(40):
+                torch.softmax(x, dim=-1, out=y)
+            every(0)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        self.job = (x, y)
+        every(10_000)
+        self.todo.set()
+        return y
+"""
+
+
+def test_a_timer_that_undoes_each_stop_gains_nothing(docker_sandbox: Sandbox) -> None:
+    found = evaluate(
+        task_from_source(TASK, name="op"),
+        CONTINUED,
+        sandbox=docker_sandbox,
+        platform=load_platform("cpu"),
+        effort=EFFORT,
+    )
+    # However it ends, the work has not become free: refused, or as slow as forty times the work is.
+    assert not found.passed or (found.speedup is not None and found.speedup["eager"].high < 0.5), found.message

@@ -58,6 +58,21 @@ def test_one_interrupted_call_does_not_move_its_block() -> None:
     assert measurement.speedup("eager") == (2.0, 2.0, 2.0)
 
 
+def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
+    def measured(candidate: list[float]) -> bool:
+        measurement = timing.Measurement()
+        measurement.open_set(("eager", "candidate"))
+        for _ in range(9):
+            measurement.add_block("eager", [2.0, 2.1, 2.0, 2.4])
+            measurement.add_block("candidate", candidate)
+        return measurement.uneven()
+
+    assert not measured([1.0, 1.05, 1.0, 1.2])
+    assert measured([1.0, 1.0, 1.0, 2.0])
+    assert measured([1.0] * 23 + [40.0])
+    assert not measured([1.0] * 23 + [2.0])
+
+
 def test_every_order_is_followed_by_its_mirror_image() -> None:
     orders = timing.orders(("eager", "compile", "candidate"), 8, random.Random(1))
     assert len(orders) == 8

@@ -11,7 +11,13 @@ from db.leaderboard import UNRELIABLE
 from service.cli import result as shown
 from service.report import _roofline, _summary
 
-WORDS = {"noisy": "machine busy", "beyond_roofline": "quarantined", "too_short": "hand-over", "cold": "cold caches"}
+WORDS = {
+    "noisy": "machine busy",
+    "beyond_roofline": "quarantined",
+    "too_short": "hand-over",
+    "cold": "cold caches",
+    "uneven": "median hides",
+}
 
 
 def passed(*tags: str, **changes: Any) -> dict[str, Any]:

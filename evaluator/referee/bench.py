@@ -71,6 +71,7 @@ class Bench:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names: state_check.Names = field(default_factory=state_check.Names)  # of the candidate's tensors
     input_bytes: int = 0
+    one_by_one: bool = False  # whether the task's generator uses memory again that it has handed out
 
     @property
     def memory_bytes(self) -> int:
@@ -205,7 +206,7 @@ class Bench:
             Finding: the task's generator fails.
         """
         made: list[InputSet] = []
-        at_once = max(1, _AT_ONCE_BYTES // max(1, self.input_bytes))
+        at_once = 1 if self.one_by_one else max(1, _AT_ONCE_BYTES // max(1, self.input_bytes))
         while len(made) < count:
             made += self._make(reference, perturb.FAMILIES[0], min(at_once, count - len(made)))
         return made
@@ -214,13 +215,15 @@ class Bench:
         seeds = [self.seeds.next() for _ in range(count)]
         message = {"op": "inputs", "family": family, "domains": self.request.domain}
         with _task_step(f"making inputs ({family})"):
-            trees = reference.reveal_each({**message, "seeds": [seed for seed, _ in seeds]}, timeout_s=60)
+            asked = {**message, "seeds": [seed for seed, _ in seeds]}
+            trees = reference.reveal_each(asked, timeout_s=60 * count)
             if len(trees) != count:
                 raise Finding(
                     "task_invalid", "the reference's process answered with other inputs than asked for", "protocol"
                 )
             if _share_memory(trees):
                 # A generator that fills one buffer anew: only the last of these inputs is still what it was.
+                self.one_by_one = True
                 return [inputs for _ in range(count) for inputs in self._make(reference, family, 1)]
             if family.startswith(perturb.GENERATED) and any(bytes_needed(tree) > self.input_bytes for tree in trees):
                 raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
@@ -257,8 +260,19 @@ class Bench:
 
 def _share_memory(trees: list[Tree]) -> bool:
     """Whether tensors of one tree lie where those of another do."""
-    places = [{row.place for row in tree.tensors if row.span_bytes} for tree in trees]
-    return len(set().union(*places)) < sum(map(len, places))
+    spans = sorted(
+        (row.place, row.place + row.span_bytes, number)
+        for number, tree in enumerate(trees)
+        for row in tree.tensors
+        if row.span_bytes
+    )
+    end, owner = 0, -1
+    for start, stop, number in spans:
+        if start < end and number != owner:
+            return True
+        if stop > end:
+            end, owner = stop, number
+    return False
 
 
 @contextlib.contextmanager

@@ -20,8 +20,7 @@ from .nursery import LOG_BYTES
 from .tree import TensorRow, TooLarge, Tree, TreeError
 
 _LOG_TAIL_BYTES = 4000
-# In a time this short nobody can have forked so often that process ids have come round to where they were.
-_NO_WRAP_S = 0.25
+_NO_WRAP_S = processes.no_wrap_s()
 
 
 @dataclass(frozen=True)
@@ -234,19 +233,21 @@ class Handle:
         if meanwhile is not None:
             meanwhile()
         body = self._await(timeout_s, deadline)
-        # Part of an answer stops no clock, and neither does an answer whose sender goes on.
         processes.stop(known)
+        # Neither part of an answer stops the clock nor an answer whose sender goes on: until it has been seen to stop.
+        stopped = processes.wait_stopped(known)
         seconds = time.perf_counter() - start
         newest = processes.newest_pid()
         # Where nobody was forked since all were stopped there is nobody to look for: half of what a short call costs.
         # (A runner that has just been spawned may not have been found yet.)
         nobody_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
-        if not (nobody_new and processes.wait_stopped(known)):
+        if not (nobody_new and stopped):
             self._freeze()
-        if set(self._stopped) - set(known) or processes.newest_pid() != newest:
-            # Someone who was not among those told to stop may have gone on working until now.
+        if not stopped or set(self._stopped) - set(known) or processes.newest_pid() != newest:
+            # Someone who was not among those told to stop may have gone on working until now, or someone who was.
+            self._freeze()
             seconds = time.perf_counter() - start
-            self._freeze()
+        processes.wait_off_processor(known)
         self._newest, self._frozen_at = newest, time.perf_counter()
         audit.stopped()
         return body, seconds

@@ -219,8 +219,9 @@ class Stopwatch:
         call_s = statistics.median(self.measurement.calls["candidate"][-1])
         with _blame("candidate"):
             timeout_s = self.bench.request.call_timeout_s
-            found = sampling.watch(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
-        self.own_share = found.own_share(f"{candidate.home}/built/inductor")
+            cache = f"{candidate.home}/built/inductor"
+            found = sampling.watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s)
+        self.own_share = found.own_share(cache)
         self.profile["time_by_file"] = found.shares()
         with contextlib.suppress(RunnerFailed):
             reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)

@@ -105,19 +105,31 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
 
 
 def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
-    """Wait until processes that were told to stop have done so and left the processor; whether they have."""
+    """Wait until processes that were told to stop have done so; whether they have."""
     deadline = time.monotonic() + timeout_s
     for pid in pids:
         while not is_stopped(pid):
             if time.monotonic() > deadline:
                 return False
             os.sched_yield()  # the processor may be this one
+    return True
+
+
+def wait_off_processor(pids: Iterable[int]) -> None:
+    """Wait until stopped processes have done their last steps in the kernel: it does so to tell their system calls."""
+    for pid in pids:
         with contextlib.suppress(OSError):
-            # A stopped thread has some steps to go in the kernel. To tell its system call, the kernel waits for them.
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 with open(f"/proc/{pid}/task/{task}/syscall", "rb") as file:  # noqa: PTH123
                     file.read(64)
-    return True
+
+
+def no_wrap_s(pid_max: Path = _PROC / "sys/kernel/pid_max") -> float:
+    """A time in which nobody can fork so often that process ids come round: 2 µs an id, a quarter second at most."""
+    try:
+        return min(0.25, int(pid_max.read_text()) * 2e-6)
+    except (OSError, ValueError):
+        return 0.0
 
 
 def stop(pids: Iterable[int]) -> None:
@@ -130,12 +142,17 @@ def stop(pids: Iterable[int]) -> None:
 def is_stopped(pid: int) -> bool:
     """Whether every thread of a process is stopped (or the process is gone)."""
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:  # noqa: PTH123
-                if file.read(256).rpartition(b")")[2].split()[0] not in (b"T", b"Z", b"X"):
-                    return False
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except (FileNotFoundError, ProcessLookupError):
         return True
+    for task in tasks:
+        # A thread that ends meanwhile says nothing of the others.
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{pid}/task/{task}/stat", "rb") as file,  # noqa: PTH123
+        ):
+            if file.read(256).rpartition(b")")[2].split()[0] not in (b"T", b"Z", b"X"):
+                return False
     return True
 
 

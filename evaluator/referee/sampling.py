@@ -45,9 +45,16 @@ class Whereabouts:
         Python, the C library and OpenMP's waiting count for neither side, nor does code made at run time, which
         torch's own libraries make, too. Files below `cache` are what torch.compile has made.
         """
-        own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
-        torch = sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
+        own, torch = self._sides(cache)
         return own / (own + torch) if own + torch else None
+
+    def telling(self, cache: str) -> int:
+        """How many samples count for either side."""
+        return sum(self._sides(cache))
+
+    def _sides(self, cache: str) -> tuple[int, int]:
+        own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
+        return own, sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
 
     def shares(self) -> list[list[str | float]]:
         """The most frequent files, by their last part, with the share of each."""
@@ -71,7 +78,9 @@ def _name(text: str) -> str:
     return _NO_NAME.sub("_", text[:_NAME_CHARACTERS]) or "_"
 
 
-def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float, timeout_s: float) -> Whereabouts:
+def watch(
+    handle: Handle, inputs: InputSet, rng: random.Random, *, cache: str, call_s: float, timeout_s: float
+) -> Whereabouts:
     """Call the model again and again, each time stopping it once at a random moment.
 
     Raises:
@@ -82,7 +91,7 @@ def watch(handle: Handle, inputs: InputSet, rng: random.Random, *, call_s: float
     for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
         # A short call is seldom caught at work: then it is worth looking for longer.
-        if seen >= _SAMPLES or spent_s > (_BUDGET_S if seen >= _ENOUGH else _PATIENCE_S):
+        if seen >= _SAMPLES or spent_s > (_BUDGET_S if found.telling(cache) >= _ENOUGH else _PATIENCE_S):
             break
         handle.call(
             inputs.tree,

@@ -15,6 +15,13 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def unevenness(values: Sequence[float], cut: float) -> float:
+    """The mean over the median, without the largest `cut` of the values (a share): what a median does not see."""
+    ordered = sorted(values)
+    kept = ordered[: max(1, len(ordered) - int(len(ordered) * cut))]
+    return sum(kept) / len(kept) / median(ordered)
+
+
 def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[float, float, float]:
     """Median of all values and its 95 % interval by a hierarchical bootstrap: groups are resampled, then their values.
 

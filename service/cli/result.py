@@ -13,7 +13,14 @@ TOO_NOISY = "other programs kept this machine busy; measure again when it is qui
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
 TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
 COLD = "measured with cold caches, as asked for; not comparable with other results"
-UNRELIABLE = {"noisy": TOO_NOISY, "beyond_roofline": BEYOND_ROOFLINE, "too_short": TOO_SHORT, "cold": COLD}
+UNEVEN = "some of its calls take much longer than the others; the median hides it"
+UNRELIABLE = {
+    "noisy": TOO_NOISY,
+    "beyond_roofline": BEYOND_ROOFLINE,
+    "too_short": TOO_SHORT,
+    "cold": COLD,
+    "uneven": UNEVEN,
+}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
