@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import Command, Completed, Limits, Promise, Sandbox
-from sandbox.environment import COMMAND_ENVIRONMENT
+from sandbox.environment import COMMAND_ENVIRONMENT, IMAGE_VARIABLES
 
 PROBE = Path(__file__).parent / "probe"
 
@@ -106,7 +106,8 @@ def _no_host_files(sandbox: Sandbox) -> tuple[bool, str]:
 
 
 def _no_host_environment(sandbox: Sandbox) -> tuple[bool, str]:
-    unknown = [name for name in _ask(sandbox, "environment")["names"] if name not in _KNOWN_VARIABLES]
+    known = {*_KNOWN_VARIABLES, *(IMAGE_VARIABLES if sandbox.name == "docker" else ())}
+    unknown = [name for name in _ask(sandbox, "environment")["names"] if name not in known]
     return not unknown, f"variables that are not the sandbox's own: {unknown}"
 
 

@@ -196,6 +196,7 @@ def test_a_gather_need_not_read_its_table(docker_sandbox: Sandbox) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.exclusive
 def test_a_peak_is_that_of_the_tasks_own_type(docker_sandbox: Sandbox) -> None:
     found = judge_in_sandbox(HALF_PRODUCT, HALF_PRODUCT_TOO, docker_sandbox)
     assert found.profile["flops"] == 2 * 1024**3
@@ -204,17 +205,20 @@ def test_a_peak_is_that_of_the_tasks_own_type(docker_sandbox: Sandbox) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.exclusive
 def test_a_way_that_needs_fewer_operations_is_no_fraud(docker_sandbox: Sandbox) -> None:
     found = judge_in_sandbox(DIAGONAL, DIAGONAL_WITHOUT_PRODUCT, docker_sandbox)
     assert found.roofline is None or "beyond_roofline" in found.tags
 
 
 @pytest.mark.docker
+@pytest.mark.exclusive
 def test_a_view_writes_nothing(docker_sandbox: Sandbox) -> None:
     judge_in_sandbox(VIEW, VIEW_TOO, docker_sandbox)
 
 
 @pytest.mark.docker
+@pytest.mark.exclusive
 def test_limits_take_little_time(docker_sandbox: Sandbox) -> None:
     found = judge_in_sandbox(DIAGONAL, DIAGONAL.replace("Model(", "ModelNew("), docker_sandbox)
     assert found.cost_s["limits"] < 1.5  # 0.3 s on a machine with nothing else to do
