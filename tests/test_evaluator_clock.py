@@ -3,7 +3,7 @@
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Verdict
+from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
@@ -63,14 +63,13 @@ class ModelNew(nn.Module):
 """
 
 
+def judged(candidate: str, sandbox: Sandbox) -> Evaluation:
+    task = task_from_source(TASK, name="op")
+    return evaluate(task, candidate, sandbox=sandbox, platform=load_platform("cpu"), effort=EFFORT)
+
+
 def test_part_of_an_answer_stops_no_clock(docker_sandbox: Sandbox) -> None:
-    found = evaluate(
-        task_from_source(TASK, name="op"),
-        IN_PARTS,
-        sandbox=docker_sandbox,
-        platform=load_platform("cpu"),
-        effort=EFFORT,
-    )
+    found = judged(IN_PARTS, docker_sandbox)
     assert found.verdict is Verdict.PASSED, found.detail
     assert "slower" in found.tags
     assert found.latency_ms["candidate"].low > 5.0
@@ -131,12 +130,6 @@ class ModelNew(nn.Module):
 
 
 def test_a_timer_that_undoes_each_stop_gains_nothing(docker_sandbox: Sandbox) -> None:
-    found = evaluate(
-        task_from_source(TASK, name="op"),
-        CONTINUED,
-        sandbox=docker_sandbox,
-        platform=load_platform("cpu"),
-        effort=EFFORT,
-    )
+    found = judged(CONTINUED, docker_sandbox)
     # However it ends, the work has not become free: refused, or as slow as forty times the work is.
     assert not found.passed or (found.speedup is not None and found.speedup["eager"].high < 0.5), found.message

@@ -6,6 +6,7 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
+from evaluator.referee.bench import last_level_cache_bytes
 from evaluator.referee.cold import Scrubber
 from sandbox.base import Sandbox
 from tasks.load import task_from_source
@@ -31,6 +32,13 @@ def test_scrubbing_leaves_the_referee_on_every_core() -> None:
     scrub = Scrubber()
     scrub()
     assert os.sched_getaffinity(0) == before
+
+
+def test_every_core_has_touched_other_data_of_twice_the_last_level_cache() -> None:
+    scrub = Scrubber()
+    scrub()
+    assert scrub._other.numel() >= 2 * last_level_cache_bytes()
+    assert bool((scrub._other == len(os.sched_getaffinity(0))).all())
 
 
 @pytest.mark.docker

@@ -115,3 +115,12 @@ def test_time_that_others_use_counts_except_in_a_candidates_own_turn(whole_sandb
     account.begin()
     account.end()
     assert account.unaccounted_s == (0.5 if whole_sandbox else 2.5)
+
+
+@pytest.mark.parametrize(("told", "seconds"), [("32768\n", 0.065536), ("4194304\n", 0.25), ("what?", 0.0), (None, 0.0)])
+def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
+    told: str | None, seconds: float, tmp_path: Path
+) -> None:
+    if told is not None:
+        (tmp_path / "pid_max").write_text(told)
+    assert processes.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)

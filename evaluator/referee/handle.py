@@ -128,8 +128,8 @@ class Handle:
     ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
-        The clock runs from before the runner is let go until its answer is here; see DESIGN §4. `before` is called when
-        the inputs lie there, `meanwhile` once the runner runs.
+        The clock runs from before the runner is let go until its answer is here and it has been seen to stop; see
+        DESIGN §4. `before` is called when the inputs lie there, `meanwhile` once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -223,7 +223,7 @@ class Handle:
         return reply, seconds
 
     def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[bytes, float]:
-        """Let the runner go until its whole answer is here and it has been told to stop; the answer and that time."""
+        """Let the runner go until its whole answer is here and it has been seen to stop; the answer and that time."""
         audit, whole_sandbox = self._house.audit, self.role == "candidate"
         known = self._stopped
         deadline = time.monotonic() + timeout_s

@@ -49,7 +49,7 @@ class Measurement:
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
         self.calls[variant][-1].extend(seconds)
-        # Not their sum: of 30 evaluations of one op against itself, the worst was off by half as much with medians.
+        # Not their sum, which one interrupted call moves; what a median hides is `uneven`.
         self.blocks[variant][-1].append(statistics.median(seconds))
 
     def samples_ms(self, variant: str) -> list[list[float]]:
