@@ -1,4 +1,4 @@
-"""Does a speedup repeat? The reference against itself, and against itself with 5 % of extra time, on three sizes of op.
+"""Does a speedup repeat? The reference against itself, and against itself with 5 % of extra time, on four ops.
 
 Run: python benchmarks/repeatability.py [--evaluations 20] [--load]
 Writes benchmarks/results/repeatability.json (resumable: evaluations that are in it are not run again) and
@@ -26,20 +26,27 @@ USUAL_WAY = Path(__file__).parent / "usual_way"
 EXTRA = 0.05
 FALSE_WIN = 1.03
 
-# Elements of a row-wise op, chosen to take about 0.05, 1 and 10 ms on 2 cores.
-SIZES = {"0.05 ms": (64, 512), "1 ms": (1024, 1024), "10 ms": (8192, 1024)}
+# Name, what is computed, and the shapes of its inputs: about 0.05, 1 and 10 ms on 2 cores, and one whose 64 MB do not
+# fit a cache.
+SOFTMAX = "torch.softmax({} * 1.5, dim=-1)"
+OPS = {
+    "0.05 ms": (SOFTMAX, [(64, 512)]),
+    "1 ms": (SOFTMAX, [(2048, 1024)]),
+    "10 ms": ("torch.tanh({} @ {})", [(1024, 1024), (1024, 1024)]),
+    "32 MB in and out": (SOFTMAX, [(8192, 1024)]),
+}
 
 OP = """import torch
 import torch.nn as nn
 
 
 class {name}(nn.Module):
-    def forward(self, x):
-        {extra}return torch.softmax(x * 1.5, dim=-1)
+    def forward(self, {names}):
+        return {work}
 
 
 def get_inputs():
-    return [torch.randn({rows}, {columns})]
+    return [{inputs}]
 
 
 def get_init_inputs():
@@ -53,9 +60,9 @@ import torch.nn as nn
 
 
 class ModelNew(nn.Module):
-    def forward(self, x):
+    def forward(self, {names}):
         start = time.perf_counter()
-        y = torch.softmax(x * 1.5, dim=-1)
+        y = {work}
         end = time.perf_counter()
         end += {extra} * (end - start + {handover_s})
         while time.perf_counter() < end:
@@ -65,20 +72,25 @@ class ModelNew(nn.Module):
 HANDOVER_S = 100e-6  # what the referee's clock holds beside the call, about
 
 
-def sources(size: tuple[int, int]) -> tuple[str, str, str]:
+def sources(op: tuple[str, list[tuple[int, ...]]]) -> tuple[str, str, str]:
     """The op, the same as a candidate, and a candidate that takes EXTRA longer."""
-    rows, columns = size
-    fields = {"extra": "", "rows": rows, "columns": columns}
+    work, shapes = op
+    names = [f"x{number}" for number in range(len(shapes))]
+    fields = {
+        "names": ", ".join(names),
+        "work": work.format(*names),
+        "inputs": ", ".join(f"torch.randn{shape}" for shape in shapes),
+    }
     return (
         OP.format(name="Model", **fields),
         OP.format(name="ModelNew", **fields),
-        SLOWER.format(extra=EXTRA, handover_s=HANDOVER_S),
+        SLOWER.format(extra=EXTRA, handover_s=HANDOVER_S, **fields),
     )
 
 
-def measure(sandbox: DockerSandbox, kind: str, size: tuple[int, int], cache: BuildCache) -> dict[str, Any]:
+def measure(sandbox: DockerSandbox, kind: str, label: str, cache: BuildCache) -> dict[str, Any]:
     """One evaluation and, beside it, the usual way."""
-    reference, same, slower = sources(size)
+    reference, same, slower = sources(OPS[label])
     candidate = slower if kind == "5 % slower" else same
     effort = Effort(baselines=("eager",))
     prepare_referee("evaluate", sandbox=sandbox, limits=effort.limits())
@@ -87,7 +99,7 @@ def measure(sandbox: DockerSandbox, kind: str, size: tuple[int, int], cache: Bui
     request = json.dumps({"reference": reference, "candidate": candidate}).encode()
     usual = json.loads(sandbox.run(Command(USUAL_WAY, stdin=request)).stdout)["speedup"]
     if found.speedup is None:
-        raise SystemExit(f"{kind}, {size}: {found.verdict}: {found.message}")
+        raise SystemExit(f"{kind}, {label}: {found.verdict}: {found.message}")
     interval = found.speedup["eager"]
     return {
         "value": interval.value,
@@ -160,25 +172,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evaluations", type=int, default=20)
     parser.add_argument("--load", action="store_true", help="keep one core busy with another program meanwhile")
-    parser.add_argument("--only", nargs="*", help="sizes to run, such as '1 ms'")
+    parser.add_argument("--only", nargs="*", help="ops to run, such as '1 ms'")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "repeatability.json"
     data = json.loads(path.read_text()) if path.exists() else {}
-    if data.get("harness") != harness_hash():  # other rules, other results
-        data = {"harness": harness_hash(), "device": load_platform("cpu").device().name, "runs": {}}
+    ops = {label: list(sources(op)) for label, op in OPS.items()}
+    if (data.get("harness"), data.get("ops")) != (harness_hash(), ops):  # other rules or ops, other results
+        data = {"harness": harness_hash(), "ops": ops, "device": load_platform("cpu").device().name, "runs": {}}
     sandbox = DockerSandbox()
     cache = BuildCache(RESULTS / ".cache")
     kinds = ["the same, one core busy"] if options.load else ["the same", "5 % slower"]
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if options.load else None
     try:
-        for label, size in SIZES.items():
+        for label in OPS:
             if options.only and label not in options.only:
                 continue
             for kind in kinds:
                 runs = data["runs"].setdefault(f"{label}, {kind}", [])
                 while len(runs) < options.evaluations:
-                    runs.append(measure(sandbox, kind, size, cache))
+                    runs.append(measure(sandbox, kind, label, cache))
                     last = runs[-1]
                     print(
                         f"{label}, {kind}: {last['value']:.4f} ({last['low']:.4f}-{last['high']:.4f}) in "

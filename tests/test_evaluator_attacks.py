@@ -58,4 +58,5 @@ def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
     assert evaluation.speedup is not None
     assert evaluation.speedup["eager"].low < 1.05
     assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
-    assert header(source, "tag") in ("", *evaluation.tags), evaluation.profile["time_by_file"]
+    tags = {text for text in header(source, "tag").split(" or ") if text}
+    assert not tags or tags & set(evaluation.tags), (evaluation.tags, evaluation.profile["time_by_file"])

@@ -39,9 +39,20 @@ def test_whoever_ranks_chooses_or_shows_means_the_same_tags() -> None:
 @pytest.mark.parametrize("tag", UNRELIABLE)
 def test_the_command_says_it(tag: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown.show_evaluation(passed(tag))
-    assert WORDS[tag] in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert WORDS[tag] in " ".join(line.strip() for line in lines)
+    assert max(map(len, lines)) <= 80
     shown.show_evaluation(passed("tie"))
     assert WORDS[tag] not in capsys.readouterr().out
+
+
+def test_every_line_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    unbounded = {"security_boundary": False, "sandbox": {"name": "process"}}
+    shown.show_evaluation(passed("custom_kernel", *UNRELIABLE, provenance=unbounded))
+    shown.show_evaluation({"verdict": "wrong_output", "code": "values", "message": "far off, " * 30})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("security boundary" in line for line in lines)
 
 
 @pytest.mark.parametrize("tag", UNRELIABLE)

@@ -1,6 +1,7 @@
 """How the result of a job or of an evaluation is shown: the final table, and the JSON object."""
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
@@ -8,6 +9,8 @@ from service.cli.output import job_json, make_console, milliseconds, plain, prin
 if TYPE_CHECKING:
     from service.optimize import JobReport
 
+WIDTH = 80
+INDENT = " " * 11
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
 TOO_NOISY = "other programs kept this machine busy; measure again when it is quiet"
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
@@ -47,8 +50,8 @@ def show_report(report: "JobReport") -> None:
     if (job.model or "").startswith("builtin/"):
         _line(f"model      {NOT_AN_LLM}")
     if report.exported is not None:
-        _line(f"kernel     {report.exported.kernel}")
-        _line(f"report     {report.exported.report}")
+        _verbatim(f"kernel     {report.exported.kernel}")
+        _verbatim(f"report     {report.exported.report}")
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
@@ -57,7 +60,7 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     if result["verdict"] != "passed":
         _line(f"verdict    {verdict}", result.get("message") or "")
         if result.get("detail"):
-            _line(str(result["detail"])[:2000].rstrip())
+            _verbatim(str(result["detail"])[:2000].rstrip())
     else:
         _latency_table(result, last)
         tags = result.get("tags") or []
@@ -83,7 +86,7 @@ def show_profile(result: Mapping[str, Any], platform: str) -> None:
     from evaluator.platforms import load_platform
 
     if result["verdict"] == "passed":
-        _line(f"\n{load_platform(platform).profile_text(dict(result['profile']))}")
+        _verbatim(f"\n{load_platform(platform).profile_text(dict(result['profile']))}")
 
 
 def show_repeated(repeated: Mapping[str, Any]) -> None:
@@ -141,7 +144,13 @@ def _latency_table(result: Mapping[str, Any], last: str) -> None:
 
 
 def _line(text: str, detail: str = "") -> None:
+    """A sentence, wrapped under its first word."""
+    sentence = plain(text) + (f": {plain(detail)}" if detail else "")
+    _verbatim(fill(sentence, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False))
+
+
+def _verbatim(text: str) -> None:
+    """Lines as they are: paths, which must stay whole to be copied, and other programs' output."""
     from rich.text import Text
 
-    whole = "\n".join(plain(part) for part in text.splitlines()) + (f": {plain(detail)}" if detail else "")
-    make_console().print(Text(whole), soft_wrap=True)
+    make_console().print(Text("\n".join(plain(part) for part in text.splitlines())), soft_wrap=True)

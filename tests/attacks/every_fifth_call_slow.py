@@ -1,6 +1,6 @@
 # tries: the work of five calls' output buffers is done in one of them, so that a median does not see it
 # verdict: passed
-# tag: uneven
+# tag: uneven or noisy
 import torch
 import torch.nn as nn
 
