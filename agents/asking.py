@@ -48,7 +48,7 @@ class Asker:
             "latency_s": reply.latency_s,
             "attempts": reply.attempts,
             "truncated": reply.truncated,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [message.to_json() for message in messages],
             "reply": reply.text,
         }
         self._record(Event("llm_call", round_number, data))

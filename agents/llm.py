@@ -129,7 +129,7 @@ class LiteLLMAccess:
     ) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [message.to_json() for message in messages],
             "max_tokens": min(reply_tokens, _most_reply_tokens(litellm, model) or reply_tokens),
             "timeout": self._limits.timeout_s,
             "num_retries": 0,  # retries are counted here, not once more by LiteLLM and again by its client

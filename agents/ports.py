@@ -119,16 +119,53 @@ Record = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
+class Tool:
+    """A function that a model may call; `parameters` is a JSON schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, JSON]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A model's wish to call a tool; `arguments` is the JSON text as the model wrote it, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def to_json(self) -> dict[str, JSON]:
+        """As the Chat Completions protocol writes it."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True)
 class Message:
-    """One chat message; `role` is system, user or assistant."""
+    """One chat message; `role` is system, user, assistant or tool (the answer to the call `tool_call_id`)."""
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    def to_json(self) -> dict[str, JSON]:
+        """As the Chat Completions protocol writes it."""
+        shown: dict[str, JSON] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            shown["tool_calls"] = [call.to_json() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            shown["tool_call_id"] = self.tool_call_id
+        return shown
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer and what it took. `cost_usd` is None where no price is known; latency covers every attempt."""
+    """A model's answer and what it took. `cost_usd` is None where no price is known; latency covers every attempt.
+
+    `reasoning` is what the model thought aloud, as far as its provider shows it; `reasoning_tokens` (part of
+    `completion_tokens`) is None where the provider does not count it.
+    """
 
     text: str
     model: str
@@ -138,6 +175,17 @@ class Reply:
     latency_s: float
     truncated: bool = False
     attempts: int = 1
+    reasoning: str = ""
+    reasoning_tokens: int | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class Price:
+    """Dollars for one token."""
+
+    prompt_usd: float
+    reply_usd: float
 
 
 class LLM(Protocol):
