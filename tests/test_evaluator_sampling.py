@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,3 +81,21 @@ def test_the_share_of_own_code_is_unknown_only_where_neither_was_seen() -> None:
     }
     for files, expected in share.items():
         assert sampling.Whereabouts(Counter(files)).own_share("/tmp/candidate/built/inductor") == expected
+
+
+def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine OpenMP's waiting filled the samples before a short kernel was caught once."""
+    looks = 0
+
+    def look(handle: Any, after_s: float, found: sampling.Whereabouts) -> None:
+        nonlocal looks
+        looks += 1
+        found.files.update(["/usr/lib/libgomp.so.1"] * 2)
+        found.files.update(["/tmp/candidate/k.so"] if looks > 40 else [])
+
+    monkeypatch.setattr(sampling, "_look", look)
+    handle = SimpleNamespace(call=lambda *_, meanwhile, **__: meanwhile())
+    inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
+    found = sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=1e-4, timeout_s=1.0)
+    assert found.own_share("/built") == 1.0
+    assert found.telling("/built") == 8

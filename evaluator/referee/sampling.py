@@ -26,8 +26,10 @@ _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
 _BUDGET_S = 0.6
 _PATIENCE_S = 2.0
+_LONGEST_S = 4.0
 _ENOUGH = 8
-_LOOKS = 150
+_FEWEST = 4
+_LOOKS = 400
 _OPERATORS = 6
 _NAME_CHARACTERS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
@@ -90,8 +92,11 @@ def watch(
     started = time.perf_counter()
     for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
-        # A short call is seldom caught at work: then it is worth looking for longer.
-        if seen >= _SAMPLES or spent_s > (_BUDGET_S if found.telling(cache) >= _ENOUGH else _PATIENCE_S):
+        # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
+        # worth looking for longer.
+        telling = found.telling(cache)
+        limit_s = _BUDGET_S if telling >= _ENOUGH else _PATIENCE_S if telling >= _FEWEST else _LONGEST_S
+        if spent_s > limit_s or (telling >= _ENOUGH and seen >= _SAMPLES):
             break
         handle.call(
             inputs.tree,
