@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from agents.errors import LLMError
+from agents.errors import BudgetTooSmall, LLMError, PriceUnknown
 from agents.ports import JSON, LLM, Event, Message, Record, Reply, Spent
 
 MAX_ASKS = 3  # a reply that cannot be used is asked for again at most twice
+MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 
 
 class Asker:
@@ -27,9 +28,9 @@ class Asker:
             LLMError: as `LLM.complete`.
         """
         about: dict[str, JSON] = {"model": model, "role": role, "purpose": purpose}
-        left = None if self._budget_usd is None else self._budget_usd - self.spent.cost_usd
         try:
-            reply = self._llm.complete(model, messages, should_stop=self._should_stop, max_cost_usd=left)
+            reply_tokens = self._affordable(model, messages)
+            reply = self._llm.complete(model, messages, should_stop=self._should_stop, reply_tokens=reply_tokens)
         except LLMError as error:
             self._record(
                 Event("llm_failed", round_number, {**about, "error": type(error).__name__, "message": str(error)})
@@ -53,6 +54,24 @@ class Asker:
         }
         self._record(Event("llm_call", round_number, data))
         return reply
+
+    def _affordable(self, model: str, messages: Sequence[Message]) -> int | None:
+        """How many reply tokens the rest of the budget pays for; a prompt token is taken at two bytes."""
+        if self._budget_usd is None:
+            return None
+        price, limit = self._llm.price(model), self._llm.reply_limit(model)
+        if price is None:
+            raise PriceUnknown(
+                model, "LiteLLM knows no price for it, so a budget in dollars cannot be kept.", "Run without."
+            )
+        if price.prompt_usd == price.reply_usd == 0.0:
+            return None
+        left = self._budget_usd - self.spent.cost_usd
+        prompt_usd = sum(len(message.content.encode()) / 2 + 16 for message in messages) * price.prompt_usd
+        affordable = int((left - prompt_usd) / price.reply_usd)
+        if affordable < MIN_REPLY_TOKENS:
+            raise BudgetTooSmall(model, f"${max(left, 0.0):.4f} left does not pay for the next call.")
+        return min(affordable, limit)
 
     def reject(self, role: str, reason: str, round_number: int) -> None:
         """Record that a reply could not be used."""

@@ -188,6 +188,10 @@ class Price:
     reply_usd: float
 
 
+def ignore_fault(line: str) -> None:
+    """What `LLM.complete` tells of faults goes nowhere."""
+
+
 class LLM(Protocol):
     """Access to models by LiteLLM's names (`openai/…`, `anthropic/…`, `builtin/compiler`)."""
 
@@ -197,13 +201,26 @@ class LLM(Protocol):
         messages: Sequence[Message],
         *,
         should_stop: Callable[[], bool],
-        max_cost_usd: float | None = None,
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
-        """One chat completion, retried where that can help; gives up waiting once `should_stop()` holds.
+        """One chat completion; gives up waiting once `should_stop()` holds.
 
-        With `max_cost_usd` the reply is limited to what that pays for, prompt included, before anything is sent.
+        Asks for at most `reply_tokens` tokens (None: `reply_limit(model)`, which bounds it anyway). Tries again by
+        itself only after faults that cost nothing (rate limit, overloaded server, nobody listening), and tells
+        `on_fault` of each in one line: what it was, and how long it waits.
 
         Raises:
+            agents.errors.ReplyLost: the reply did not arrive whole and may have been paid for; not tried again here.
             agents.errors.LLMError: no reply to work with; each subclass says what to do.
         """
+        ...
+
+    def price(self, model: str) -> Price | None:
+        """What the model's tokens cost; None where that is not known, zeros for models on this machine."""
+        ...
+
+    def reply_limit(self, model: str) -> int:
+        """The most reply tokens that `complete` asks this model for."""
         ...

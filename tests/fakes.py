@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agents.errors import LLMError
-from agents.ports import Message, Reply
+from agents.ports import Message, Price, Reply, Tool, ignore_fault
 from agents.sections import parse
 
 
@@ -27,11 +27,13 @@ class ScriptedLLM:
         messages: Sequence[Message],
         *,
         should_stop: Callable[[], bool],
-        max_cost_usd: float | None = None,
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
         self.prompts.append(list(messages))
         self.models.append(model)
-        self.limits.append(max_cost_usd)
+        self.limits.append(None if reply_tokens is None else reply_tokens * 1e-6)
         assert self.replies, f"the script is at its end; asked for {self.sections(-1).get('request')}"
         reply = self.replies.pop(0)
         if isinstance(reply, LLMError):
@@ -39,6 +41,14 @@ class ScriptedLLM:
         if isinstance(reply, Reply):
             return reply
         return Reply(reply, model, 100, 10, self.cost_usd, latency_s=0.0)
+
+    def price(self, model: str) -> Price | None:
+        """A dollar for a million reply tokens; prompts are free."""
+        return Price(0.0, 1e-6)
+
+    def reply_limit(self, model: str) -> int:
+        """As good as none."""
+        return 10**9
 
     def sections(self, index: int) -> dict[str, str]:
         """The sections of the first user message of a prompt."""
