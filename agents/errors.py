@@ -28,8 +28,10 @@ class LLMFailed(LLMError):
 
 
 class ReplyLost(LLMFailed):
-    """The request was sent and its reply did not arrive whole (time limit, dropped stream, unreadable answer): it may
-    have been paid for."""
+    """The request was sent and its reply did not arrive whole (time limit, dropped stream, unreadable answer).
+
+    It may have been paid for, so nobody asks again before the budget has been looked at again.
+    """
 
 
 class LLMCancelled(LLMError):

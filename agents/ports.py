@@ -215,8 +215,8 @@ class Price:
     reply_usd: float
 
 
-def ignore_fault(message: str) -> None:
-    """For those who do not want to hear of attempts that failed."""
+def ignore_fault(line: str) -> None:
+    """What `LLM.complete` tells of faults goes nowhere."""
 
 
 class LLM(Protocol):
@@ -232,20 +232,22 @@ class LLM(Protocol):
         tools: Sequence[Tool] = (),
         on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
-        """One chat completion of at most `reply_tokens`; gives up waiting once `should_stop()` holds.
+        """One chat completion; gives up waiting once `should_stop()` holds.
 
-        Faults that cost nothing (rate limit, overload, nobody listening) are tried again, and `on_fault` is told each.
+        Asks for at most `reply_tokens` tokens (None: `reply_limit(model)`, which bounds it anyway). Tries again by
+        itself only after faults that cost nothing (rate limit, overloaded server, nobody listening), and tells
+        `on_fault` of each in one line: what it was, and how long it waits.
 
         Raises:
-            agents.errors.ReplyLost: the request was sent and its reply did not arrive whole; it may have been paid.
+            agents.errors.ReplyLost: the reply did not arrive whole and may have been paid for; not tried again here.
             agents.errors.LLMError: no reply to work with; each subclass says what to do.
         """
         ...
 
     def price(self, model: str) -> Price | None:
-        """What a token costs; None if nobody knows."""
+        """What the model's tokens cost; None where that is not known, zeros for models on this machine."""
         ...
 
     def reply_limit(self, model: str) -> int:
-        """The most reply tokens that `complete` asks for."""
+        """The most reply tokens that `complete` asks this model for."""
         ...
