@@ -108,8 +108,6 @@ def _folder(model: str) -> Path:
 
 
 def _unusable(model: str, folder: Path, error: OSError) -> ModelUnavailable:
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        problem = f"{error.filename or folder} is a file where a folder is needed."
-    else:
-        problem = f"{folder} cannot be used: {error.strerror or type(error).__name__}."
-    return ModelUnavailable(model, problem, "Name a folder that can be written: manual/DIR.")
+    in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+    why = "there is a file where a folder is needed" if in_the_way else error.strerror or type(error).__name__
+    return ModelUnavailable(model, f"{folder} cannot be used: {why}.", "Name a folder that can be written: manual/DIR.")

@@ -41,7 +41,7 @@ def answering():
             try:
                 wait_for(path)
                 act()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 errors.append(error)
 
         threads.append(threading.Thread(target=work))
@@ -266,8 +266,8 @@ def test_a_stop_ends_the_wait_at_once(tmp_path):
         ("manual/", "manual/DIR"),
         ("manual/  ", "manual/DIR"),
         ("manual/a\0b", "manual/DIR"),
-        ("manual/{tmp}/file", "is a file where a folder is needed"),
-        ("manual/{tmp}/file/inbox", "is a file where a folder is needed"),
+        ("manual/{tmp}/file", "there is a file where a folder is needed"),
+        ("manual/{tmp}/file/inbox", "there is a file where a folder is needed"),
         ("manual//proc/nowhere", "cannot be used"),
         ("manual/{tmp}/" + "x" * 300, "cannot be used"),
     ],
