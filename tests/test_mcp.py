@@ -82,9 +82,9 @@ class Workplace:
 
         return anyio.run(run)
 
-    def call(self, name, *arguments, environment=None, **values):
+    def call(self, tool, /, *arguments, environment=None, **values):
         """The result of one call of one tool."""
-        return self.talk(lambda client: client.call_tool(name, values), *arguments, **(environment or {}))
+        return self.talk(lambda client: client.call_tool(tool, values), *arguments, **(environment or {}))
 
     def start(self, *arguments):
         """The server as a bare process."""
