@@ -15,7 +15,9 @@ def add_to(app: typer.Typer) -> None:
 def optimize(
     op: Op,
     platform: Platform = None,
-    model: Annotated[str | None, typer.Option(help="The Coder, by LiteLLM's name. Default: builtin/compiler.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The Coder: LiteLLM's name, builtin/compiler or manual/DIR.")
+    ] = None,
     judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How candidates are searched for.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
