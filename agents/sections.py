@@ -55,6 +55,11 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
+def outside(text: str) -> str:
+    """What a message says before, between and after its sections."""
+    return _SECTION.sub("", text).strip()
+
+
 def _escape(body: str) -> str:
     clean = body.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate could not be sent
     return _TAG_IN_BODY.sub(r"<\\", clean)

@@ -17,6 +17,7 @@ from service.settings import Settings
 from service.stopping import Stop
 from service.wiring import Bench, Stopped, open_bench
 from tasks.load import find_task
+from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
 
@@ -45,23 +46,63 @@ def evaluate_file(
     profile: bool = False,
     cold: bool = False,
 ) -> Iterator[Evaluated]:
-    """Evaluate the candidate in this file for the task that `ref` names, `times` times, each from the beginning.
-
-    Yields each evaluation once it is kept, so that those that are done survive a stop.
+    """Evaluate the candidate in this file for the task that `ref` names; the rest as `evaluate_source`.
 
     Raises:
         TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
+        SandboxUnavailable, Stopped: as `evaluate_source`.
+    """
+    _check_rules(rules)
+    task = find_task(ref)
+    yield from evaluate_source(
+        task,
+        read_candidate(candidate),
+        origin=str(candidate),
+        settings=settings,
+        store=store,
+        observe=observe,
+        stop=stop,
+        times=times,
+        rules=rules,
+        profile=profile,
+        cold=cold,
+    )
+
+
+def evaluate_source(
+    task: Task,
+    source: str,
+    *,
+    origin: str,
+    settings: Settings,
+    store: Store,
+    observe: Observer,
+    stop: Stop,
+    times: int = 1,
+    rules: tuple[str, ...] = (),
+    profile: bool = False,
+    cold: bool = False,
+) -> Iterator[Evaluated]:
+    """Evaluate a candidate's source for a task, `times` times, each from the beginning; `origin` says where it is from.
+
+    Yields each evaluation once it is kept, so that those that are done survive a stop. The candidate counts as foreign
+    code: it runs in the process sandbox only where the settings name that.
+
+    Raises:
+        BadRequest: a rule is unknown.
         SandboxUnavailable: there is no sandbox to work with.
         Stopped: a stop was requested before there was a verdict; of that evaluation nothing is kept.
     """
+    _check_rules(rules)
+    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
+        for _ in range(times):
+            yield _evaluate(bench, source, origin, store, observe, stop)
+
+
+def _check_rules(rules: tuple[str, ...]) -> None:
     for rule in rules:
         if rule not in RULES:
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
-    task = find_task(ref)
-    source = read_candidate(candidate)
-    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
-        for _ in range(times):
-            yield _evaluate(bench, source, str(candidate), store, observe, stop)
 
 
 def _evaluate(bench: Bench, source: str, origin: str, store: Store, observe: Observer, stop: Stop) -> Evaluated:

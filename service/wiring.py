@@ -139,10 +139,13 @@ def open_models(settings: Settings, bench: Bench, *, step: Callable[[str], None]
     """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device."""
     from agents.builtin.provider import open_builtin
     from agents.llm import open_llm
+    from agents.manual import ManualLLM
+    from agents.models import Models
 
     lock = device_lock(settings.lock_dir, bench.platform.name)
     sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
-    return open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base)
+    others = open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base)
+    return Models(others, ManualLLM(on_wait=step))
 
 
 def only_builtin(settings: Settings) -> bool:

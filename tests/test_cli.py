@@ -16,6 +16,7 @@ COMMANDS = [
     ["evaluate"],
     ["leaderboard"],
     ["doctor"],
+    ["mcp"],
     ["platforms"],
     ["tasks"],
     ["tasks", "list"],

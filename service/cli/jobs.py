@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import JobId, Json, Out, SandboxName
+from service.cli.export import export
+from service.cli.options import JobId, Json, SandboxName
 
 
 def add_to(app: typer.Typer) -> None:
@@ -14,7 +15,7 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True, help="What was asked for and what became of it.", epilog="Example: kernelwright jobs list"
     )
     group.command("list", epilog="Example: kernelwright jobs list --all")(list_)
-    group.command(epilog="Example: kernelwright jobs show 7")(show)
+    group.command(epilog="Example: kernelwright jobs show 7 --transcript | less")(show)
     group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
     group.command(epilog="Example: kernelwright jobs resume 7")(resume)
     group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
@@ -60,10 +61,18 @@ def list_(
     print_table(("job", "task", "platform", "model", "status", "rounds", "begun (UTC)"), rows, right=("job", "rounds"))
 
 
-def show(job_id: JobId, as_json: Json = False) -> None:
+def show(
+    job_id: JobId,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="All that was said to the models and by them, call by call.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show a job: its rounds, and its best candidate so far."""
+    from service.chats import read_story
     from service.cli.output import job_json, plain, print_json, print_table, ratio
     from service.cli.result import show_evaluation, show_spent
+    from service.cli.transcript import show_transcript
     from service.jobs import show_job
     from service.settings import load_settings
     from service.store import open_store
@@ -71,9 +80,13 @@ def show(job_id: JobId, as_json: Json = False) -> None:
     store = open_store(load_settings())
     try:
         details = show_job(store, job_id)
+        story = read_story(store, job_id) if transcript else ()
     finally:
         store.close()
     job = details.job
+    if transcript:
+        show_transcript(job, story, as_json=as_json)
+        return
     if as_json:
         best = None if details.best is None else details.best.result
         rounds = [asdict(line) for line in details.rounds]
@@ -141,26 +154,3 @@ def resume(job_id: JobId, sandbox: SandboxName = None, as_json: Json = False) ->
     finally:
         store.close()
     return finish(report, stop, as_json=as_json)
-
-
-def export(job_id: JobId, out: Out = None, as_json: Json = False) -> None:
-    """Write a job's best candidate and its report to files again."""
-    from service.cli.output import print_json
-    from service.export import check_target, export_job
-    from service.jobs import get_job
-    from service.settings import load_settings
-    from service.store import open_store
-
-    if out is not None:
-        check_target(out)
-    settings = load_settings()
-    store = open_store(settings)
-    try:
-        exported = export_job(store, get_job(store, job_id), settings, out=out)
-    finally:
-        store.close()
-    if as_json:
-        files = {"kernel": str(exported.kernel), "report": str(exported.report)}
-        print_json({"schema": "kernelwright.export/1", "job_id": job_id, **files})
-    else:
-        print(f"kernel     {exported.kernel}\nreport     {exported.report}")

@@ -21,7 +21,9 @@ def add_to(app: typer.Typer) -> None:
 def optimize(
     op: Op,
     platform: Platform = None,
-    model: Annotated[str | None, typer.Option(help="The Coder, by LiteLLM's name. Default: builtin/compiler.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The Coder: LiteLLM's name, builtin/compiler or manual/DIR.")
+    ] = None,
     judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
     strategy: Annotated[str | None, typer.Option(help=STRATEGY)] = None,
     seed: Annotated[str | None, typer.Option(help="Start from a kernel of: compiler.")] = None,

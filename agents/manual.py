@@ -1,0 +1,113 @@
+"""`manual/DIR`: each prompt is written to a file in DIR and the reply is read from a file beside it.
+
+So anybody and anything that reads and writes files can be the Coder or the Judge. A prompt is known by the digest of
+what it asks, so that a job which starts again finds the reply that is there and does not ask twice.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agents.errors import LLMCancelled, ModelUnavailable
+from agents.manual_files import MAX_REPLY_BYTES, Found, ReplyWatch, digest_of, place_prompt, reply_names
+from agents.manual_text import prompt_text, read_reply, request_of
+from agents.ports import Message, Price, Reply, Tool
+
+PREFIX = "manual/"
+POLL_S = 0.1
+_CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+class ManualLLM:
+    """`agents.ports.LLM` through files.
+
+    `on_wait` is told which file is waited for, and why one that is there does not count.
+    """
+
+    def __init__(self, on_wait: Callable[[str], None] = _ignore) -> None:
+        self._on_wait = on_wait
+
+    def complete(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        should_stop: Callable[[], bool],
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = _ignore,
+        max_cost_usd: float | None = None,
+    ) -> Reply:
+        """As `LLM.complete`; waits for as long as it takes. Bounds on tokens and money have no meaning here.
+
+        Raises:
+            ModelUnavailable: no folder is named, or it cannot be used.
+            LLMCancelled: `should_stop()` held while waiting.
+        """
+        started = time.monotonic()
+        folder = _folder(model)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            digest = digest_of(messages, tools)
+            stem = place_prompt(folder, digest, request_of(messages), lambda name: prompt_text(messages, tools, name))
+        except OSError as error:
+            raise _unusable(model, folder, error) from error
+        found = self._wait(model, folder, stem, should_stop)
+        text, calls = read_reply(found.text, found.kind, offered=tools)
+        return Reply(
+            text=text,
+            model=model,
+            prompt_tokens=sum(len(message.content) for message in messages) // _CHARACTERS_A_TOKEN,
+            completion_tokens=len(found.text) // _CHARACTERS_A_TOKEN,
+            cost_usd=0.0,
+            latency_s=time.monotonic() - started,
+            truncated=found.truncated,
+            tool_calls=calls,
+        )
+
+    def price(self, model: str) -> Price | None:
+        """Nothing, whoever answers."""
+        return Price(0.0, 0.0)
+
+    def reply_limit(self, model: str) -> int:
+        """As many tokens as the largest reply file holds."""
+        return MAX_REPLY_BYTES // _CHARACTERS_A_TOKEN
+
+    def _wait(self, model: str, folder: Path, stem: str, should_stop: Callable[[], bool]) -> Found:
+        wanted = folder / reply_names(stem)[0]
+        watch = ReplyWatch(folder, stem)
+        self._on_wait(f"waiting for {wanted}")
+        told = None
+        while not should_stop():
+            try:
+                found = watch.look(time.monotonic())
+            except OSError as error:
+                raise _unusable(model, folder, error) from error
+            if isinstance(found, Found):
+                return found
+            if found is not None and found != told:
+                self._on_wait(found)
+                told = found
+            time.sleep(POLL_S)
+        raise LLMCancelled(model, f"cancelled while waiting for {wanted}.")
+
+
+def _folder(model: str) -> Path:
+    name = model.removeprefix(PREFIX)
+    if not model.startswith(PREFIX) or not name.strip() or "\0" in name:
+        raise ModelUnavailable(model, "no folder is named.", "Write manual/DIR, DIR being where prompts are to go.")
+    path = Path(name)
+    try:
+        return path.expanduser()
+    except RuntimeError:  # no such user
+        return path
+
+
+def _unusable(model: str, folder: Path, error: OSError) -> ModelUnavailable:
+    in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+    why = "there is a file where a folder is needed" if in_the_way else error.strerror or type(error).__name__
+    return ModelUnavailable(model, f"{folder} cannot be used: {why}.", "Name a folder that can be written: manual/DIR.")

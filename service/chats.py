@@ -1,0 +1,194 @@
+"""The calls of a job as chats: what was said, and what became of the candidate that each led to."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from db import results
+from db.records import EventRecord, LlmCall
+from db.store import Store
+
+
+@dataclass(frozen=True)
+class Led:
+    """The candidate that a call led to; `verdict` is None while there is none."""
+
+    round: int
+    candidate_hash: str
+    verdict: str | None = None
+    code: str | None = None
+    message: str = ""
+    tags: tuple[str, ...] = ()
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    repeat_of_round: int | None = None
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
+
+    `led` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to the
+    next one that was written.
+    """
+
+    number: int
+    round: int
+    role: str
+    purpose: str
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    reply: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    latency_s: float
+    reasoning: str = ""
+    reasoning_tokens: int | None = None
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    attempts: int = 1
+    truncated: bool = False
+    rejected: str | None = None
+    led: Led | None = None
+
+
+Entry = Chat | EventRecord
+"""What a job's story is made of: calls, and the events between them."""
+
+
+def read_story(store: Store, job_id: int) -> tuple[Entry, ...]:
+    """A job's calls and events in the order in which they happened; empty if it has none."""
+    with store.read() as session:
+        calls = results.list_llm_calls(session, job_id)
+        events = results.list_events(session, job_id)
+    return story_of(calls, events)
+
+
+def chats_in(story: Iterable[Entry]) -> list[Chat]:
+    """Only the calls."""
+    return [entry for entry in story if isinstance(entry, Chat)]
+
+
+def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
+    """The calls in the place of their events, linked to what came of them.
+
+    A call without an event (of an older store) stands at the end; an event without its call is left out.
+    """
+    waiting: dict[tuple[int, str, str], deque[int]] = {}
+    for index, call in enumerate(calls):
+        waiting.setdefault((call.round, call.role, call.purpose), deque()).append(index)
+    links = _Links()
+    order: list[int | EventRecord] = []
+    for event in events:
+        if event.kind == "llm_call":
+            about = (event.round, str(event.data.get("role")), str(event.data.get("purpose")))
+            if queue := waiting.get(about):
+                index = queue.popleft()
+                links.add_call(index, event)
+                order.append(index)
+            continue
+        links.add(event)
+        order.append(event)
+    order += sorted(index for queue in waiting.values() for index in queue)
+    numbers = {index: number for number, index in enumerate((each for each in order if isinstance(each, int)), 1)}
+    return tuple(
+        links.complete(index, chat_of(calls[index], numbers[index])) if isinstance(index, int) else index
+        for index in order
+    )
+
+
+def chat_of(call: LlmCall, number: int) -> Chat:
+    """A stored call as a chat, not linked yet. What this version of the store does not keep has its default."""
+    return Chat(
+        number=number,
+        round=call.round,
+        role=call.role,
+        purpose=call.purpose,
+        model=call.model,
+        messages=tuple(message for message in call.messages if isinstance(message, Mapping)),
+        reply=call.reply,
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=call.completion_tokens,
+        cost_usd=call.cost_usd,
+        latency_s=call.latency_s,
+        reasoning=str(getattr(call, "reasoning", None) or ""),
+        reasoning_tokens=getattr(call, "reasoning_tokens", None),
+        tool_calls=tuple(each for each in getattr(call, "tool_calls", None) or () if isinstance(each, Mapping)),
+    )
+
+
+class _Links:
+    """Reads off a job's events, one after the other, which call led to which candidate."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}  # of a role: its last call, and the round of that
+        self._advising: int | None = None  # the Judge's call whose advice nobody has followed yet
+        self._rounds: dict[int, int] = {}  # call to the round of the candidate that it led to
+        self._candidates: dict[int, Led] = {}  # by round
+        self._rejected: dict[int, str] = {}
+        self._facts: dict[int, Mapping[str, Any]] = {}
+
+    def add_call(self, index: int, event: EventRecord) -> None:
+        self._last[str(event.data.get("role"))] = (index, event.round)
+        self._facts[index] = event.data
+
+    def add(self, event: EventRecord) -> None:
+        data = event.data
+        match event.kind:
+            case "reply_rejected":
+                index = self._last_in(str(data.get("role")), event.round)
+                if index is not None:
+                    self._rejected[index] = str(data.get("reason") or "not usable")
+            case "advice":
+                self._advising = self._last_in("judge", event.round)
+            case "candidate":
+                self._candidates[event.round] = Led(event.round, str(data.get("hash")))
+                for index in (self._last_in("coder", event.round), self._advising):
+                    if index is not None:
+                        self._rounds[index] = event.round
+                self._advising = None
+            case "evaluated":
+                self._candidates[event.round] = led_of(event)
+
+    def complete(self, index: int, chat: Chat) -> Chat:
+        facts = self._facts.get(index, {})
+        return replace(
+            chat,
+            attempts=_whole(facts.get("attempts")) or 1,
+            truncated=facts.get("truncated") is True,
+            rejected=self._rejected.get(index),
+            led=self._candidates.get(self._rounds.get(index, -1)),
+        )
+
+    def _last_in(self, role: str, number: int) -> int | None:
+        """The last call of this role, if it is of this round and its reply was not refused."""
+        index, of_round = self._last.get(role, (-1, -1))
+        return index if of_round == number and index not in self._rejected else None
+
+
+def led_of(event: EventRecord) -> Led:
+    """The candidate and its verdict as an `evaluated` event tells them."""
+    data = event.data
+    tags = data.get("tags")
+    return Led(
+        round=event.round,
+        candidate_hash=str(data.get("candidate_hash")),
+        verdict=str(data.get("verdict")),
+        code=None if data.get("code") is None else str(data["code"]),
+        message=str(data.get("message") or ""),
+        tags=tuple(str(tag) for tag in tags) if isinstance(tags, list | tuple) else (),
+        speedup=_number(data.get("speedup")),
+        speedup_low=_number(data.get("speedup_low")),
+        speedup_high=_number(data.get("speedup_high")),
+        repeat_of_round=_whole(data.get("repeat_of_round")),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
