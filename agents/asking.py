@@ -83,7 +83,8 @@ class Asker:
         price = self.price(model)
         made = self._reserve(about, model, messages, tools, price, number)
         about = {**about, "attempt": self._count(str(about["key"]))}
-        worst: dict[str, JSON] = {"worst_usd": made.usd, "worst_tokens": made.tokens}
+        free = price == Price(0.0, 0.0)  # a person, or a model on this machine: nothing is owed for a lost reply
+        worst: dict[str, JSON] = {"worst_usd": made.usd, "worst_tokens": 0 if free else made.tokens}
         self._record(Event("llm_started", number, {**about, **worst}))
 
         def tell(message: str) -> None:
@@ -100,7 +101,9 @@ class Asker:
                 on_fault=tell,
             )
         except LLMError as error:
-            self._failed(about, made, error, number)
+            self._failed(
+                about, made, error, number, maybe_paid=not free and isinstance(error, ReplyLost | LLMCancelled)
+            )
             if isinstance(error, LLMCancelled) and self.purse.time_is_up() and not self._should_stop():
                 raise BudgetTooSmall(model, "the wall time of the budget is used up.") from None
             raise
@@ -141,9 +144,10 @@ class Asker:
             self._record(Event("llm_failed", number, data))
             raise
 
-    def _failed(self, about: dict[str, JSON], made: Reservation, error: LLMError, number: int) -> None:
+    def _failed(
+        self, about: dict[str, JSON], made: Reservation, error: LLMError, number: int, *, maybe_paid: bool
+    ) -> None:
         """A call without a reply: free, unless it had been sent and may still be billed."""
-        maybe_paid = isinstance(error, ReplyLost | LLMCancelled)
         if maybe_paid:
             self.purse.lose(made)
         else:
