@@ -120,12 +120,13 @@ def test_sample_asks_the_same_independently_and_reports_pass_at_k() -> None:
 
 
 def test_a_try_that_fails_loses_none_of_the_others() -> None:
-    number = itertools.count()
-    llm = AnsweringLLM(
-        lambda sections, messages: (
-            LLMFailed("openai/coder", "the provider failed") if next(number) == 1 else fenced(source(1 + next(number)))
-        )
-    )
+    asked = itertools.count(1)
+
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str | LLMError:
+        number = next(asked)
+        return LLMFailed("openai/coder", "the provider failed") if number == 2 else fenced(source(number))
+
+    llm = AnsweringLLM(answer)
     bench = Bench()
     result = run(bench, llm, strategy="sample", rounds=4)
     assert (result.stop_reason, result.rounds_done, len(bench.evaluated)) == (StopReason.LLM_ERROR, 3, 3)

@@ -97,13 +97,14 @@ class Runner:
             "roofline_target": 1.0,
         }
         (folder / "op.py").write_text(OP)
+        self.errors = (folder / "stderr").open("a")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.killing"],
             cwd=Path(__file__).parent.parent,
             env={**os.environ, "OPENAI_API_KEY": "none", "HOME": str(folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(folder / "stderr").open("w"),
+            stderr=self.errors,
             text=True,
         )
         assert self._said() == "ready"
@@ -130,6 +131,7 @@ class Runner:
         self.process.stdin.close()
         self.process.wait(30)
         self.process.stdout.close()
+        self.errors.close()
 
 
 def state(data: Path) -> dict[str, Any]:
@@ -198,6 +200,11 @@ def test_killed_jobs_lose_nothing_and_pay_for_nothing_twice(strategy: str, tmp_p
         for same in ("status", "stop", "rounds", "best", "bests", "evaluated", "replies"):
             assert found[same] == expected[same], f"{same} after {killed_here} kills"
         _check_bill(found, stats, calls)
+        print(
+            f"{strategy}: {killed_here} kills, {calls} calls, {found['open_calls']} in flight at a kill,"
+            f" {stats['replies'] - calls} of them answered twice; ${found['cost_usd']:.6f} spent,"
+            f" at most ${found['spent'].unsettled_usd:.6f} more"
+        )
 
 
 def _has_job(data: Path) -> bool:
