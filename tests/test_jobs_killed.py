@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service.llm_server import Entry, Script, ScriptedCall, When, start_llm_server
 
 from agents.replay import past_of_events
 from service.jobs import get_job, stored_events
+from service.llm_server import Entry, Script, ScriptedCall, When, start_llm_server
 from service.settings import load_settings
 from service.store import open_store
 from tests.fakes import fenced
@@ -93,7 +93,7 @@ class Runner:
             "rounds": ROUNDS,
             "plateau_rounds": 0,
             "price": "1.5,6",
-            "budget_usd": 5.0,
+            "budget_usd": 100.0,  # of which calls that a kill cut off use up their worst case
             "roofline_target": 1.0,
         }
         (folder / "op.py").write_text(OP)
