@@ -20,7 +20,8 @@ def import_litellm() -> ModuleType:
         warnings.simplefilter("ignore")
         import litellm
 
-        litellm.ModelResponse()  # the first one makes pydantic warn about LiteLLM's own types
+        litellm.ModelResponse()  # the first ones make pydantic warn about LiteLLM's own types
+        litellm.types.utils.ModelResponseStream(choices=[litellm.types.utils.StreamingChoices()])
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True

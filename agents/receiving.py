@@ -103,8 +103,10 @@ def read_stream(stream: Any, hearing: Hearing) -> Received:
                 opened.close()
     received = pieces.joined()
     received.finish = "length" if pieces.size > MAX_REPLY_CHARS else _finish_of(stream)
-    counts = [_counted_reasoning(getattr(chunk, "usage", None)) for chunk in stream.chunks]
-    received.counted_reasoning = next((count for count in reversed(counts) if count is not None), None)
+    # As the provider sent it; LiteLLM's sum at the end, which it may have failed to reach, adds guesses.
+    sent = [usage for chunk in reversed(stream.chunks) if (usage := getattr(chunk, "usage", None)) is not None]
+    received.usage = received.usage or next(iter(sent), None)
+    received.counted_reasoning = next((count for count in map(_counted_reasoning, sent) if count is not None), None)
     return received
 
 
@@ -140,14 +142,16 @@ def wait_for(
     deadline = time.monotonic() + timeout_s
     thread.start()
     try:
-        while thread.is_alive():
+        while True:
             thread.join(POLL_S)
+            if not thread.is_alive():
+                break  # a reply that is there is taken, whatever else holds
             if should_stop():
                 raise LLMCancelled(model, "cancelled while waiting for the reply.")
             now = time.monotonic()
             if now > deadline:
                 raise ReplyLost(model, f"no whole answer within {timeout_s:.0f} s.")
-            if hearing.writing and thread.is_alive() and now - hearing.last_s > idle_s:
+            if hearing.writing and now - hearing.last_s > idle_s:
                 raise ReplyLost(model, f"nothing came for {idle_s:.0f} s in the middle of the reply.")
     finally:
         hearing.given_up = True

@@ -15,7 +15,7 @@ from agents.receiving import Received
 _CUT_OFF = frozenset({"length", "max_tokens", "model_length", "compaction"})
 _FILTERED = frozenset({"content_filter", "content_filtered", "refusal", "safety", "sensitive", "prohibited_content"})
 
-_THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)  # servers without a parser for reasoning
+_THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)  # LiteLLM splits them only off whole responses
 
 
 def reply_of(
@@ -35,7 +35,7 @@ def reply_of(
         raise LLMRefused(model, f"the model declined to answer. {shown(received.refusal, secrets)}".rstrip())
     thoughts = None if reasoning else _THOUGHTS.match(text)
     if thoughts is not None:
-        text, reasoning = text[thoughts.end() :], thoughts[1].strip()
+        text, reasoning = text[thoughts.end() :], thoughts[1]
     usage = received.usage
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
         usage = estimate_usage(litellm, model, messages, received.written)
