@@ -130,8 +130,8 @@ def _shortest(chats: Sequence[JobChat], count: int) -> list[JobChat]:
     for index, each in enumerate(chats):
         if reliable_low(each.chat) > 0:
             job = each.job
-            group = (job.task.ref, job.task.source_hash, job.platform, job.sandbox, each.chat.role)
-            groups.setdefault(group, []).append(index)
+            key = (job.task.ref, job.task.source_hash, job.platform, job.sandbox, each.chat.role)
+            groups.setdefault(key, []).append(index)
     chosen: set[int] = set()
     for group in groups.values():
         speedups = {index: _speedup(chats[index].chat) for index in group}

@@ -55,6 +55,7 @@ class Workplace:
     def __init__(self, folder):
         self.folder = folder
         self.errors = folder / "stderr"
+        self.processes = []
         (folder / "op.py").write_text(OP)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -88,15 +89,25 @@ class Workplace:
 
     def start(self, *arguments):
         """The server as a bare process."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "service.cli", "mcp", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors.open("w"),
-            text=True,
-        )
+        with self.errors.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "service.cli", "mcp", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.stdin.close()
+            process.stdout.close()
+            process.wait()
 
     @property
     def pid(self):
@@ -105,7 +116,9 @@ class Workplace:
 
 @pytest.fixture
 def server(tmp_path):
-    return Workplace(tmp_path)
+    workplace = Workplace(tmp_path)
+    yield workplace
+    workplace.close()
 
 
 def containers_of(pid):
@@ -190,7 +203,6 @@ def test_a_signal_ends_the_server(server):
     assert json.loads(process.stdout.readline())["id"] == 1
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 128 + signal.SIGTERM
-    process.stdin.close()
 
 
 # Tasks and the leaderboard
@@ -391,7 +403,6 @@ def test_a_signal_ends_the_evaluation_first(server):
         pass
     process.send_signal(signal.SIGINT)
     assert process.wait(15) == 128 + signal.SIGINT
-    process.stdin.close()
     (job,) = json.loads(run(server, "jobs", "list", "--all", "--json"))["jobs"]
     assert (job["status"], job["stop_reason"]) == ("cancelled", "interrupted")
 

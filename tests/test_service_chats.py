@@ -379,7 +379,7 @@ def test_the_near_fastest_are_never_slower_than_they_may_be(speedups, count):
 
 def test_a_file_is_never_replaced(tmp_path):
     out = tmp_path / "chats.jsonl"
-    write_lines([JobChat(job(), chat(1)), JobChat(job(), chat(2, reply="\ud800 \u2028"))], out)
+    write_lines([JobChat(job(), chat(1)), JobChat(job(), replace(chat(2), reply="\ud800 \u2028"))], out)
     lines = out.read_text().splitlines()
     assert [json.loads(line)["metadata"]["call"] for line in lines] == [1, 2]
     with pytest.raises(BadRequest, match="exists"):
