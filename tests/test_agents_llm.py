@@ -629,7 +629,7 @@ def test_whole_job_over_http(serve: Serve) -> None:
         should_stop=lambda: False,
     )
     assert (result.stop_reason, result.best_source, result.rounds_done) == ("model_unavailable", source, 1)
-    assert result.cost_usd == pytest.approx(2 * (12 * 2.5e-6 + 7 * 10e-6))
+    assert result.spent.cost_usd == pytest.approx(2 * (12 * 2.5e-6 + 7 * 10e-6))
     assert [event.data["attempts"] for event in events if event.kind == "llm_call"] == [1, 2]
     assert KEY not in "".join(json.dumps(event.data) for event in events)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.budget import Budget
 from agents.errors import LLMCancelled, ModelUnavailable
 from agents.job import JobSpec, run_job
 from agents.manual import ManualLLM
@@ -318,7 +319,7 @@ def test_coder_and_judge_of_a_job_can_both_be_files(tmp_path, answering):
         device="a CPU",
         model=f"manual/{tmp_path}",
         rounds=2,
-        budget_usd=0.0,
+        budget=Budget(usd=0.0),
     )
     events = []
     result = run_job(
@@ -329,7 +330,7 @@ def test_coder_and_judge_of_a_job_can_both_be_files(tmp_path, answering):
         should_stop=never,
     )
     assert result.stop_reason == StopReason.ROUNDS
-    assert result.cost_usd == 0.0
+    assert result.spent.cost_usd == 0.0
     assert "no closed ```python block" in (tmp_path / "002-write.prompt.md").read_text()
     assert "tile it" in (tmp_path / "004-improve.prompt.md").read_text()
     assert len(Path(tmp_path / "004-improve.prompt.md").read_text()) > 1000

@@ -312,7 +312,7 @@ def test_a_job_with_it(server: LlmServer) -> None:
         llm=open_llm(api_base=server.url),
         should_stop=lambda: False,
     )
-    assert (result.stop_reason, result.rounds_done, result.cost_usd) == ("judge", 1, 0.0)
+    assert (result.stop_reason, result.rounds_done, result.spent.cost_usd) == ("judge", 1, 0.0)
     assert result.best_source is not None
     assert all(counts == {"requests": 1, "replies": 1} for counts in server.stats()["digests"].values())
 
