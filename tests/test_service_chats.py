@@ -221,13 +221,14 @@ def test_no_call_is_lost_and_nothing_reaches_the_terminal_as_it_is(calls, events
 def test_a_transcript_shows_of_each_prompt_what_is_new(story):
     text = "\n".join(line.text for line in transcript(story))
     assert text.count("You write kernels.") == 2  # once for each role
-    assert text.count("class Model:\n    pass") == 2
-    assert text.count("as before: task, device, reference, exemplar") == 1  # the Coder's second prompt
-    assert text.count("prompt: its first 2 messages as before") == 1
-    assert "assistant: the reply of call 1" in text
+    assert text.count("class Model:\n    pass") == 1
+    assert text.count("[as before] task, device, reference, exemplar") == 2  # the Judge's, the Coder's second
+    assert text.count("[as before] its first 2 messages") == 1
+    assert text.count("[as before] system") == 1
+    assert "[assistant] the reply of call 1" in text
     assert text.count("No block. Again.") == 1
     assert text.count(FIRST) == 1  # in the reply; after that it is the file of round 1
-    assert text.count("candidate: the file of round 1") == 2
+    assert text.count("[candidate] the file of round 1") == 2
     assert f"```python\n{SECOND}" in text
 
 
@@ -266,6 +267,19 @@ def test_a_transcript_fits_the_terminal_and_obeys_nobody(story):
     assert any("[bold red]not markup[/]" in line.text for line in lines)
 
 
+def test_of_the_history_only_new_rounds_are_shown():
+    rounds = [{"round": number, "change": f"change {number}"} for number in (1, 2, 3)]
+    calls = [
+        LlmCall(
+            number, "m", "coder", "x", prompt("x", history=json.dumps(rounds[:number], indent=1)), "r", 1, 1, None, 0
+        )
+        for number in (1, 2, 3)
+    ]
+    text = "\n".join(line.text for line in transcript(story_of(calls, [])))
+    assert [text.count(f"change {number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert "[history] 2 as before, and:" in text
+
+
 def test_code_is_kept_and_prose_wrapped():
     code = "x = 1" + " " * 100 + "# far out"
     reply = "word " * 40 + f"\n~~~~\n{code}\n```\nstill code " + "z " * 60 + "\n~~~~\n" + "end " * 40
@@ -285,8 +299,9 @@ def test_tool_calls_and_their_answers_are_shown(story):
     text = "\n".join(line.text for line in transcript([first, second]))
     assert "5 of them reasoning" in text
     assert "I should look." in text
-    assert text.count('calls search:\n{"query": "avx"}') == 1
-    assert "tool:\nUse AVX2." in text
+    assert text.count('[tool call] search\n{"query": "avx"}') == 1
+    assert "[assistant] the reply of call 1" in text
+    assert "[tool]\nUse AVX2." in text
 
 
 # For training
