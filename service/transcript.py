@@ -162,7 +162,9 @@ def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
         yield _label("as before", which)
     for message in chat.messages[known:]:
         role, content = str(message.get("role")), _content(message)
-        if role == "assistant" and (content, [*(message.get("tool_calls") or ())]) == seen.answer:
+        asked = message.get("tool_calls")
+        calls = [*asked] if isinstance(asked, list | tuple) else []
+        if role == "assistant" and (content, calls) == seen.answer:
             yield _label("assistant", f"the reply of call {seen.number}")
             continue
         sections = parse(content) if role == "user" else {}
@@ -171,8 +173,7 @@ def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
             continue
         yield _label(role)
         yield from _prose(content)
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list | tuple) else ():
+        for call in calls:
             yield from _tool_call(call)
 
 
