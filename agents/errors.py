@@ -27,12 +27,19 @@ class LLMFailed(LLMError):
     """The provider failed (rate limit, server error, time limit, unreadable answer) and retries did not help."""
 
 
+class ReplyLost(LLMFailed):
+    """The request was sent and its reply did not arrive whole (time limit, dropped stream, unreadable answer).
+
+    It may have been paid for, so nobody asks again before the budget has been looked at again.
+    """
+
+
 class LLMCancelled(LLMError):
     """The job was told to stop while it waited for the model."""
 
 
 class BudgetTooSmall(LLMError):
-    """What is left of the budget does not pay for the prompt and a useful reply; nothing was sent."""
+    """What is left of the budget does not bear the worst case of the next step; nothing was sent."""
 
 
 class PriceUnknown(LLMError):

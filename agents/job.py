@@ -1,25 +1,29 @@
 """One job: optimize one task on one platform with one strategy, until a stop rule holds."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from agents.asking import Asker
-from agents.ports import JSON, LLM, NOTHING_SPENT, Evaluate, Event, Outcome, PastRound, Record, Spent
+from agents.asking import Asker, check_prices
+from agents.budget import Budget, Purse
+from agents.errors import PriceUnknown
+from agents.ports import JSON, LLM, NO_PAST, Evaluate, Event, Outcome, Past, Price, Record, Spent
 from agents.prompting import load_brief
-from agents.replay import rounds_of_history
 from agents.rounds import best_of
-from agents.stopping import StopReason, StopRules
+from agents.stopping import Stop, StopReason, StopRules, stop_for
+from agents.strategies.choose import NEEDS_AN_LLM, STRATEGIES, open_strategy
+from agents.workshop import Course, Workshop
 
-STRATEGIES = ("judge",)
 MAX_ROUNDS = 1000
+BUILTIN_PREFIX = "builtin/"
+SEEDS = {"compiler": "builtin/compiler"}
 
 
 @dataclass(frozen=True)
 class JobSpec:
     """What to do and within which bounds. `device` is the text about the device that prompts show.
 
-    `judge_model` None: the Coder's model. `budget_usd` None: no limit. `plateau_rounds` 0: that rule is off.
-    `api_base` is for whoever opens the LLM.
+    `judge_model` None: the Coder's model. `seed` None: start from nothing; a key of SEEDS: from that model's candidate.
+    `plateau_rounds` 0: that rule is off. `price` stands in where nobody knows a model's price.
     """
 
     task_id: str
@@ -31,18 +35,19 @@ class JobSpec:
     model: str
     judge_model: str | None = None
     strategy: str = "judge"
+    seed: str | None = None
     rounds: int = 10
-    budget_usd: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    price: Price | None = None
     plateau_rounds: int = 4
     roofline_target: float = 0.95
-    api_base: str | None = None
 
 
 @dataclass(frozen=True)
 class JobResult:
     """What a job delivers: the best correct candidate, if any, and why it stopped.
 
-    `rounds_done`, `cost_usd` and the token counts include what an earlier run of the job had done.
+    `rounds_done` and `spent` include what earlier runs of the job had done. `summary` holds figures of the strategy's.
     """
 
     best_source: str | None
@@ -50,14 +55,8 @@ class JobResult:
     rounds_done: int
     stop_reason: StopReason
     stop_detail: str
-    cost_usd: float
-    prompt_tokens: int
-    completion_tokens: int
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all prompts and replies."""
-        return self.prompt_tokens + self.completion_tokens
+    spent: Spent
+    summary: dict[str, JSON]
 
 
 def run_job(
@@ -67,13 +66,13 @@ def run_job(
     record: Record,
     llm: LLM,
     should_stop: Callable[[], bool],
-    history: Sequence[PastRound] = (),
-    spent: Spent = NOTHING_SPENT,
+    past: Past = NO_PAST,
 ) -> JobResult:
-    """Run a job until a stop rule holds; a failing model ends it with the best so far.
+    """Run a job until a stop rule holds; a failing model or a spent budget ends it with the best so far.
 
-    A job that starts again passes the rounds already done as `history` and what they took as `spent`
-    (`agents.replay.past_of_events` reads both from the recorded events), and goes on with the rounds that remain.
+    A job that starts again passes what its events tell as `past` (`agents.replay.past_of_events`): it is run from its
+    beginning, and the calls and evaluations that are in there are answered from there. `record` then sees events again
+    that it has stored (`agents.replay.identity` tells which). `evaluate` must know the candidates that it evaluated.
     Every event is recorded when it happens. On KeyboardInterrupt or an exception of `evaluate` there is no
     `job_stopped` event: the job can be resumed.
 
@@ -90,53 +89,67 @@ def run_job(
         platform=spec.platform,
         device=spec.device,
     )
-    rounds, draft = rounds_of_history(history)
-    best = best_of(rounds)
-    asker = Asker(llm, record, should_stop, spec.budget_usd, spent)
-    started: dict[str, JSON] = {
-        "task_id": spec.task_id,
-        "platform": spec.platform,
-        "model": spec.model,
-        "judge_model": spec.judge_model or spec.model,
-        "strategy": spec.strategy,
-        "rounds": spec.rounds,
-        "rounds_done": len(rounds),
-        "best_hash": best.outcome.candidate_hash if best else None,
-    }
-    record(Event("job_started", 0, started))
-
-    from agents.strategies.judge import JudgeStrategy  # LangGraph takes a second to import
-
-    strategy = JudgeStrategy(
+    judge_model = spec.judge_model or spec.model
+    asker = Asker(llm, record, should_stop, Purse(spec.budget, past.spent), past=past, price=spec.price)
+    workshop = Workshop(
         brief=brief,
         rules=StopRules(spec.rounds, spec.plateau_rounds, spec.roofline_target),
         coder_model=spec.model,
-        judge_model=spec.judge_model or spec.model,
+        judge_model=judge_model,
+        seed_model=None if spec.seed is None else SEEDS[spec.seed],
+        coder_is_search=spec.model.startswith(BUILTIN_PREFIX),
         asker=asker,
         evaluate=evaluate,
         record=record,
         should_stop=should_stop,
+        past=past,
     )
-    rounds, stop = strategy.run(rounds, draft)
-    best = best_of(rounds)
+    started: dict[str, JSON] = {
+        "task_id": spec.task_id,
+        "platform": spec.platform,
+        "model": spec.model,
+        "judge_model": judge_model,
+        "strategy": spec.strategy,
+        "seed": spec.seed,
+        "rounds": spec.rounds,
+    }
+    record(Event("job_started", 0, started))
+    return _finish(_course(spec, workshop), asker.purse.spent, record)
+
+
+def _course(spec: JobSpec, workshop: Workshop) -> Course:
+    if spec.budget.usd is not None:
+        models = (spec.model, *((spec.judge_model,) if spec.judge_model else ()))
+        try:
+            check_prices(workshop.asker, models, tokens_capped=spec.budget.tokens is not None)
+        except PriceUnknown as error:
+            return Course((), stop_for(error))
+    if workshop.should_stop():
+        return Course((), Stop(StopReason.CANCELLED, "cancelled before the first candidate"))
+    return open_strategy(spec.strategy)(workshop)
+
+
+def _finish(course: Course, spent: Spent, record: Record) -> JobResult:
+    best = best_of(course.rounds)
     result = JobResult(
         best_source=best.source if best else None,
         best=best.outcome if best else None,
-        rounds_done=len(rounds),
-        stop_reason=stop.reason,
-        stop_detail=stop.detail,
-        cost_usd=asker.spent.cost_usd,
-        prompt_tokens=asker.spent.prompt_tokens,
-        completion_tokens=asker.spent.completion_tokens,
+        rounds_done=len(course.rounds),
+        stop_reason=course.stop.reason,
+        stop_detail=course.stop.detail,
+        spent=spent,
+        summary=dict(course.summary or {}),
     )
     stopped: dict[str, JSON] = {
-        "reason": str(stop.reason),
-        "detail": stop.detail,
+        "reason": str(course.stop.reason),
+        "detail": course.stop.detail,
         "rounds_done": result.rounds_done,
         "best_hash": result.best.candidate_hash if result.best else None,
-        "cost_usd": result.cost_usd,
-        "prompt_tokens": result.prompt_tokens,
-        "completion_tokens": result.completion_tokens,
+        "cost_usd": spent.cost_usd,
+        "prompt_tokens": spent.prompt_tokens,
+        "completion_tokens": spent.completion_tokens,
+        "unsettled_usd": spent.unsettled_usd,
+        "summary": result.summary,
     }
     record(Event("job_stopped", result.rounds_done, stopped))
     return result
@@ -150,11 +163,17 @@ def check_spec(spec: JobSpec) -> None:
     """
     if spec.strategy not in STRATEGIES:
         raise ValueError(f"strategy {spec.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
+    if spec.strategy in NEEDS_AN_LLM and spec.model.startswith(BUILTIN_PREFIX):
+        raise ValueError(f"strategy {spec.strategy!r} needs a language model; {spec.model} is a compiler search")
+    if spec.seed is not None and spec.seed not in SEEDS:
+        raise ValueError(f"seed {spec.seed!r} is unknown; known: {', '.join(SEEDS)}")
     if not 1 <= spec.rounds <= MAX_ROUNDS:
         raise ValueError(f"rounds is {spec.rounds}; must be 1 to {MAX_ROUNDS}")
     if spec.plateau_rounds < 0:
         raise ValueError(f"plateau_rounds is {spec.plateau_rounds}; must be 0 (off) or more")
-    if spec.budget_usd is not None and not spec.budget_usd >= 0:
-        raise ValueError(f"budget_usd is {spec.budget_usd}; must be 0 or more, or left out")
+    for name in ("usd", "tokens", "wall_s", "evaluations"):
+        value = getattr(spec.budget, name)
+        if value is not None and not value >= 0:
+            raise ValueError(f"budget.{name} is {value}; must be 0 or more, or left out")
     if not spec.roofline_target > 0:
         raise ValueError(f"roofline_target is {spec.roofline_target}; must be above 0 (1.0 is the hardware's limit)")

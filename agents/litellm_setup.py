@@ -20,11 +20,14 @@ def import_litellm() -> ModuleType:
         warnings.simplefilter("ignore")
         import litellm
 
-        litellm.ModelResponse()  # the first one makes pydantic warn about LiteLLM's own types
+        litellm.ModelResponse()  # the first ones make pydantic warn about LiteLLM's own types
+        litellm.types.utils.ModelResponseStream(choices=[litellm.types.utils.StreamingChoices()])
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True
     litellm.drop_params = True  # what a model does not know is left out instead of refused
+    litellm.disable_streaming_logging = True  # it starts an event loop in a thread for every chunk
+    litellm.disable_hf_tokenizer_download = True  # an estimate of tokens is not worth a download
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return litellm

@@ -1,23 +1,23 @@
 """Access to every model through LiteLLM, the built-in one included."""
 
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from agents.errors import BudgetTooSmall, LLMCancelled, LLMFailed, LLMRefused, ModelUnavailable, PriceUnknown
+from agents.errors import LLMCancelled, LLMFailed, ModelUnavailable, ReplyLost
 from agents.litellm_setup import import_litellm, register_provider
-from agents.llm_errors import Fault, classify
-from agents.parse import MAX_REPLY_CHARS
-from agents.ports import LLM, Message, Reply
+from agents.llm_errors import Fault, Shape, classify
+from agents.ports import LLM, Message, Price, Reply, Tool, ignore_fault
+from agents.prices import BUILTIN, FREE, is_builtin, most_reply_tokens, price_of
+from agents.receiving import Hearing, Received, read_response, read_stream, wait_for
+from agents.replies import reply_of
+from agents.scrub import scrub
 
-BUILTIN = "builtin"  # provider of the built-in model, `builtin/compiler`
-MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 MAX_WAIT_S = 120.0  # a longer Retry-After is not worth waiting for
-POLL_S = 0.1
+CONNECT_S = 20.0
 
 # Providers that speak the OpenAI protocol at any address; `api_base` is for them, the others have their own.
 _COMPATIBLE = frozenset(
@@ -39,9 +39,14 @@ _COMPATIBLE = frozenset(
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Bounds on one call; `retries` is how often a passing fault (rate limit, server error) is tried again."""
+    """Bounds on one call.
+
+    `idle_s` is the longest silence in the middle of a reply; before its first piece only `timeout_s`, the limit on the
+    whole, holds, because models think in silence. `retries` is how often a fault that costs nothing is tried again.
+    """
 
     timeout_s: float = 600.0
+    idle_s: float = 120.0
     reply_tokens: int = 32_768
     retries: int = 4
 
@@ -80,6 +85,18 @@ class LiteLLMAccess:
         self._limits = limits
         self._secrets = tuple(secrets)
         self._sleep = sleep
+        self._shapes: dict[str, Shape] = {}  # by model, once its server has rejected the first one
+
+    def price(self, model: str) -> Price | None:
+        """As `LLM.price`."""
+        return FREE if is_builtin(model) else price_of(import_litellm(), model)
+
+    def reply_limit(self, model: str) -> int:
+        """As `LLM.reply_limit`."""
+        if is_builtin(model):
+            return self._limits.reply_tokens
+        most = most_reply_tokens(import_litellm(), model)
+        return min(self._limits.reply_tokens, most or self._limits.reply_tokens)
 
     def complete(
         self,
@@ -87,7 +104,9 @@ class LiteLLMAccess:
         messages: Sequence[Message],
         *,
         should_stop: Callable[[], bool],
-        max_cost_usd: float | None = None,
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
         """As `LLM.complete`.
 
@@ -95,46 +114,61 @@ class LiteLLMAccess:
             ModelUnavailable: no key, a key that is rejected, an unknown model, nobody listening.
             LLMRefused: the model or its provider declined.
             ContextTooLong: the prompt does not fit.
+            ReplyLost: the reply did not arrive whole; it may have been paid for.
             LLMFailed: the provider failed, and so did the retries.
             LLMCancelled: `should_stop()` held while waiting.
-            BudgetTooSmall, PriceUnknown: `max_cost_usd` cannot be kept; nothing was sent.
         """
         litellm = import_litellm()
-        own = _is_builtin(model)
-        if own and self._builtin is None:
-            raise ModelUnavailable(model, "the built-in model is not set up here.", "Choose another model.")
-        if own:
+        if is_builtin(model):
+            if self._builtin is None:
+                raise ModelUnavailable(model, "the built-in model is not set up here.", "Choose another model.")
             register_provider(litellm, BUILTIN, self._builtin)
-        reply_tokens = self._limits.reply_tokens
-        if max_cost_usd is not None and not own:
-            reply_tokens = affordable_tokens(litellm, model, messages, max_cost_usd, reply_tokens)
-        arguments = self._arguments(litellm, model, messages, reply_tokens)
+        arguments = self._arguments(model, messages, reply_tokens, tools)
         started = time.monotonic()
-        attempts = 0
+        attempts = failures = 0
         while True:
             attempts += 1
-            result = self._attempt(litellm, model, arguments, should_stop)
+            shape = self._shapes.get(model, Shape.FULL)
+            result = self._attempt(litellm, model, messages, arguments, shape, should_stop)
             if isinstance(result, Reply):
                 return replace(result, latency_s=time.monotonic() - started, attempts=attempts)
             if result.no_key and "api_base" in arguments and "api_key" not in arguments:
                 arguments["api_key"] = "none"  # a server of one's own often wants no key, but the client does
-            elif attempts > result.retries or (result.retry_after_s or 0.0) > MAX_WAIT_S:
+                continue
+            if result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
+                arguments["max_tokens"] = result.fitting_tokens
+                self._tell(on_fault, f"{result.error} Asking again at once for {result.fitting_tokens} reply tokens.")
+                continue
+            if result.shape is not None and result.shape > shape:
+                self._shapes[model] = result.shape
+                self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
+                continue
+            failures += 1
+            if failures > result.retries or (result.retry_after_s or 0.0) > MAX_WAIT_S:
                 raise result.error
-            else:
-                wait_s = result.retry_after_s
-                self._wait(model, _backoff_s(attempts) if wait_s is None else wait_s, should_stop)
+            wait_s = _backoff_s(failures) if result.retry_after_s is None else result.retry_after_s
+            self._tell(on_fault, f"{result.error} Trying again in {wait_s:.0f} s ({failures} of {result.retries}).")
+            self._wait(model, wait_s, should_stop)
 
     def _arguments(
-        self, litellm: ModuleType, model: str, messages: Sequence[Message], reply_tokens: int
+        self, model: str, messages: Sequence[Message], reply_tokens: int | None, tools: Sequence[Tool]
     ) -> dict[str, Any]:
+        limit = self.reply_limit(model)
         arguments: dict[str, Any] = {
             "model": model,
             "messages": [message.to_json() for message in messages],
-            "max_tokens": min(reply_tokens, _most_reply_tokens(litellm, model) or reply_tokens),
-            "timeout": self._limits.timeout_s,
+            "max_tokens": limit if reply_tokens is None else min(reply_tokens, limit),
             "num_retries": 0,  # retries are counted here, not once more by LiteLLM and again by its client
             "max_retries": 0,
         }
+        if is_builtin(model):
+            return arguments
+        from openai import Timeout  # LiteLLM has imported it
+
+        # Whoever waits gives up first; the client's own limit then ends the thread that is left behind.
+        arguments["timeout"] = Timeout(self._limits.timeout_s + 5.0, connect=CONNECT_S)
+        if tools:
+            arguments["tools"] = [_tool_json(tool) for tool in tools]
         if self._api_base is not None and ("/" not in model or model.partition("/")[0] in _COMPATIBLE):
             arguments["api_base"] = self._api_base
             if "/" not in model:
@@ -142,48 +176,52 @@ class LiteLLMAccess:
         return arguments
 
     def _attempt(
-        self, litellm: ModuleType, model: str, arguments: dict[str, Any], should_stop: Callable[[], bool]
+        self,
+        litellm: ModuleType,
+        model: str,
+        messages: Sequence[Message],
+        arguments: dict[str, Any],
+        shape: Shape,
+        should_stop: Callable[[], bool],
     ) -> Reply | Fault:
         """One try. Raised outside of the `except`, an error of ours drags no exception that may
         hold a key along as its context."""
-        own = _is_builtin(model)
+        hearing = Hearing()
         try:
-            if own:  # in this thread, so that Ctrl-C reaches its sandbox
-                return _read(model, litellm.completion(**arguments))
-            return _read(model, self._bounded(model, lambda: litellm.completion(**arguments), should_stop))
+            if is_builtin(model):  # in this thread, so that Ctrl-C reaches its sandbox
+                received: Received | None = read_response(litellm.completion(**arguments))
+            else:
+                received = wait_for(
+                    model,
+                    lambda: _receive(litellm, {**arguments, **_shape_arguments(shape)}, hearing),
+                    hearing,
+                    timeout_s=self._limits.timeout_s,
+                    idle_s=self._limits.idle_s,
+                    should_stop=should_stop,
+                )
+            if received is None:
+                simpler = Shape(shape + 1) if shape is not Shape.WHOLE else None
+                return Fault(LLMFailed(model, "the provider rejected the request (422)."), shape=simpler)
+            if received.finish is None and not hearing.events:
+                self._shapes[model] = Shape.WHOLE  # the server answers in some other way than by a stream
+            return reply_of(litellm, model, messages, received, self._secrets)
         except Exception as error:
-            return classify(
+            fault = classify(
                 litellm,
                 model,
                 error,
-                retries=0 if own else self._limits.retries,
+                retries=0 if is_builtin(model) else self._limits.retries,
                 api_base=arguments.get("api_base"),
                 secrets=self._secrets,
             )
+        if hearing.answered and fault.retries:
+            return Fault(ReplyLost(model, fault.error.problem))
+        if is_builtin(model) and isinstance(fault.error, ReplyLost):
+            return Fault(LLMFailed(model, fault.error.problem))  # it costs nothing, and would fail again
+        return fault
 
-    def _bounded(self, model: str, call: Callable[[], Any], should_stop: Callable[[], bool]) -> Any:
-        """`call()` in a thread that is left behind when time is up: a socket's own limit restarts with every byte."""
-        results: list[Any] = []
-        errors: list[Exception] = []
-
-        def work() -> None:
-            try:
-                results.append(call())
-            except Exception as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=work, name=f"llm {model}", daemon=True)
-        thread.start()
-        deadline = time.monotonic() + self._limits.timeout_s + 1.0  # the client's own limit comes first, if it can
-        while thread.is_alive():
-            thread.join(POLL_S)
-            if should_stop():
-                raise LLMCancelled(model, "cancelled while waiting for the reply.")
-            if time.monotonic() > deadline:
-                raise LLMFailed(model, f"no whole answer within {self._limits.timeout_s:.0f} s.")
-        if errors:
-            raise errors[0]
-        return results[0]
+    def _tell(self, on_fault: Callable[[str], None], line: str) -> None:
+        on_fault(scrub(" ".join(line.split()), self._secrets))
 
     def _wait(self, model: str, seconds: float, should_stop: Callable[[], bool]) -> None:
         left = seconds
@@ -194,72 +232,31 @@ class LiteLLMAccess:
             left -= 1.0
 
 
-def affordable_tokens(
-    litellm: ModuleType, model: str, messages: Sequence[Message], max_cost_usd: float, reply_tokens: int
-) -> int:
-    """How many reply tokens, at most `reply_tokens`, the money pays for after the prompt.
-
-    The prompt is taken at one token for two bytes, about twice what code takes, so that the bound holds.
-
-    Raises:
-        PriceUnknown: LiteLLM has no price for the model.
-        BudgetTooSmall: fewer than MIN_REPLY_TOKENS.
-    """
-    info = _model_info(litellm, model)
-    price_in, price_out = info.get("input_cost_per_token"), info.get("output_cost_per_token")
-    if price_in is None or price_out is None:
-        raise PriceUnknown(
-            model, "LiteLLM knows no price for it, so a budget in dollars cannot be kept.", "Run without."
-        )
-    prompt_usd = sum(len(message.content.encode()) / 2 + 16 for message in messages) * price_in
-    left_usd = max_cost_usd - prompt_usd
-    affordable = reply_tokens if price_out == 0 and left_usd >= 0 else int(left_usd / price_out) if price_out else 0
-    if affordable < MIN_REPLY_TOKENS:
-        raise BudgetTooSmall(model, f"${max(max_cost_usd, 0.0):.4f} left does not pay for the next call.")
-    return min(affordable, reply_tokens)
+def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -> Received | None:
+    """Ask and read the answer; None where LiteLLM hides that the request was rejected with status 422."""
+    response = litellm.completion(**arguments)
+    if response is None:
+        return None
+    if hasattr(response, "completion_stream"):
+        hearing.answered = response.completion_stream is not None  # else it is only opened at the first read
+        return read_stream(response, hearing)
+    hearing.answered = True
+    return read_response(response)
 
 
-def _is_builtin(model: str) -> bool:
-    return model.partition("/")[0] == BUILTIN
-
-
-def _model_info(litellm: ModuleType, model: str) -> dict[str, Any]:
-    """LiteLLM's facts on a model; empty where it has none."""
-    try:
-        return dict(litellm.get_model_info(model))
-    except Exception:  # it raises a bare Exception for an unknown model
+def _shape_arguments(shape: Shape) -> dict[str, Any]:
+    if shape is Shape.WHOLE:
         return {}
+    return {"stream": True} | ({"stream_options": {"include_usage": True}} if shape is Shape.FULL else {})
 
 
-def _most_reply_tokens(litellm: ModuleType, model: str) -> int | None:
-    most = _model_info(litellm, model).get("max_output_tokens")
-    return most if isinstance(most, int) and most > 0 else None
+def _tool_json(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+    }
 
 
-def _read(model: str, response: Any) -> Reply:
-    """What LiteLLM's response says.
-
-    Raises:
-        LLMRefused: the reply was filtered or is a refusal.
-    """
-    choice = response.choices[0]
-    text = choice.message.content or ""
-    refusal = (getattr(choice.message, "provider_specific_fields", None) or {}).get("refusal")
-    if choice.finish_reason == "content_filter" or (refusal and not text):
-        raise LLMRefused(model, f"the model declined to answer. {refusal or ''}".rstrip())
-    usage = getattr(response, "usage", None)
-    cost = 0.0 if _is_builtin(model) else (getattr(response, "_hidden_params", None) or {}).get("response_cost")
-    return Reply(
-        text=text[:MAX_REPLY_CHARS],
-        model=model,
-        prompt_tokens=getattr(usage, "prompt_tokens", None) or 0,
-        completion_tokens=getattr(usage, "completion_tokens", None) or 0,
-        cost_usd=float(cost) if cost is not None else None,
-        latency_s=0.0,
-        truncated=choice.finish_reason == "length" or len(text) > MAX_REPLY_CHARS,
-    )
-
-
-def _backoff_s(attempts: int) -> float:
+def _backoff_s(failures: int) -> float:
     """1, 2, 4 … s with up to a quarter of jitter, so that parallel jobs do not come back all at once."""
-    return min(2.0 ** (attempts - 1), 30.0) * random.uniform(1.0, 1.25)  # noqa: S311  # no secret depends on it
+    return min(2.0 ** (failures - 1), 30.0) * random.uniform(1.0, 1.25)  # noqa: S311  # no secret depends on it

@@ -3,15 +3,18 @@
 import email.utils
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from types import ModuleType
 
-from agents.errors import ContextTooLong, LLMError, LLMFailed, LLMRefused, ModelUnavailable
+from agents.errors import ContextTooLong, LLMError, LLMFailed, LLMRefused, ModelUnavailable, ReplyLost
 from agents.scrub import scrub
 from sandbox.base import SandboxUnavailable
 
 MAX_TEXT_CHARS = 400
+MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
+SPARE_TOKENS = 64  # servers count a template's tokens or not
 
 _PREFIX = re.compile(r"^(?:litellm\.)?(?:\w+(?:Error|Exception)\b\s*[:-]\s*)+(?:litellm\.)?")
 _NO_KEY = re.compile(
@@ -19,39 +22,73 @@ _NO_KEY = re.compile(
 )
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance", re.IGNORECASE)
 _REFUSED = re.compile(r"content[ _](?:management|filter|policy)|safety (?:system|filter)|flagged", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|context (?:length|window|size)|maximum context|prompt is too long", re.IGNORECASE
+)
+# Of servers that count the reply asked for too: vLLM's words, and those of OpenAI's older models.
+_CONTEXT_TOKENS = re.compile(r"maximum context length is (\d+)", re.IGNORECASE)
+_PROMPT_TOKENS = re.compile(r"(\d+) (?:input tokens|in the messages)", re.IGNORECASE)
 _NO_CONNECTION = re.compile(
-    r"connection error|connection refused|all connection attempts failed|name or service not known|"
+    r"connection refused|all connection attempts failed|name or service not known|"
     r"name resolution|nodename nor servname|cannot connect|no route to host",
     re.IGNORECASE,
 )
+_NO_STREAM_OPTIONS = re.compile(r"stream_options|include_usage")
+_NO_STREAM = re.compile(r"\bstream(?:ing|ed)?\b", re.IGNORECASE)
+_REJECTIONS = frozenset({400, 405, 415, 422, 501})  # of what a request asks for
+
+# Exceptions of httpx after which nothing was sent.
+_NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
+_BAD_ADDRESS = frozenset({"UnsupportedProtocol", "InvalidURL"})
+_WAITED_FOR = frozenset({408, 504, 524})  # statuses of a gateway that gave up while the model may have gone on
+
+
+class Shape(IntEnum):
+    """How a reply is asked for; a server that does not know the one gets the next."""
+
+    FULL = 0  # as a stream, with the usage at its end
+    NO_OPTIONS = 1  # as a stream, without `stream_options`
+    WHOLE = 2  # not as a stream
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A failed attempt: the error it means if it stays, how often to try again, what wait the provider asks for."""
+    """A failed attempt: the error it means if it stays, how often to try again, what wait the provider asks for.
+
+    `shape` is set where the server rejected the one it was asked in, to the one to try; `fitting_tokens` where prompt
+    and reply together are too long, to the reply tokens that would fit.
+    """
 
     error: LLMError
     retries: int = 0
     retry_after_s: float | None = None
     no_key: bool = False
+    shape: Shape | None = None
+    fitting_tokens: int | None = None
 
 
 def classify(
     litellm: ModuleType, model: str, error: Exception, *, retries: int, api_base: str | None, secrets: Collection[str]
 ) -> Fault:
-    """What an exception of `litellm.completion` means. `retries` is how often a passing fault is tried again."""
+    """What an exception of `litellm.completion` means.
+
+    `retries` is how often a fault that costs nothing is tried again: a rate limit, a server error, nobody listening.
+    What the provider may have answered in part, or be paid for, is a `ReplyLost` without retries.
+    """
     causes = list(_chain(error))
     for cause in causes:
         if isinstance(cause, SandboxUnavailable):
             return Fault(ModelUnavailable(model, cause.problem, cause.remedy))
         if isinstance(cause, LLMError):
             return Fault(cause)
-    text = _plain(error, secrets)
-    status = getattr(error, "status_code", None)
+    text = shown(str(error), secrets)
+    answered = _status(causes)
+    status = _mapped_status(error) if answered is None else answered
     kinds = litellm.exceptions
     where = scrub(api_base, secrets) if api_base else f"the provider {model.partition('/')[0]}"
-    if isinstance(error, kinds.ContextWindowExceededError):
-        return Fault(ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context."))
+    if isinstance(error, kinds.ContextWindowExceededError) or (status in (400, 413) and _TOO_LONG.search(text)):
+        problem = ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context.")
+        return Fault(problem, fitting_tokens=_fitting_tokens(text))
     if isinstance(error, kinds.ContentPolicyViolationError) or (status == 400 and _REFUSED.search(text)):
         return Fault(LLMRefused(model, f"the provider refused the prompt: {text}"))
     if "LLM Provider NOT provided" in text or isinstance(error, kinds.LiteLLMUnknownProvider):
@@ -68,22 +105,36 @@ def classify(
             ", and that --api-base ends as the server expects (often /v1)." if api_base else "."
         )
         return Fault(ModelUnavailable(model, f"{where} does not know it: {text}", remedy))
-    if isinstance(error, kinds.Timeout):
-        return Fault(LLMFailed(model, "no answer within the time limit."), retries=min(retries, 1))
-    if _NO_CONNECTION.search(text) or any(type(cause).__name__ == "ConnectError" for cause in causes):
+    names = {type(cause).__name__ for cause in causes}
+    if names & _BAD_ADDRESS:
+        return Fault(ModelUnavailable(model, f"{where} is no address to send to: {text}", "Check --api-base."))
+    if names & _NOT_CONNECTED or (answered is None and _NO_CONNECTION.search(text)):
         remedy = "Start the server, or point --api-base at it." if api_base else "Check the network."
         return Fault(ModelUnavailable(model, f"nobody answers at {where}.", remedy), retries=min(retries, 2))
+    if answered in _WAITED_FOR or (answered is None and isinstance(error, kinds.Timeout)):
+        return Fault(ReplyLost(model, "no answer within the time limit."))
+    if status in _REJECTIONS:
+        shape = _shape_after(text)
+        return Fault(LLMFailed(model, f"the provider rejected the request ({status}): {text}"), shape=shape)
     if status == 429:
         if _QUOTA.search(text):
             return Fault(
                 ModelUnavailable(model, f"the account is used up: {text}", "Top it up, or choose another model.")
             )
-        return Fault(LLMFailed(model, f"rate limit: {text}"), retries, _retry_after_s(error))
-    if isinstance(status, int) and 400 <= status < 500:
+        return Fault(LLMFailed(model, f"rate limit: {text}"), retries, _retry_after_s(causes))
+    if status is not None and status < 500:
         return Fault(LLMFailed(model, f"the provider rejected the request ({status}): {text}"))
-    if isinstance(status, int):
-        return Fault(LLMFailed(model, f"the provider failed ({status}): {text}"), retries, _retry_after_s(error))
-    return Fault(LLMFailed(model, f"the provider's answer cannot be read: {type(error).__name__}: {text}"), retries)
+    if status is not None:
+        return Fault(LLMFailed(model, f"the provider failed ({status}): {text}"), retries, _retry_after_s(causes))
+    return Fault(ReplyLost(model, f"the answer did not arrive whole: {type(error).__name__}: {text}"))
+
+
+def shown(text: str, secrets: Collection[str]) -> str:
+    """A provider's own words in one printable line, scrubbed and bounded."""
+    words = " ".join(scrub(text, secrets).split())
+    line = "".join(character for character in words if character.isprintable())
+    line = _PREFIX.sub("", line)
+    return line if len(line) <= MAX_TEXT_CHARS else line[:MAX_TEXT_CHARS] + "…"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -95,12 +146,36 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _plain(error: Exception, secrets: Collection[str]) -> str:
-    """The provider's own words in one printable line, scrubbed and bounded."""
-    words = " ".join(scrub(str(error), secrets).split())
-    text = "".join(character for character in words if character.isprintable())
-    text = _PREFIX.sub("", text)
-    return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+def _status(causes: Sequence[BaseException]) -> int | None:
+    """The HTTP status of a failure as the server sent it, None if it sent none: LiteLLM makes up a 500 then."""
+    for cause in causes:
+        if type(cause).__module__.partition(".")[0] in ("openai", "httpx"):
+            status = getattr(getattr(cause, "response", None), "status_code", None)
+            if isinstance(status, int) and status >= 400:
+                return status
+    return None
+
+
+def _mapped_status(error: Exception) -> int | None:
+    """The status that LiteLLM took from an answer of another shape; those that it makes up are left out."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and 400 <= status < 500 and status != 408 else None
+
+
+def _shape_after(text: str) -> Shape | None:
+    """The way to ask that a server may take which rejected a request with these words."""
+    if _NO_STREAM_OPTIONS.search(text):
+        return Shape.NO_OPTIONS
+    return Shape.WHOLE if _NO_STREAM.search(text) else None
+
+
+def _fitting_tokens(text: str) -> int | None:
+    """The reply tokens that a too small context leaves beside the prompt, None where the words do not tell."""
+    context, prompt = _CONTEXT_TOKENS.search(text), _PROMPT_TOKENS.search(text)
+    if context is None or prompt is None:
+        return None
+    left = int(context[1]) - int(prompt[1]) - SPARE_TOKENS
+    return left if left >= MIN_REPLY_TOKENS else None
 
 
 def _key_names(litellm: ModuleType, model: str) -> str:
@@ -113,14 +188,20 @@ def _key_names(litellm: ModuleType, model: str) -> str:
     return " and ".join(missing) if missing else f"{provider.upper().replace('-', '_')}_API_KEY"
 
 
-def _retry_after_s(error: Exception) -> float | None:
+def _retry_after_s(causes: Sequence[BaseException]) -> float | None:
     """The wait that a Retry-After header asks for, in seconds; None if there is none or it cannot be read."""
-    headers = getattr(error, "litellm_response_headers", None)
-    if headers is None:
-        headers = getattr(getattr(error, "response", None), "headers", None)
-    value = headers.get("retry-after") if headers is not None else None
-    if value is None:
-        return None
+    for cause in causes:
+        for headers in (
+            getattr(cause, "litellm_response_headers", None),
+            getattr(getattr(cause, "response", None), "headers", None),
+        ):
+            value = headers.get("retry-after") if headers is not None else None
+            if value is not None:
+                return _seconds(str(value))
+    return None
+
+
+def _seconds(value: str) -> float | None:
     try:
         seconds = float(value)
     except ValueError:

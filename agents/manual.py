@@ -11,15 +11,11 @@ from pathlib import Path
 from agents.errors import LLMCancelled, ModelUnavailable
 from agents.manual_files import MAX_REPLY_BYTES, Found, ReplyWatch, digest_of, place_prompt, reply_names
 from agents.manual_text import prompt_text, read_reply, request_of
-from agents.ports import Message, Price, Reply, Tool
+from agents.ports import Message, Price, Reply, Tool, ignore_fault
 
 PREFIX = "manual/"
 POLL_S = 0.1
 _CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
-
-
-def _ignore(_: str) -> None:
-    pass
 
 
 class ManualLLM:
@@ -28,7 +24,7 @@ class ManualLLM:
     `on_wait` is told which file is waited for, and why one that is there does not count.
     """
 
-    def __init__(self, on_wait: Callable[[str], None] = _ignore) -> None:
+    def __init__(self, on_wait: Callable[[str], None] = ignore_fault) -> None:
         self._on_wait = on_wait
 
     def complete(
@@ -39,8 +35,7 @@ class ManualLLM:
         should_stop: Callable[[], bool],
         reply_tokens: int | None = None,
         tools: Sequence[Tool] = (),
-        on_fault: Callable[[str], None] = _ignore,
-        max_cost_usd: float | None = None,
+        on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
         """As `LLM.complete`; waits for as long as it takes. Bounds on tokens and money have no meaning here.
 

@@ -10,7 +10,7 @@ from agents.ports import LLM, Message, Price, Reply
 class Models:
     """`agents.ports.LLM` that hands each call on to whoever answers for the model."""
 
-    def __init__(self, others: Any, manual: Any) -> None:
+    def __init__(self, others: LLM, manual: LLM) -> None:
         self._others = others
         self._manual = manual
 
@@ -18,17 +18,15 @@ class Models:
         self, model: str, messages: Sequence[Message], *, should_stop: Callable[[], bool], **options: Any
     ) -> Reply:
         """As `LLM.complete`."""
-        chosen: LLM = self._for(model)
-        return chosen.complete(model, messages, should_stop=should_stop, **options)
+        return self._for(model).complete(model, messages, should_stop=should_stop, **options)
 
     def price(self, model: str) -> Price | None:
         """As `LLM.price`."""
-        found: Price | None = self._for(model).price(model)
-        return found
+        return self._for(model).price(model)
 
     def reply_limit(self, model: str) -> int:
         """As `LLM.reply_limit`."""
-        return int(self._for(model).reply_limit(model))
+        return self._for(model).reply_limit(model)
 
-    def _for(self, model: str) -> Any:
+    def _for(self, model: str) -> LLM:
         return self._manual if model.startswith(PREFIX) else self._others

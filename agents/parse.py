@@ -5,11 +5,13 @@ import json
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agents.edits import Edit, EditError, apply_edits, find_edits
 from agents.ports import JSON
 
 MAX_CANDIDATE_BYTES = 256 * 1024
@@ -25,12 +27,24 @@ _JSON = frozenset({"json", ""})
 _UNNAMED = frozenset({""})
 
 
+_CUT = " The reply was cut off at the size limit: write a shorter file."
+
+
 class ReplyError(ValueError):
     """A reply without what was asked for. Its text tells the model what to mend."""
 
 
+class Lesson(BaseModel):
+    """Something that holds beyond one round of a job."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, str_strip_whitespace=True)
+
+    kind: Literal["try", "avoid"]
+    text: str = Field(min_length=1, max_length=1000)
+
+
 class Advice(BaseModel):
-    """The Judge's answer: one bottleneck, what shows it, one change to make, and whether to stop."""
+    """The Judge's answer: one bottleneck, what shows it, one change to make, lessons, and whether to stop."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, str_strip_whitespace=True)
 
@@ -39,10 +53,12 @@ class Advice(BaseModel):
     change: str = Field(max_length=8000)
     expected_speedup: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
     stop: bool = False
+    lessons: tuple[Lesson, ...] = Field(default=(), max_length=10)
 
     def to_json(self) -> dict[str, JSON]:
         """The fields as plain JSON values."""
-        return {**self.model_dump(), "evidence": list(self.evidence)}
+        lessons: list[JSON] = [lesson.model_dump() for lesson in self.lessons]
+        return {**self.model_dump(), "evidence": list(self.evidence), "lessons": lessons}
 
 
 def candidate_problem(source: str) -> str | None:
@@ -69,8 +85,10 @@ def candidate_problem(source: str) -> str | None:
     return None
 
 
-def extract_candidate(reply: str, *, truncated: bool = False) -> str:
+def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = False) -> str:
     """The candidate in a Coder's reply, with `\\n` line ends and one at the end.
+
+    A reply with edit blocks (`agents.edits`) changes `base`, the candidate that the prompt showed.
 
     Of several fenced blocks the last one that is a candidate counts (a model that corrects itself does so below); a
     fence may be closed by a later mark than the first where the file itself holds fences, say in a docstring. A reply
@@ -81,6 +99,13 @@ def extract_candidate(reply: str, *, truncated: bool = False) -> str:
     """
     text = _normalised(reply)
     problem = None
+    if base is not None and "REPLACE" in text:
+        try:
+            edits = find_edits(text)
+            if edits:
+                return _edited(base, edits, truncated)
+        except EditError as error:
+            raise ReplyError(f"The edits cannot be made: {error}.{_CUT if truncated else ''}") from error
     for languages in (_PYTHON, _UNNAMED):
         for body in islice(_blocks(text, languages, unclosed=not truncated), MAX_ATTEMPTS):
             found = candidate_problem(body)
@@ -90,14 +115,26 @@ def extract_candidate(reply: str, *, truncated: bool = False) -> str:
                 problem = problem or found
     if not truncated and candidate_problem(text) is None:
         return text.rstrip() + "\n"
-    cut = " The reply was cut off at the size limit: write a shorter file." if truncated else ""
+    cut = _CUT if truncated else ""
     if problem is None:
         raise ReplyError("The reply holds no closed ```python block with the whole file." + cut)
     raise ReplyError(f"The ```python block is not usable: {problem}.{cut}")
 
 
-def extract_advice(reply: str, *, truncated: bool = False) -> Advice:
+def _edited(base: str, edits: tuple[Edit, ...], truncated: bool) -> str:
+    edited = apply_edits(_normalised(base), edits)
+    problem = candidate_problem(edited)
+    if problem is not None:
+        raise ReplyError(f"After the edits {problem}.{_CUT if truncated else ''}")
+    return edited.rstrip() + "\n"
+
+
+def extract_advice(
+    reply: str, *, doubt: Callable[[Sequence[str]], str | None] = lambda evidence: None, truncated: bool = False
+) -> Advice:
     """The Judge's JSON in a reply: the last fenced block that fits the schema, or else what starts at the first `{`.
+
+    `doubt` says what is wrong with the lines of evidence, if anything.
 
     Raises:
         ReplyError: there is no JSON object, or it breaks the schema; names the field.
@@ -117,7 +154,11 @@ def extract_advice(reply: str, *, truncated: bool = False) -> Advice:
         if not isinstance(value, dict):
             continue
         try:
-            return Advice.model_validate(value)
+            advice = Advice.model_validate(value)
+            doubtful = doubt(advice.evidence)
+            if doubtful is None:
+                return advice
+            problem = doubtful
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "object"

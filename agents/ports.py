@@ -21,7 +21,8 @@ class Outcome:
     """What the agents need to know of one evaluation of one candidate.
 
     Speedups are ratios over eager (`speedup_compile`: over torch.compile), None unless `verdict` is `"passed"`.
-    `latency_ms` holds the medians of `candidate`, `eager` and `compile` as far as measured.
+    `latency_ms` holds the medians of `candidate`, `eager` and `compile` as far as measured. `metrics` are the figures
+    that a Judge may cite, by name (`profile.achieved_gb_per_s`), units in the names.
     """
 
     candidate_hash: str
@@ -38,6 +39,7 @@ class Outcome:
     roofline_fraction: float | None = None
     roofline_bound: str | None = None
     profile_text: str = ""
+    metrics: Mapping[str, JSON] = field(default_factory=dict)
     evaluation_id: str = ""
 
     @property
@@ -47,7 +49,12 @@ class Outcome:
 
     def to_json(self) -> dict[str, JSON]:
         """All fields as plain JSON values; `from_json` reads them back."""
-        return {**asdict(self), "tags": list(self.tags), "latency_ms": dict(self.latency_ms)}
+        return {
+            **asdict(self),
+            "tags": list(self.tags),
+            "latency_ms": dict(self.latency_ms),
+            "metrics": dict(self.metrics),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, JSON]) -> "Outcome":
@@ -68,18 +75,23 @@ class Event:
     """One thing that happened in a job, reported the moment it happened. Rounds count from 1; 0 is before the first.
 
     Kinds and their data:
-        job_started     task_id, platform, model, judge_model, strategy, rounds, rounds_done, best_hash (or None)
-        round_started   request (write | improve | repair)
-        llm_call        model, role (coder | judge), purpose, prompt_tokens, completion_tokens, cost_usd (or None),
-                        latency_s, attempts, truncated, messages, reply
-        llm_failed      model, role, purpose, error (class), message; the call brought no reply
+        job_started     task_id, platform, model, judge_model, strategy, seed, rounds, best_hash (or None)
+        round_started   request (write | improve | repair | contrast | tools), parent (the round it builds on, or None)
+        llm_started     key, attempt, model, role, purpose, worst_usd, worst_tokens; a request is about to be sent
+        llm_fault       model, role, message; an attempt failed that cost nothing, and is made again
+        llm_call        key, attempt, model, role (coder | judge), purpose, prompt_tokens, completion_tokens, cost_usd
+                        (or None), latency_s, attempts, truncated, messages, reply, reasoning, reasoning_tokens (or
+                        None), tool_calls
+        llm_failed      key, attempt, model, role, purpose, error (class), message, maybe_paid; it brought no reply
         reply_rejected  role, reason; the reply held no usable candidate or advice and is asked for again, or given up
-        candidate       hash, source, repeat_of_round (or None)
+        candidate       hash, source, change, repeat_of_round (or None)
+        evaluation_started  hash
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
         advice          the Judge's JSON, mode (judge-repair | judge-improve), subject_hash (the candidate judged)
         best            hash, speedup
         round_done      verdict (`no_candidate` where the Coder gave none)
-        job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens
+        job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens,
+                        unsettled_usd, summary (figures of the strategy's own)
     """
 
     kind: str
@@ -88,28 +100,43 @@ class Event:
 
 
 @dataclass(frozen=True)
-class PastRound:
-    """A round that an earlier run of the same job finished, as its events tell it.
-
-    `source` and `outcome` are None where the Coder gave no usable candidate; `advice` is the Judge's JSON after that
-    round (less `mode` and `subject_hash`), None where there was none.
-    """
-
-    source: str | None = None
-    outcome: Outcome | None = None
-    advice: Mapping[str, JSON] | None = None
-
-
-@dataclass(frozen=True)
 class Spent:
-    """What a job's LLM calls have taken so far; `cost_usd` counts calls of unknown price as 0."""
+    """What a job has taken so far.
+
+    `cost_usd` and the tokens are what replies were billed at (calls of unknown price count 0). `unsettled_usd` and
+    `unsettled_tokens` are the most that requests may have cost whose reply was lost or cut off: nobody but the
+    provider knows the bill, so budgets count them in full. `wall_s` is the time in which the job ran.
+    """
 
     cost_usd: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    unsettled_usd: float = 0.0
+    unsettled_tokens: int = 0
+    evaluations: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all prompts and replies that were billed."""
+        return self.prompt_tokens + self.completion_tokens
 
 
 NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True)
+class Past:
+    """What an earlier run of the same job recorded: replies by their ledger key, how many attempts were made for each
+    key, and which candidates (by hash) were evaluated."""
+
+    spent: Spent = NOTHING_SPENT
+    replies: Mapping[str, "Reply"] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    evaluated: frozenset[str] = frozenset()
+
+
+NO_PAST = Past()
 
 Evaluate = Callable[[str], Outcome]
 """Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""
@@ -188,6 +215,10 @@ class Price:
     reply_usd: float
 
 
+def ignore_fault(line: str) -> None:
+    """What `LLM.complete` tells of faults goes nowhere."""
+
+
 class LLM(Protocol):
     """Access to models by LiteLLM's names (`openai/…`, `anthropic/…`, `builtin/compiler`)."""
 
@@ -197,13 +228,26 @@ class LLM(Protocol):
         messages: Sequence[Message],
         *,
         should_stop: Callable[[], bool],
-        max_cost_usd: float | None = None,
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
-        """One chat completion, retried where that can help; gives up waiting once `should_stop()` holds.
+        """One chat completion; gives up waiting once `should_stop()` holds.
 
-        With `max_cost_usd` the reply is limited to what that pays for, prompt included, before anything is sent.
+        Asks for at most `reply_tokens` tokens (None: `reply_limit(model)`, which bounds it anyway). Tries again by
+        itself only after faults that cost nothing (rate limit, overloaded server, nobody listening), and tells
+        `on_fault` of each in one line: what it was, and how long it waits.
 
         Raises:
+            agents.errors.ReplyLost: the reply did not arrive whole and may have been paid for; not tried again here.
             agents.errors.LLMError: no reply to work with; each subclass says what to do.
         """
+        ...
+
+    def price(self, model: str) -> Price | None:
+        """What the model's tokens cost; None where that is not known, zeros for models on this machine."""
+        ...
+
+    def reply_limit(self, model: str) -> int:
+        """The most reply tokens that `complete` asks this model for."""
         ...

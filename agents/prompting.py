@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from agents.parse import Advice
 from agents.ports import JSON, Message
-from agents.rounds import Round, Subject, best_of, history_json
+from agents.rounds import Round, Subject, best_of, history_json, lessons_of
 from agents.sections import render
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print megabytes)
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 
-# Which exemplar comes nearest: work on single elements, or on rows.
-_ELEMENTWISE = frozenset({"activation", "broadcast", "index", "math", "optimizer", "resize"})
+# The exemplar for a category that has none of its own: work on single elements, or else on rows.
+_NEAREST = dict.fromkeys(("broadcast", "index", "math", "optimizer", "resize"), "activation")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform
     rules = prompts / "platforms" / f"{platform}.md"
     hint = _category_hint(prompts / "categories" / f"{platform}.md", category)
     exemplars = files("agents") / "exemplars" / platform
-    name = "activation" if category in _ELEMENTWISE else "normalization"
+    name = category if (exemplars / f"{category}.py").is_file() else _NEAREST.get(category, "normalization")
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
         reference=source,
@@ -57,27 +58,59 @@ def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform
     )
 
 
-def coder_messages(brief: Brief, request: str, subject: Subject | None, rounds: Sequence[Round]) -> list[Message]:
-    """The Coder's prompt; `request` is write, improve or repair, `subject` what to change."""
+def coder_messages(
+    brief: Brief,
+    request: str,
+    subject: Subject | None,
+    rounds: Sequence[Round],
+    *,
+    advice: Advice | None = None,
+    note: str = "",
+) -> list[Message]:
+    """The Coder's prompt; `request` is write, improve or repair, `subject` what to change, `note` a word more."""
     sections = {"request": request, **_common(brief), "exemplar": brief.exemplar, **_about(subject, rounds)}
     last = rounds[-1] if rounds else None
-    if last is not None and last.advice is not None:
-        sections["advice"] = _dumps(last.advice.to_json())
+    notes = [note] if note else []
+    if advice is not None:
+        sections["advice"] = _advice(advice)
     if last is not None and last.repeat_of is not None:
-        sections["note"] = (
+        notes.append(
             f"The file that you gave in round {last.number} is identical to that of round {last.repeat_of}, so it was"
             " not evaluated again. Give a different one."
         )
-    elif last is not None and last.source is None:
-        sections["note"] = f"Round {last.number} brought no usable file: {last.problem}"
-    return [Message("system", _template("coder")), Message("user", render(sections) + "\n\n" + _template(request))]
+    elif last is not None and last.problem:
+        notes.append(f"Round {last.number} brought no usable file: {last.problem}")
+    return _coder(sections, request, notes)
 
 
-def judge_messages(brief: Brief, subject: Subject, rounds: Sequence[Round]) -> list[Message]:
+def contrast_messages(brief: Brief, scored: Sequence[Subject], rounds: Sequence[Round]) -> list[Message]:
+    """The Coder's prompt with several correct candidates and what each was measured at, the fastest last."""
+    shown = [
+        f"# Candidate {number} of {len(scored)}: {subject.outcome.speedup:.3f} times as fast as eager"
+        f" ({_latency(subject)})\n{subject.source.rstrip()}"
+        for number, subject in enumerate(scored, start=1)
+    ]
+    sections = {"request": "contrast", **_common(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
+    return _coder({**sections, **_past(rounds)}, "contrast", [])
+
+
+def tools_messages(brief: Brief, seed: Subject | None, evaluations: int) -> list[Message]:
+    """The first prompt of a Coder that works by calling tools, `evaluations` of them at most."""
+    sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
+    sections |= {"exemplar": brief.exemplar, **_about(seed, ())}
+    sections["note"] = f"At most {evaluations} different files are evaluated."
+    return [Message("system", _template("tools-system")), Message("user", _whole(sections, "tools"))]
+
+
+def judge_messages(brief: Brief, subject: Subject, rounds: Sequence[Round], *, note: str = "") -> list[Message]:
     """The Judge's prompt about `subject`: repair mode if it failed, improve mode if it passed."""
     request = judge_request(subject)
     sections = {"request": request, **_common(brief), **_about(subject, rounds)}
-    return [Message("system", _template("judge")), Message("user", render(sections) + "\n\n" + _template(request))]
+    if subject.outcome.metrics:
+        sections["metrics"] = _dumps(subject.outcome.metrics)
+    if note:
+        sections["note"] = note
+    return [Message("system", _template("judge")), Message("user", _whole(sections, request))]
 
 
 def judge_request(subject: Subject) -> str:
@@ -100,16 +133,46 @@ def _about(subject: Subject | None, rounds: Sequence[Round]) -> dict[str, str]:
     if subject is not None:
         outcome = subject.outcome.to_json()
         profile = str(outcome.pop("profile_text", ""))
+        for name in ("metrics", "evaluation_id"):  # metrics have a section of their own, in the Judge's prompt
+            outcome.pop(name, None)
         outcome["detail"] = _shorten(subject.outcome.detail, MAX_DETAIL_CHARS)
         sections["candidate"] = subject.source
         sections["evaluation"] = _dumps(outcome)
         if profile:
             sections["profile"] = _shorten(profile, MAX_PROFILE_CHARS)
-    if best is not None and best != subject:
+    if best is not None and (subject is None or best.source != subject.source):
         sections["best"] = best.source
+    return {**sections, **_past(rounds)}
+
+
+def _past(rounds: Sequence[Round]) -> dict[str, str]:
+    """What was tried, and what was learnt from it."""
+    sections: dict[str, str] = {}
+    if lessons := lessons_of(rounds):
+        sections["lessons"] = "\n".join(f"- {lesson.kind}: {lesson.text}" for lesson in lessons)
     if rounds:
         sections["history"] = _dumps(history_json(rounds[-MAX_HISTORY_ROUNDS:]))
     return sections
+
+
+def _coder(sections: dict[str, str], request: str, notes: Sequence[str]) -> list[Message]:
+    if notes:
+        sections["note"] = "\n".join(notes)
+    return [Message("system", _template("coder")), Message("user", _whole(sections, request))]
+
+
+def _whole(sections: Mapping[str, str], request: str) -> str:
+    return render(sections) + "\n\n" + _template(request)
+
+
+def _advice(advice: Advice) -> str:
+    """The advice less its lessons, which have their own section."""
+    return _dumps({key: value for key, value in advice.to_json().items() if key != "lessons"})
+
+
+def _latency(subject: Subject) -> str:
+    latency = subject.outcome.latency_ms.get("candidate")
+    return "latency not known" if latency is None else f"{latency:.4f} ms"
 
 
 def _template(name: str) -> str:

@@ -1,76 +1,89 @@
-"""Taking a job up again: from recorded events to past rounds, and from past rounds to where the graph goes on."""
+"""Taking a job up again: what its recorded events say was asked, answered, evaluated and paid.
 
-from collections.abc import Iterable, Sequence
+A strategy runs from its beginning whenever its job is started; what it did before is answered from here, so that it
+comes to where it was without paying for anything twice.
+"""
 
-from pydantic import ValidationError
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from agents.coder import Draft
-from agents.parse import Advice
-from agents.ports import NOTHING_SPENT, Event, Outcome, PastRound, Spent
-from agents.rounds import Round, find_repeat
+from agents.ports import Event, Past, Reply, Spent, ToolCall
+
+# What tells one event of these kinds from another; when a job is run again, those that it recorded come again.
+_IDENTITY = {
+    "round_started": (),
+    "candidate": ("hash",),
+    "evaluation_started": ("hash",),
+    "evaluated": ("candidate_hash", "verdict"),
+    "advice": ("subject_hash", "change"),
+    "best": ("hash",),
+    "round_done": ("verdict",),
+    "reply_rejected": ("role", "reason"),
+}
 
 
-def past_of_events(events: Iterable[Event]) -> tuple[list[PastRound], Spent]:
-    """The rounds that a job's events tell of, in order, and what its LLM calls took.
+def identity(event: Event) -> tuple[object, ...] | None:
+    """What makes an event the same as one of an earlier run; None for kinds that are new each time."""
+    keys = _IDENTITY.get(event.kind)
+    return None if keys is None else (event.kind, event.round, *(event.data.get(key) for key in keys))
 
-    A round counts once it has a candidate or is known to have none; one that was cut off earlier is done anew.
+
+def past_of_events(events: Iterable[Event], *, wall_s: float = 0.0) -> Past:
+    """What earlier runs recorded; `wall_s` is how long they ran. Events of calls must hold the replies.
+
+    A call that was begun and never ended (the process died) counts at its worst case: it may have been paid for.
     """
-    sources: dict[int, str | None] = {}
-    outcomes: dict[int, Outcome] = {}
-    advice: dict[int, dict[str, object]] = {}
-    spent = NOTHING_SPENT
+    replies: dict[str, Reply] = {}
+    attempts: dict[str, int] = {}
+    evaluated: set[str] = set()
+    open_calls: dict[tuple[str, int], tuple[float, int]] = {}
+    cost_usd, prompt_tokens, completion_tokens = 0.0, 0, 0
     for event in events:
-        data = event.data
-        if event.kind == "candidate":
-            sources[event.round] = str(data["source"])
-            outcomes.pop(event.round, None)
-        elif event.kind == "evaluated":
-            outcomes[event.round] = Outcome.from_json(data)
-        elif event.kind == "round_done" and data["verdict"] == "no_candidate":
-            sources.setdefault(event.round, None)
-        elif event.kind == "advice":
-            advice[event.round] = dict(data)
-        elif event.kind == "llm_call":
-            spent = Spent(
-                spent.cost_usd + float(data["cost_usd"] or 0.0),  # type: ignore[arg-type]  # our own JSON
-                spent.prompt_tokens + int(data["prompt_tokens"]),  # type: ignore[arg-type]
-                spent.completion_tokens + int(data["completion_tokens"]),  # type: ignore[arg-type]
-            )
-    past = [PastRound(sources[number], outcomes.get(number), advice.get(number)) for number in sorted(sources)]  # type: ignore[arg-type]
-    return past, spent
+        data: Mapping[str, Any] = event.data
+        match event.kind:
+            case "llm_started":
+                key, attempt = str(data["key"]), int(data["attempt"])
+                attempts[key] = max(attempts.get(key, 0), attempt)
+                open_calls[key, attempt] = float(data["worst_usd"]), int(data["worst_tokens"])
+            case "llm_call":
+                open_calls.pop((str(data["key"]), int(data["attempt"])), None)
+                replies[str(data["key"])] = reply_of(data)
+                cost_usd += float(data["cost_usd"] or 0.0)
+                prompt_tokens += int(data["prompt_tokens"])
+                completion_tokens += int(data["completion_tokens"])
+            case "llm_failed" if not data["maybe_paid"]:
+                open_calls.pop((str(data["key"]), int(data["attempt"])), None)
+            case "evaluated":
+                evaluated.add(str(data["candidate_hash"]))
+    spent = Spent(
+        cost_usd,
+        prompt_tokens,
+        completion_tokens,
+        unsettled_usd=sum(usd for usd, _ in open_calls.values()),
+        unsettled_tokens=sum(tokens for _, tokens in open_calls.values()),
+        evaluations=len(evaluated),
+        wall_s=wall_s,
+    )
+    return Past(spent, replies, attempts, frozenset(evaluated))
 
 
-def rounds_of_history(history: Sequence[PastRound]) -> tuple[tuple[Round, ...], Draft | None]:
-    """The rounds already done, and the draft that still waits for a verdict.
-
-    The last candidate waits if it has no outcome, or one that says nothing about it (`sandbox_error`).
-
-    Raises:
-        ValueError: a round before the last has a candidate without an outcome.
-    """
-    rounds: tuple[Round, ...] = ()
-    for number, past in enumerate(history, start=1):
-        previous = rounds[-1].advice if rounds else None
-        change = (previous.change if previous else "no advice") if rounds else "first candidate"
-        advice = _advice(past)
-        if past.source is None:
-            rounds = (*rounds, Round(number, change, advice=advice or previous, problem="no usable candidate"))
-            continue
-        if past.outcome is None or past.outcome.verdict == "sandbox_error":
-            if number < len(history):
-                raise ValueError(f"round {number} of the history has a candidate without a verdict")
-            return rounds, Draft(past.source)
-        repeat = find_repeat(rounds, past.source)
-        entry = Round(number, change, past.source, past.outcome, advice, repeat.number if repeat else None)
-        rounds = (*rounds, entry)
-    return rounds, None
-
-
-def _advice(past: PastRound) -> Advice | None:
-    """The stored advice, if it still fits the schema."""
-    if past.advice is None:
-        return None
-    try:
-        return Advice.model_validate(dict(past.advice))
-    except ValidationError:
-        return None
+def reply_of(data: Mapping[str, Any]) -> Reply:
+    """The reply that an `llm_call` event holds."""
+    calls = tuple(
+        ToolCall(str(call["id"]), str(call["function"]["name"]), str(call["function"]["arguments"]))
+        for call in data.get("tool_calls") or ()
+    )
+    tokens = data.get("reasoning_tokens")
+    return Reply(
+        text=str(data["reply"]),
+        model=str(data["model"]),
+        prompt_tokens=int(data["prompt_tokens"]),
+        completion_tokens=int(data["completion_tokens"]),
+        cost_usd=None if data["cost_usd"] is None else float(data["cost_usd"]),
+        latency_s=float(data["latency_s"]),
+        truncated=bool(data.get("truncated")),
+        attempts=int(data.get("attempts") or 1),
+        reasoning=str(data.get("reasoning") or ""),
+        reasoning_tokens=None if tokens is None else int(tokens),
+        tool_calls=calls,
+    )

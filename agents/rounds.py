@@ -3,19 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.parse import Advice
+from agents.parse import Advice, Lesson
 from agents.ports import JSON, Outcome, candidate_hash
 from agents.stopping import is_better
 
+MAX_LESSONS = 12
 REPAIRS_IN_A_ROW = 2  # after so many in vain, go back to the best candidate
 
 
 @dataclass(frozen=True)
 class Round:
-    """One finished round. `source` and `outcome` are None where the Coder gave no usable candidate.
+    """One round, finished or (with neither candidate nor problem) under way beside another.
 
-    `change` is what this candidate was meant to change; `advice` is the Judge's after it, about `choose_subject`'s
-    candidate; `repeat_of` is the round that had evaluated the identical file.
+    `source` and `outcome` are None where the Coder gave no usable candidate. `change` is what this candidate was meant
+    to change, `parent` the round of the candidate that it changes; `advice` is the Judge's after it, about
+    `choose_subject`'s candidate; `repeat_of` is the round that had evaluated the identical file.
     """
 
     number: int
@@ -25,14 +27,16 @@ class Round:
     advice: Advice | None = None
     repeat_of: int | None = None
     problem: str = ""
+    parent: int | None = None
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A candidate with the outcome of evaluating exactly it."""
+    """A candidate with the outcome of evaluating exactly it, and the round that brought it."""
 
     source: str
     outcome: Outcome
+    round: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse an outcome of another candidate: advice from a wrong profile is worse than none.
@@ -52,7 +56,7 @@ def best_of(rounds: Sequence[Round]) -> Subject | None:
         if entry.source is None or entry.outcome is None:
             continue
         if is_better(entry.outcome, best.outcome if best else None):
-            best = Subject(entry.source, entry.outcome)
+            best = Subject(entry.source, entry.outcome, entry.number)
     return best
 
 
@@ -71,7 +75,7 @@ def choose_subject(rounds: Sequence[Round]) -> Subject | None:
         return best
     for entry in reversed(rounds):
         if entry.source is not None and entry.outcome is not None:
-            return Subject(entry.source, entry.outcome)
+            return Subject(entry.source, entry.outcome, entry.number)
     return None
 
 
@@ -84,6 +88,16 @@ def find_repeat(rounds: Sequence[Round], source: str) -> Round | None:
     return None
 
 
+def lessons_of(rounds: Sequence[Round]) -> list[Lesson]:
+    """What the Judge learnt in this job, each lesson once, the latest MAX_LESSONS of them."""
+    found: dict[Lesson, None] = {}
+    for entry in rounds:
+        for lesson in entry.advice.lessons if entry.advice else ():
+            found.pop(lesson, None)
+            found[lesson] = None
+    return list(found)[-MAX_LESSONS:]
+
+
 def history_json(rounds: Sequence[Round]) -> list[JSON]:
     """One object a round, as prompts show it."""
     return [_history_entry(entry) for entry in rounds]
@@ -94,7 +108,7 @@ def _history_entry(entry: Round) -> dict[str, JSON]:
     shown: dict[str, JSON] = {
         "round": entry.number,
         "candidate_hash": outcome.candidate_hash if outcome else None,
-        "verdict": outcome.verdict if outcome else "no_candidate",
+        "verdict": outcome.verdict if outcome else "no_candidate" if entry.problem else "under way",
         "code": outcome.code if outcome else None,
         "speedup": outcome.speedup if outcome else None,
         "speedup_compile": outcome.speedup_compile if outcome else None,

@@ -17,8 +17,11 @@ SECTIONS = (
     "candidate",
     "evaluation",
     "profile",
+    "metrics",
+    "scored",
     "best",
     "advice",
+    "lessons",
     "history",
     "note",
 )

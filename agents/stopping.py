@@ -19,6 +19,7 @@ class StopReason(StrEnum):
     PLATEAU = "plateau"  # too many rounds without a better candidate
     ROOFLINE = "roofline"  # the best candidate is within reach of what the hardware can do
     JUDGE = "judge"  # the Judge sees nothing left worth trying
+    SUBMITTED = "submitted"  # the Coder handed in what it found best
     CANCELLED = "cancelled"  # the caller asked
     MODEL_UNAVAILABLE = "model_unavailable"  # no key, unknown model, nobody listening
     LLM_ERROR = "llm_error"  # no reply from a model for another cause

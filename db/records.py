@@ -112,7 +112,7 @@ class EvaluationRecord:
 
 @dataclass(frozen=True)
 class LlmCall:
-    """One call of a model. `cost_usd` is None where no price is known."""
+    """One call of a model. `cost_usd` is None where no price is known, `key` where an earlier version stored it."""
 
     round: int
     model: str
@@ -124,6 +124,10 @@ class LlmCall:
     completion_tokens: int
     cost_usd: float | None
     latency_s: float
+    key: str | None = None
+    reasoning: str = ""
+    reasoning_tokens: int | None = None
+    tool_calls: list[JsonValue] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def add_evaluation(
 
 def add_llm_call(session: Session, job_id: int, call: LlmCall) -> None:
     """Keep what was said to a model, what it said and what it took."""
-    values = {**asdict(call), "messages": clean_json(call.messages)}
+    values = {**asdict(call), "messages": clean_json(call.messages), "tool_calls": clean_json(call.tool_calls)}
     session.add(LlmCallRow(job_id=job_id, **values))
 
 
@@ -186,4 +186,8 @@ def _llm_call(row: LlmCallRow) -> LlmCall:
         completion_tokens=row.completion_tokens,
         cost_usd=row.cost_usd,
         latency_s=row.latency_s,
+        key=row.key,
+        reasoning=row.reasoning,
+        reasoning_tokens=row.reasoning_tokens,
+        tool_calls=row.tool_calls,
     )

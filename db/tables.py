@@ -131,7 +131,7 @@ class EvaluationRow(Base):
 
 
 class LlmCallRow(Base):
-    """One call of a model, with all that was said and paid."""
+    """One call of a model, with all that was said and paid. `key` is its place in the job's ledger."""
 
     __tablename__ = "llm_calls"
 
@@ -147,6 +147,10 @@ class LlmCallRow(Base):
     completion_tokens: Mapped[int]
     cost_usd: Mapped[float | None]
     latency_s: Mapped[float]
+    key: Mapped[str | None] = mapped_column(String(128))
+    reasoning: Mapped[str] = mapped_column(default="", server_default="")
+    reasoning_tokens: Mapped[int | None]
+    tool_calls: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 

@@ -100,7 +100,7 @@ def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[E
 
 
 def chat_of(call: LlmCall, number: int) -> Chat:
-    """A stored call as a chat, not linked yet. What this version of the store does not keep has its default."""
+    """A stored call as a chat, not linked yet."""
     return Chat(
         number=number,
         round=call.round,
@@ -113,9 +113,9 @@ def chat_of(call: LlmCall, number: int) -> Chat:
         completion_tokens=call.completion_tokens,
         cost_usd=call.cost_usd,
         latency_s=call.latency_s,
-        reasoning=str(getattr(call, "reasoning", None) or ""),
-        reasoning_tokens=getattr(call, "reasoning_tokens", None),
-        tool_calls=tuple(each for each in getattr(call, "tool_calls", None) or () if isinstance(each, Mapping)),
+        reasoning=call.reasoning,
+        reasoning_tokens=call.reasoning_tokens,
+        tool_calls=tuple(each for each in call.tool_calls if isinstance(each, Mapping)),
     )
 
 

@@ -1,11 +1,17 @@
 """The same evaluation as the evaluator, the agents and the store each want it."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
-from agents.ports import Outcome
+from agents.ports import JSON, Outcome
 from db.records import Measured
 from evaluator.evaluation import Evaluation, Interval
 from evaluator.platforms import Platform
+
+MAX_METRICS = 120
+_DEPTH = 4
+_ROWS = 8
+_NO_FIGURES = frozenset({"samples_ms", "absent"})
 
 
 def measured_of(evaluation: Evaluation) -> Measured:
@@ -45,8 +51,42 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         roofline_fraction=measured.roofline_fraction,
         roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
         profile_text=platform.profile_text(dict(evaluation.profile)),
+        metrics=metrics_of(evaluation),
         evaluation_id=evaluation_id,
     )
+
+
+def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
+    """The figures that a Judge may cite, by dotted name; empty unless the candidate was measured.
+
+    Names that come from the candidate's process (operators, files) are as the referee let them pass.
+    """
+    if not evaluation.latency_ms:
+        return {}
+    found: dict[str, JSON] = {f"latency_ms.{name}": value for name, value in _medians(evaluation).items()}
+    found |= {f"speedup.{name}": interval.value for name, interval in (evaluation.speedup or {}).items()}
+    if evaluation.roofline is not None:
+        found |= {f"roofline.{name}": value for name, value in asdict(evaluation.roofline).items()}
+    found |= _figures("profile", evaluation.profile)
+    return dict(list(found.items())[:MAX_METRICS])
+
+
+def _figures(name: str, value: object, depth: int = 0) -> dict[str, JSON]:
+    """The numbers inside of a profile, those in tables by the name in their first column."""
+    if isinstance(value, bool) or value is None:
+        return {}
+    if isinstance(value, int | float):
+        return {name: value}
+    found: dict[str, JSON] = {}
+    if isinstance(value, Mapping) and depth < _DEPTH:
+        for key, inner in value.items():
+            if key not in _NO_FIGURES:
+                found |= _figures(f"{name}.{key}", inner, depth + 1)
+    elif isinstance(value, list | tuple) and depth < _DEPTH:
+        for row in value[:_ROWS]:
+            if isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str):
+                found |= _figures(f"{name}.{row[0]}", row[1], depth + 1)
+    return found
 
 
 def device_name(evaluation: Evaluation) -> str:

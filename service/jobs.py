@@ -1,6 +1,8 @@
 """Looking at jobs, stopping them, and telling which of them died."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agents.ports import Event
 from db import jobs, results
@@ -26,12 +28,21 @@ class RoundLine:
 
 
 @dataclass(frozen=True)
+class End:
+    """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended."""
+
+    unsettled_usd: float = 0.0
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class JobDetails:
     """A job, its rounds and its best candidate so far."""
 
     job: JobRecord
     rounds: tuple[RoundLine, ...]
     best: EvaluationRecord | None
+    end: End
 
 
 def list_jobs(store: Store, *, everything: bool = False, limit: int | None = None) -> list[JobRecord]:
@@ -61,7 +72,8 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     job = get_job(store, job_id)
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
-    return JobDetails(job, round_lines(stored_events(store, job_id)), best)
+    events = stored_events(store, job_id)
+    return JobDetails(job, round_lines(events), best, last_stop(events))
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:
@@ -90,16 +102,46 @@ def settle(store: Store) -> None:
 
 
 def stored_events(store: Store, job_id: int) -> list[Event]:
-    """A job's events as the agents recorded them, sources of candidates included (messages and replies are not)."""
+    """A job's events as the agents recorded them, with candidates' sources and what models were asked and said."""
     with store.read() as session:
         sources = results.list_candidate_sources(session, job_id)
+        calls = {call.key: call for call in results.list_llm_calls(session, job_id) if call.key is not None}
         events = results.list_events(session, job_id)
-    return [
-        Event(event.kind, event.round, {**event.data, "source": sources[str(event.data["hash"])]})
-        if event.kind == "candidate"
-        else Event(event.kind, event.round, event.data)
-        for event in events
-    ]
+    whole = []
+    for event in events:
+        data: dict[str, Any] = dict(event.data)
+        if event.kind == "candidate":
+            data["source"] = sources[str(data["hash"])]
+        elif event.kind == "llm_call" and data.get("key") in calls:
+            call = calls[data["key"]]
+            data |= {"messages": call.messages, "reply": call.reply}
+            data |= {"reasoning": call.reasoning, "tool_calls": call.tool_calls}
+        whole.append(Event(event.kind, event.round, data))
+    return whole
+
+
+def worked_s(store: Store, job_id: int) -> float:
+    """For how long a job was run, in seconds: from each start to the last event before the next one."""
+    with store.read() as session:
+        events = results.list_events(session, job_id)
+    total_s, began, last = 0.0, None, None
+    for event in events:
+        if event.created_at is None:
+            continue
+        if event.kind == "job_started":
+            total_s += (last - began).total_seconds() if began and last else 0.0
+            began = event.created_at
+        last = event.created_at
+    return total_s + ((last - began).total_seconds() if began and last else 0.0)
+
+
+def last_stop(events: Sequence[Event]) -> End:
+    """What the last `job_stopped` event says; nothing for a job that never ended."""
+    for event in reversed(events):
+        if event.kind == "job_stopped":
+            data: Mapping[str, Any] = event.data
+            return End(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {})
+    return End()
 
 
 def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
@@ -114,7 +156,8 @@ def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
             case "round_started":
                 lines[number] = RoundLine(number, changes.get(number, ""), "under way")
             case "candidate" if number in lines:
-                lines[number] = replace(lines[number], candidate_hash=str(data["hash"]))
+                change = str(data.get("change") or lines[number].change)
+                lines[number] = replace(lines[number], candidate_hash=str(data["hash"]), change=change)
             case "evaluated":
                 known = lines.get(number, RoundLine(number, changes.get(number, ""), ""))
                 lines[number] = replace(

@@ -1,11 +1,14 @@
 """Keeps what happens in a job: each event in one transaction with the rows that it stands for."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from agents.ports import Event
+from agents.replay import identity
 from db import jobs, results
 from db.records import LlmCall
 from db.store import Store
@@ -13,31 +16,43 @@ from db.store import Store
 Observer = Callable[[Event], None]
 """Is told of every event after it was stored, and of `step` events (data: text) that are not stored."""
 
-_KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply")}
+_KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "reasoning", "tool_calls")}
 
 
 class Journal:
-    """The `record` callable of one job."""
+    """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
+    a job that is taken up again comes by them once more."""
 
-    def __init__(self, store: Store, job_id: int, observer: Observer) -> None:
+    def __init__(self, store: Store, job_id: int, observer: Observer, past: Iterable[Event] = ()) -> None:
         self._store = store
         self._job_id = job_id
         self._observer = observer
+        self._past = Counter(identity(event) for event in past)
+        self._lock = threading.RLock()
         self.round = 0
 
     def __call__(self, event: Event) -> None:
-        """Store an event; it is there for good when this returns."""
-        self.round = event.round
+        """Store an event, unless it is; it is there for good when this returns."""
+        with self._lock:
+            self.round = event.round
+            own = identity(event)
+            if own is not None and self._past[own] > 0:
+                self._past[own] -= 1
+            else:
+                self._store_new(event)
+            self._observer(event)
+
+    def _store_new(self, event: Event) -> None:
         with self._store.write() as session:
             bulky = _KEPT_ELSEWHERE.get(event.kind, ())
             kept = {key: value for key, value in event.data.items() if key not in bulky}
             results.add_event(session, self._job_id, event.kind, event.round, kept)
             self._keep_rows(session, event)
-        self._observer(event)
 
     def step(self, text: str) -> None:
         """Tell the observer what is going on, in a few words."""
-        self._observer(Event("step", self.round, {"text": text}))
+        with self._lock:
+            self._observer(Event("step", self.round, {"text": text}))
 
     def _keep_rows(self, session: Session, event: Event) -> None:
         data: Mapping[str, Any] = event.data
@@ -59,7 +74,7 @@ class Journal:
                 if best is not None:
                     jobs.set_best(session, job_id, best.id)
             case "round_done":
-                jobs.set_rounds_done(session, job_id, number)
+                jobs.count_round(session, job_id)
 
     def _count(self, session: Session) -> None:
         session.flush()
@@ -79,4 +94,8 @@ def _llm_call(number: int, data: Mapping[str, Any]) -> LlmCall:
         completion_tokens=data["completion_tokens"],
         cost_usd=data["cost_usd"],
         latency_s=data["latency_s"],
+        key=data["key"],
+        reasoning=data["reasoning"],
+        reasoning_tokens=data["reasoning_tokens"],
+        tool_calls=data["tool_calls"],
     )

@@ -1,14 +1,16 @@
 """Optimize one op: a job from its task to its exported best candidate, started or taken up again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.budget import Budget
 from agents.job import JobSpec, check_spec, run_job
-from agents.ports import NOTHING_SPENT, Outcome, PastRound, Spent
+from agents.ports import NO_PAST, Outcome, Past, Price
 from agents.replay import past_of_events
 from agents.stopping import StopReason
+from agents.strategies.choose import SHOWS_PROFILES
 from db import jobs, results
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
@@ -18,20 +20,23 @@ from sandbox.base import SandboxUnavailable
 from service.convert import outcome_of
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
-from service.jobs import get_job, stored_events
+from service.jobs import get_job, last_stop, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
 from service.settings import Settings
 from service.stopping import Stop, stop_when
-from service.wiring import Bench, Stopped, only_builtin, open_bench, open_models
+from service.wiring import BUILTIN_PREFIX, Bench, Stopped, only_builtin, open_bench, open_models
 from tasks.load import find_task
 from tasks.task import Task
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
 
 # What a job was asked for and must keep when it is taken up again, besides the columns of its row.
-_OPTIONS = ("judge_model", "rounds", "budget_usd", "plateau_rounds", "roofline_target", "api_base", "image")
+_OPTIONS = (
+    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "api_base", "image", "price"),
+    *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+)
 
 _STATUS_OF_REASON = {
     StopReason.MODEL_UNAVAILABLE: JobStatus.FAILED,
@@ -46,13 +51,19 @@ _STATUS_OF_REASON = {
 
 @dataclass(frozen=True)
 class JobReport:
-    """How a job ended: `best` and `exported` are None where no candidate passed."""
+    """How a job ended: `best` and `exported` are None where no candidate passed.
+
+    `unsettled_usd` is the most that calls may have cost whose reply was lost; `summary` holds figures of the strategy's
+    own (pass@k).
+    """
 
     job: JobRecord
     best: EvaluationRecord | None
     exported: Exported | None
     stop_reason: str
     stop_detail: str
+    unsettled_usd: float
+    summary: Mapping[str, Any]
 
 
 def optimize(
@@ -70,7 +81,8 @@ def optimize(
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
     options |= {"ref": ref, "out": None if out is None else str(out.absolute())}
     with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
-        spec = _spec(bench)
+        spec = _spec(bench, bench.platform.device().describe())
+        options["device"] = spec.device  # prompts are the same when the job is taken up again
         owner = this_process()
         with store.write() as session:
             job_id = jobs.add_job(
@@ -84,7 +96,7 @@ def optimize(
                 strategy=settings.strategy,
                 options=options,
             )
-        return _Run(store, job_id, owner, bench, spec, observe, stop).run()
+        return _Run(store, job_id, owner, bench, spec, Journal(store, job_id, observe), stop).run(NO_PAST)
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
@@ -110,21 +122,25 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     )
     kept = job.task
     task = Task(name=kept.name, source=kept.source, suite=kept.suite, category=kept.category, dtype=kept.dtype)
+    events = stored_events(store, job_id)
+    if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
+        raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
     with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
-        spec = _spec(bench)
+        spec = _spec(bench, str(job.options["device"]))
         owner = this_process()
         with store.write() as session:
             if not jobs.claim_job(session, job_id, owner, sandbox=bench.sandbox.name):
                 raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
-        history, spent = past_of_events(stored_events(store, job_id))
-        return _Run(store, job_id, owner, bench, spec, observe, stop).run(history, spent)
+        events = stored_events(store, job_id)  # whoever ran it before has written the last of them by now
+        past = past_of_events(events, wall_s=worked_s(store, job_id))
+        return _Run(store, job_id, owner, bench, spec, Journal(store, job_id, observe, events), stop).run(past)
 
 
 class _Run:
     """One job in this process, from its claim to its end."""
 
     def __init__(
-        self, store: Store, job_id: int, owner: Owner, bench: Bench, spec: JobSpec, observe: Observer, stop: Stop
+        self, store: Store, job_id: int, owner: Owner, bench: Bench, spec: JobSpec, journal: Journal, stop: Stop
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -132,13 +148,13 @@ class _Run:
         self._bench = bench
         self._spec = spec
         self._stop = stop
-        self._journal = Journal(store, job_id, observe)
+        self._journal = journal
 
-    def run(self, history: Sequence[PastRound] = (), spent: Spent = NOTHING_SPENT) -> JobReport:
+    def run(self, past: Past) -> JobReport:
         self._journal.step(f"job {self._job_id}: {self._bench.task.id} in the {self._bench.sandbox.name} sandbox")
         try:
             with stop_when(self._cancel_requested, self._stop, "cancelled"):
-                reason, detail = self._work(history, spent)
+                reason, detail = self._work(past)
         except KeyboardInterrupt:
             self._finish(JobStatus.INTERRUPTED, "interrupted", "")
             raise
@@ -151,9 +167,11 @@ class _Run:
         self._finish(status, reason, detail)
         job = get_job(self._store, self._job_id)
         best = self._best(job)
-        return JobReport(job, best, None if best is None else self._export(job), reason, detail)
+        exported = None if best is None else self._export(job)
+        end = last_stop(stored_events(self._store, job.id))
+        return JobReport(job, best, exported, reason, detail, end.unsettled_usd, end.summary)
 
-    def _work(self, history: Sequence[PastRound], spent: Spent) -> tuple[str, str]:
+    def _work(self, past: Past) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
         self._bench.prepare()
         try:
@@ -163,8 +181,7 @@ class _Run:
                 record=self._journal,
                 llm=open_models(self._bench.settings, self._bench, step=self._journal.step, stop=self._stop),
                 should_stop=self._stop.requested,
-                history=history,
-                spent=spent,
+                past=past,
             )
         except Stopped:
             return self._stop.reason or "cancelled", ""
@@ -177,17 +194,26 @@ class _Run:
         digest = candidate_hash(source)
         with self._store.read() as session:
             kept = results.find_evaluation(session, self._job_id, digest)
-        if kept is not None and kept.verdict != "sandbox_error":
-            evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id
-        else:
-            evaluation = self._bench.evaluate(source, step=self._journal.step, stop=self._stop)
+        if kept is None or kept.verdict == "sandbox_error":
+            evaluation = self._bench.evaluate(
+                source, step=self._journal.step, stop=self._stop, profile=self._shows_profiles()
+            )
             with self._store.write() as session:
                 evaluation_id = keep_evaluation(
                     session, self._job_id, self._bench, source, evaluation, round_number=self._journal.round
                 )
+                kept = results.get_evaluation(session, evaluation_id)
             if self._journal.round < self._spec.rounds:
                 self._bench.prepare()
+        # As it is in the store: when the job is taken up again, prompts must be the same to the letter.
+        evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id
         return outcome_of(evaluation, self._bench.platform, candidate_hash=digest, evaluation_id=evaluation_id)
+
+    def _shows_profiles(self) -> bool:
+        """Whether a language model will look at the profile of the candidate of this round."""
+        spec = self._spec
+        looks = spec.strategy in SHOWS_PROFILES and not (spec.judge_model or spec.model).startswith(BUILTIN_PREFIX)
+        return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:
         if job.best_evaluation_id is None:
@@ -217,23 +243,28 @@ class _Run:
             results.add_event(session, self._job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})
 
 
-def _spec(bench: Bench) -> JobSpec:
+def _spec(bench: Bench, device: str) -> JobSpec:
     settings, task = bench.settings, bench.task
+    price = None
+    if settings.price is not None:
+        prompt, reply = (float(dollars) / 1e6 for dollars in settings.price.split(","))
+        price = Price(prompt, reply)
     spec = JobSpec(
         task_id=task.id,
         task_source=task.source,
         category=task.category,
         dtype=task.dtype,
         platform=bench.platform.name,
-        device=bench.platform.device().describe(),
+        device=device,
         model=settings.model,
         judge_model=settings.judge_model,
         strategy=settings.strategy,
         rounds=settings.rounds,
-        budget_usd=settings.budget_usd,
+        seed=settings.seed,
+        budget=Budget(settings.budget_usd, settings.budget_tokens, settings.budget_s, settings.budget_evaluations),
+        price=price,
         plateau_rounds=settings.plateau_rounds,
         roofline_target=settings.roofline_target,
-        api_base=settings.api_base,
     )
     try:
         check_spec(spec)

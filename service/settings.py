@@ -32,7 +32,12 @@ class Settings(BaseSettings):
     judge_model: str | None = Field(None, min_length=1, max_length=200)
     strategy: str = "judge"
     rounds: int = Field(6, ge=1, le=1000)
+    seed: Literal["compiler"] | None = None
     budget_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    budget_tokens: int | None = Field(None, ge=0)
+    budget_s: float | None = Field(None, ge=0, allow_inf_nan=False)
+    budget_evaluations: int | None = Field(None, ge=0)
+    price: str | None = Field(None, pattern=r"^\d+(\.\d+)?,\d+(\.\d+)?$")  # dollars a million tokens: prompt, reply
     plateau_rounds: int = Field(4, ge=0, le=1000)
     roofline_target: float = Field(0.95, gt=0, le=1)
     sandbox: Literal["docker", "process"] | None = None

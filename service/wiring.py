@@ -46,8 +46,10 @@ class Bench:
     def _effort(self) -> Effort:
         return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules, cold=self.cold)
 
-    def evaluate(self, source: str, *, step: Callable[[str], None], stop: Stop) -> Evaluation:
-        """Evaluate a candidate once the device is free.
+    def evaluate(
+        self, source: str, *, step: Callable[[str], None], stop: Stop, profile: bool | None = None
+    ) -> Evaluation:
+        """Evaluate a candidate once the device is free; `profile` overrides the bench's own.
 
         Raises:
             Stopped: a stop was requested before there was a result.
@@ -66,7 +68,7 @@ class Bench:
                     on_progress=step,
                     cancel=stop.event,
                 )
-                if self.profile and evaluation.code != "cancelled":
+                if (self.profile if profile is None else profile) and evaluation.code != "cancelled":
                     evaluation = with_detail(
                         evaluation,
                         self.task,

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, LLMRefused, ModelUnavailable, PriceUnknown
+from agents.budget import Budget
+from agents.errors import LLMCancelled, LLMError, LLMFailed, LLMRefused, ModelUnavailable, ReplyLost
 from agents.job import JobResult, JobSpec, run_job
-from agents.ports import Event, Outcome, PastRound, Reply, Spent, candidate_hash
-from agents.replay import past_of_events
+from agents.ports import NO_PAST, Event, Outcome, Past, Reply, candidate_hash
+from agents.replay import identity, past_of_events
 from agents.rounds import Round, best_of
 from agents.sections import parse
 from agents.stopping import StopReason, is_better
@@ -42,7 +43,7 @@ def code(name: str) -> str:
 
 
 def advice(change: str = "fuse it", stop: bool = False) -> str:
-    value = {"bottleneck": "memory", "evidence": ["x"], "change": change, "expected_speedup": 2, "stop": stop}
+    value = {"bottleneck": "memory", "evidence": [], "change": change, "expected_speedup": 2, "stop": stop}
     return f"```json\n{json.dumps(value)}\n```"
 
 
@@ -62,14 +63,17 @@ def failed(verdict: str = "wrong_output", **more: object) -> dict[str, object]:
 
 @dataclass
 class Bench:
-    """Evaluates by a table from candidate name to outcome, and keeps what happened."""
+    """Evaluates by a table from candidate name to outcome, and keeps what happened; `kept` are earlier outcomes."""
 
     results: Mapping[str, dict[str, object] | BaseException]
+    kept: Mapping[str, Outcome] = field(default_factory=dict)
     evaluated: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
 
     def evaluate(self, source: str) -> Outcome:
+        if (digest := candidate_hash(source)) in self.kept and self.kept[digest].verdict != "sandbox_error":
+            return self.kept[digest]
         name = source.split("'")[1]
         self.evaluated.append(name)
         self.threads.append(threading.current_thread())
@@ -90,8 +94,7 @@ def run(
     llm: ScriptedLLM,
     spec: JobSpec = SPEC,
     should_stop: Callable[[], bool] = lambda: False,
-    history: list[PastRound] | None = None,
-    spent: Spent | None = None,
+    past: Past = NO_PAST,
 ) -> JobResult:
     return run_job(
         spec,
@@ -99,8 +102,7 @@ def run(
         record=bench.events.append,
         llm=llm,
         should_stop=should_stop,
-        history=history or [],
-        spent=spent or Spent(),
+        past=past,
     )
 
 
@@ -113,12 +115,13 @@ def test_rounds_go_write_evaluate_judge_until_they_are_spent() -> None:
     assert result.best is not None and result.best.speedup == 2.0
     assert llm.requests() == ["write", "judge-repair", "repair", "judge-improve", "improve"], "no Judge after the last"
     assert llm.models == ["openai/coder", "openai/judge"] * 2 + ["openai/coder"]
-    assert result.cost_usd == pytest.approx(0.05)
-    assert (result.prompt_tokens, result.completion_tokens, result.tokens) == (500, 50, 550)
+    assert result.spent.cost_usd == pytest.approx(0.05)
+    assert (result.spent.prompt_tokens, result.spent.completion_tokens, result.spent.tokens) == (500, 50, 550)
+    call, evaluation = ("llm_started", "llm_call"), ("candidate", "evaluation_started", "evaluated")
     assert bench.kinds() == [
-        *("job_started", "round_started", "llm_call", "candidate", "evaluated", "round_done", "llm_call", "advice"),
-        *("round_started", "llm_call", "candidate", "evaluated", "best", "round_done", "llm_call", "advice"),
-        *("round_started", "llm_call", "candidate", "evaluated", "best", "round_done", "job_stopped"),
+        *("job_started", "round_started", *call, *evaluation, "round_done", *call, "advice"),
+        *("round_started", *call, *evaluation, "best", "round_done", *call, "advice"),
+        *("round_started", *call, *evaluation, "best", "round_done", "job_stopped"),
     ]
     assert bench.data("job_stopped")[0]["reason"] == "rounds"
 
@@ -321,8 +324,6 @@ def test_stop_when_the_evaluator_cannot_judge(verdict: str) -> None:
         (LLMFailed("openai/coder", "the provider failed"), StopReason.LLM_ERROR),
         (LLMRefused("openai/coder", "declined"), StopReason.LLM_ERROR),
         (LLMCancelled("openai/coder", "cancelled"), StopReason.CANCELLED),
-        (BudgetTooSmall("openai/coder", "$0.01 left"), StopReason.BUDGET),
-        (PriceUnknown("openai/coder", "no price"), StopReason.BUDGET),
     ],
 )
 @pytest.mark.parametrize("where", [0, 1, 2])
@@ -333,20 +334,6 @@ def test_failing_model_ends_the_job_with_the_best_so_far(error: LLMError, reason
     assert result.best_source == (candidate("a") if where else None)
     assert bench.data("llm_failed")[0]["error"] == type(error).__name__
     assert bench.kinds()[-1] == "job_stopped"
-
-
-def test_budget_shrinks_with_each_call_and_goes_to_the_model() -> None:
-    bench = Bench({"a": passed(1.5), "b": passed(1.6)})
-    llm = ScriptedLLM([code("a"), advice(), code("b")], cost_usd=0.3)
-    run(bench, llm, replace(SPEC, rounds=2, budget_usd=1.0), spent=Spent(cost_usd=0.05))
-    assert llm.limits == pytest.approx([0.95, 0.65, 0.35])
-    assert ScriptedLLM([]).limits == []
-
-
-def test_no_budget_no_limit() -> None:
-    llm = ScriptedLLM([code("a")], cost_usd=None)
-    result = run(Bench({"a": passed(1.5)}), llm, replace(SPEC, rounds=1))
-    assert (llm.limits, result.cost_usd) == ([None], 0.0)
 
 
 @pytest.mark.parametrize("calls", range(1, 8))
@@ -377,7 +364,7 @@ def test_interrupt_propagates_with_everything_recorded(error: BaseException) -> 
     bench = Bench({"a": passed(1.5), "b": error})
     with pytest.raises(type(error)):
         run(bench, ScriptedLLM([code("a"), advice(), code("b")]))
-    assert bench.kinds()[-3:] == ["round_started", "llm_call", "candidate"]
+    assert bench.kinds()[-3:] == ["llm_call", "candidate", "evaluation_started"]
     assert bench.data("best")[0]["speedup"] == 1.5
 
 
@@ -411,7 +398,7 @@ def test_unusable_reply_is_asked_for_again_with_the_reason() -> None:
     llm = ScriptedLLM(["I would fuse it.", cut_off, code("a")])
     bench = Bench({"a": passed(1.5)})
     result = run(bench, llm, replace(SPEC, rounds=1))
-    assert (result.best_source, result.tokens) == (candidate("a"), 330)
+    assert (result.best_source, result.spent.tokens) == (candidate("a"), 330)
     second, third = llm.prompts[1], llm.prompts[2]
     assert second[:2] == llm.prompts[0] and second[2].content == "I would fuse it."
     assert "no closed ```python block" in second[3].content
@@ -482,55 +469,65 @@ def test_long_compiler_output_is_shortened_in_the_middle() -> None:
 
 
 def resumed(bench: Bench, llm: ScriptedLLM, events: list[Event], spec: JobSpec) -> JobResult:
-    history, spent = past_of_events(events)
-    return run(bench, llm, spec, history=history, spent=spent)
+    outcomes = [Outcome.from_json(event.data) for event in events if event.kind == "evaluated"]
+    bench.kept = {outcome.candidate_hash: outcome for outcome in outcomes}
+    return run(bench, llm, spec, past=past_of_events(events))
 
 
-@pytest.mark.parametrize("spec", [replace(SPEC, rounds=4)])
-def test_job_cut_off_at_any_event_goes_on_to_the_same_result(spec: JobSpec) -> None:
-    """Whatever was recorded counts; only what was in flight is asked for again."""
+def test_job_cut_off_at_any_event_goes_on_to_the_same_result() -> None:
+    """Whatever was recorded counts; only the call in flight is made again, and what it may have cost is counted."""
+    spec = replace(SPEC, rounds=4)
     results = {"a": failed(), "b": passed(1.5), "c": passed(1.2), "d": passed(2.0)}
     script = [code("a"), advice("1"), code("b"), advice("2"), code("c"), advice("3"), code("d")]
     whole = Bench(results)
     expected = run(whole, ScriptedLLM([*script]), spec)
     for length in range(len(whole.events) + 1):
         events = whole.events[:length]
-        # A call counts as done with what it brought: the candidate, or the advice.
-        brought = sum(event.kind in ("candidate", "advice") for event in events)
-        called = sum(event.kind == "llm_call" for event in events)
-        evaluated = sum(event.kind == "evaluated" for event in events)
+        started, called, evaluated = (
+            sum(event.kind == kind for event in events) for kind in ("llm_started", "llm_call", "evaluated")
+        )
         bench = Bench(results)
-        result = resumed(bench, ScriptedLLM(script[brought:]), events, spec)
-        assert result.best_source == expected.best_source
-        assert result.rounds_done == 4, f"cut off after {length} events"
+        result = resumed(bench, ScriptedLLM(script[called:]), events, spec)
+        assert (result.best_source, result.rounds_done) == (expected.best_source, 4), f"cut off after {length} events"
         assert len(bench.evaluated) == 4 - evaluated, "no candidate is evaluated twice"
-        assert result.cost_usd == pytest.approx(0.01 * (len(script) - brought + called))
+        assert result.spent.cost_usd == pytest.approx(0.01 * len(script)), "no reply is paid for twice"
+        assert (result.spent.unsettled_usd > 0) == (started > called), "but the one in flight may have been"
+        before, after = ([identity(event) for event in some if identity(event)] for some in (events, bench.events))
+        assert after[: len(before)] == before, "what was recorded comes again in the same order"
 
 
 def test_resume_with_all_rounds_done_asks_nobody() -> None:
-    done = Outcome(candidate_hash(candidate("a")), "passed", speedup=1.5)
-    result = run(Bench({}), ScriptedLLM([]), replace(SPEC, rounds=1), history=[PastRound(candidate("a"), done)])
+    whole = Bench({"a": passed(1.5)})
+    spec = replace(SPEC, rounds=1)
+    run(whole, ScriptedLLM([code("a")]), spec)
+    result = resumed(Bench({}), ScriptedLLM([]), whole.events, spec)
     assert (result.stop_reason, result.best_source, result.rounds_done) == (StopReason.ROUNDS, candidate("a"), 1)
 
 
 def test_resume_evaluates_again_what_the_sandbox_failed() -> None:
-    lost = Outcome(candidate_hash(candidate("a")), "sandbox_error")
+    whole = Bench({"a": failed("sandbox_error", message="no room")})
+    spec = replace(SPEC, rounds=1)
+    assert run(whole, ScriptedLLM([code("a")]), spec).stop_reason == StopReason.SANDBOX_ERROR
     bench = Bench({"a": passed(1.5)})
-    result = run(bench, ScriptedLLM([]), replace(SPEC, rounds=1), history=[PastRound(candidate("a"), lost)])
+    result = resumed(bench, ScriptedLLM([]), whole.events, spec)
     assert (bench.evaluated, result.best_source) == (["a"], candidate("a"))
 
 
-def test_resume_remembers_candidates_of_earlier_runs() -> None:
-    known = Outcome(candidate_hash(candidate("a")), "passed", speedup=1.5)
-    bench = Bench({})
-    llm = ScriptedLLM([advice(), code("a")])
-    result = run(bench, llm, replace(SPEC, rounds=2), history=[PastRound(candidate("a"), known)])
-    assert (bench.evaluated, result.rounds_done) == ([], 2)
+def test_lost_replies_are_asked_for_again_and_counted_at_their_worst() -> None:
+    bench = Bench({"a": passed(1.5)})
+    llm = ScriptedLLM([ReplyLost("openai/coder", "the stream broke off"), code("a")])
+    result = run(bench, llm, replace(SPEC, rounds=1))
+    assert result.best_source == candidate("a")
+    failure, (_, second) = bench.data("llm_failed")[0], bench.data("llm_started")
+    assert (failure["maybe_paid"], failure["attempt"], second["attempt"]) == (True, 1, 2)
+    assert result.spent.unsettled_usd == bench.data("llm_started")[0]["worst_usd"]
+    assert past_of_events(bench.events).spent.unsettled_usd == result.spent.unsettled_usd
 
 
-def test_history_with_a_hole_is_refused() -> None:
-    with pytest.raises(ValueError, match="round 1 of the history"):
-        run(Bench({}), ScriptedLLM([]), history=[PastRound(candidate("a")), PastRound(candidate("b"))])
+def test_reply_that_never_arrives_ends_the_job() -> None:
+    llm = ScriptedLLM([ReplyLost("openai/coder", "the stream broke off")] * 3)
+    assert run(Bench({}), llm).stop_reason == StopReason.LLM_ERROR
+    assert llm.replies == []
 
 
 def test_many_rounds_do_not_hit_the_graphs_step_limit() -> None:
@@ -549,15 +546,19 @@ def test_judge_is_the_coders_model_by_default() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"strategy": "luck"}, "strategy 'luck' is unknown; known: judge"),
+        ({"strategy": "luck"}, "strategy 'luck' is unknown; known: judge, sample"),
+        ({"strategy": "tools", "model": "builtin/compiler"}, "needs a language model"),
+        ({"strategy": "contrastive", "model": "builtin/compiler"}, "needs a language model"),
+        ({"seed": "luck"}, "seed 'luck' is unknown; known: compiler"),
         ({"platform": "abacus"}, "platform 'abacus' has no prompt rules; known: cpu"),
         ({"platform": "../cpu"}, "has no prompt rules"),
         ({"platform": "cpu_categories"}, "has no prompt rules"),
         ({"rounds": 0}, "rounds is 0"),
         ({"rounds": 100_000}, "rounds is 100000"),
         ({"plateau_rounds": -1}, "plateau_rounds is -1"),
-        ({"budget_usd": -1.0}, "budget_usd is -1.0"),
-        ({"budget_usd": float("nan")}, "budget_usd is nan"),
+        ({"budget": Budget(usd=-1.0)}, "budget.usd is -1.0"),
+        ({"budget": Budget(usd=float("nan"))}, "budget.usd is nan"),
+        ({"budget": Budget(tokens=-1)}, "budget.tokens is -1"),
         ({"roofline_target": 0.0}, "roofline_target is 0.0"),
     ],
 )

@@ -38,7 +38,7 @@ class ModelNew(torch.nn.Module):
 """
 WRONG = GOOD.replace("add_(1)", "add_(2)")
 HANGS = GOOD + "\nimport time\ntime.sleep(1000)\n"
-ADVICE = {"bottleneck": "b", "evidence": ["e"], "change": "tile it", "expected_speedup": 1.5, "stop": False}
+ADVICE = {"bottleneck": "b", "change": "tile it", "expected_speedup": 1.5, "stop": False}
 HANG = object()
 
 
@@ -60,13 +60,17 @@ class Model:
                     outer.asked_to_hang.set()
                     outer.over.wait()
                     return
-                message = {"role": "assistant", "content": text}
                 usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-                choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-                reply = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
-                data = json.dumps({**reply, "choices": choices, "usage": usage}).encode()
+                chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+                said = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+                chunks = [
+                    {**chunk, "choices": [said]},
+                    {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                    {**chunk, "choices": [], "usage": usage},
+                ]
+                data = b"".join(b"data: %s\n\n" % json.dumps(part).encode() for part in chunks) + b"data: [DONE]\n\n"
                 self.send_response(200)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -84,7 +88,8 @@ class Model:
         request = re.search(r"<request>\s*(\S+?)\s*</request>", messages[-1]["content"])[1]
         self.requests.append(request)
         if request.startswith("judge"):
-            return fenced(json.dumps(ADVICE), language="json")
+            evidence = ["latency_ms.candidate"] if request == "judge-improve" else []
+            return fenced(json.dumps({**ADVICE, "evidence": evidence}), language="json")
         reply = self.script.pop(0)
         return reply if reply is HANG else fenced(reply)
 

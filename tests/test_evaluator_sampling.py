@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,16 +68,36 @@ def test_a_mapped_file_with_a_name_that_is_no_text_is_read_over(tmp_path: Path) 
     mapped.close()
 
 
-def test_the_share_of_own_code_is_unknown_only_where_neither_was_seen() -> None:
+def test_the_share_of_own_code_is_unknown_where_too_little_was_seen() -> None:
     torch = f"{sys.prefix}/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
     own, compiled = "/tmp/candidate/k.so", "/tmp/candidate/built/inductor/ab.so"
-    share = {
-        (): None,
-        ("/usr/bin/python3.11", "[generated code]"): None,
-        (torch,): 0.0,
-        (torch, compiled): 0.0,
-        (own,): 1.0,
-        (own, torch, "/usr/bin/python3.11"): 0.5,
-    }
-    for files, expected in share.items():
+    share: list[tuple[dict[str, int], float | None]] = [
+        ({}, None),
+        ({"/usr/bin/python3.11": 50, "[generated code]": 50}, None),
+        ({own: 3, torch: 4, "/usr/lib/libgomp.so.1": 99}, None),
+        ({torch.replace("cpu", "python"): 9, torch.replace("libtorch_cpu", "libc10"): 9, torch: 1}, None),
+        ({torch: 8}, 0.0),
+        ({torch: 4, compiled: 4}, 0.0),
+        ({own: 8}, 1.0),
+        ({own: 6, torch: 6, "/usr/bin/python3.11": 9}, 0.5),
+    ]
+    for files, expected in share:
         assert sampling.Whereabouts(Counter(files)).own_share("/tmp/candidate/built/inductor") == expected
+
+
+def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine OpenMP's waiting filled the samples before a short kernel was caught once."""
+    looks = 0
+
+    def look(handle: Any, after_s: float, found: sampling.Whereabouts) -> None:
+        nonlocal looks
+        looks += 1
+        found.files.update(["/usr/lib/libgomp.so.1"] * 2)
+        found.files.update(["/tmp/candidate/k.so"] if looks > 40 else [])
+
+    monkeypatch.setattr(sampling, "_look", look)
+    handle = SimpleNamespace(call=lambda *_, meanwhile, **__: meanwhile())
+    inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
+    found = sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=1e-4, timeout_s=1.0)
+    assert found.own_share("/built") == 1.0
+    assert found.telling("/built") == 8

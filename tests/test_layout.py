@@ -93,7 +93,10 @@ def test_commands_of_later_issues_do_not_exist_yet():
     names = {command.callback.__name__ for command in build_app().registered_commands if command.callback}
     names |= {group.name for group in build_app().registered_groups}
     assert names.isdisjoint({"batch", "serve", "worker"})
-    known = {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db", "mcp"}
+    known = {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db"} | {
+        "dev",
+        "mcp",
+    }
     assert known == names
 
 

@@ -33,11 +33,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Choice:
-    """A variation to try, the gain to expect of it, and the line of evidence for that."""
+    """A variation to try, the gain to expect of it, and the estimate that this comes from."""
 
     variation: Variation
     gain: float
-    evidence: str
+    estimate: str
 
 
 def judge(case: Case, predict: Predict) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def judge(case: Case, predict: Predict) -> dict[str, Any]:
     if chosen is None:
         return _stop(f"{bottleneck} Every variation that applies here has been tried.", evidence)
     names = (*base, chosen.variation.name)
-    return _advice(bottleneck, [*evidence, chosen.evidence], names, chosen.variation.sentence, chosen.gain)
+    return _advice(f"{bottleneck} {chosen.estimate}", evidence, names, chosen.variation.sentence, chosen.gain)
 
 
 def _repair(case: Case, evidence: list[str], predict: Predict) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _repair(case: Case, evidence: list[str], predict: Predict) -> dict[str, Any]
     dropped = ", ".join(name for name in failed if name not in (base or ()))
     sentence = f"Drop {dropped or 'the failed change'} and try another one: {chosen.variation.sentence}"
     names = (*(base or ()), chosen.variation.name)
-    return _advice(bottleneck, [*evidence, chosen.evidence], names, sentence, chosen.gain)
+    return _advice(f"{bottleneck} {chosen.estimate}", evidence, names, sentence, chosen.gain)
 
 
 def _next(
@@ -98,9 +98,9 @@ def _next(
             continue
         gain = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.unseen
         before, after = prediction.before_s * 1000, prediction.after_s * 1000
-        evidence = f"estimate for the kernels by their code: {before:.3g} ms, with {variation.name} {after:.3g} ms"
+        estimate = f"By their code the kernels take {before:.3g} ms, with {variation.name} {after:.3g} ms."
         if gain >= WORTHWHILE or _is_urgent(variation, latency_ms):
-            choices.append(Choice(variation, gain, evidence))
+            choices.append(Choice(variation, gain, estimate))
     return max(choices, key=lambda choice: (_is_urgent(choice.variation, latency_ms), choice.gain), default=None)
 
 
@@ -137,11 +137,13 @@ def _evidence(evaluation: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     latency = evaluation.get("latency_ms")
     if isinstance(latency, Mapping) and latency:
-        figures = (f"{name} {value:.3f} ms" for name, value in latency.items() if isinstance(value, (int, float)))
-        lines.append("latency: " + ", ".join(figures))
-    for key, text in (("speedup", "over eager"), ("speedup_compile", "over torch.compile")):
+        figures = (
+            f"latency_ms.{name} {value:.3f}" for name, value in latency.items() if isinstance(value, (int, float))
+        )
+        lines.append(", ".join(figures))
+    for key, name in (("speedup", "speedup.eager"), ("speedup_compile", "speedup.compile")):
         if isinstance(evaluation.get(key), (int, float)):
-            lines.append(f"speedup {text}: {evaluation[key]:.2f}")
+            lines.append(f"{name} {evaluation[key]:.2f}")
     return lines
 
 

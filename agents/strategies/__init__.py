@@ -1,1 +1,1 @@
-"""How a job is driven: one LangGraph graph a file."""
+"""How candidates are searched for: one small graph a file, all behind `agents.workshop.Strategy`."""

@@ -1,20 +1,20 @@
-"""The default strategy: write → evaluate → judge → write …, as a LangGraph graph."""
+"""The default strategy: write → evaluate → judge → write …: one candidate after the other, each with advice."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
-from langsmith import tracing_context
 
-from agents.asking import Asker
-from agents.coder import Draft, write_candidate
+from agents.coder import Draft
 from agents.errors import LLMError
-from agents.judge import advise
-from agents.ports import Evaluate, Event, Record, candidate_hash
-from agents.prompting import Brief, coder_messages, judge_messages, judge_request
-from agents.rounds import Round, best_of, choose_subject, find_repeat
-from agents.stopping import Stop, StopReason, StopRules, is_better, stop_after, stop_for
+from agents.prompting import coder_messages
+from agents.rounds import Round, choose_subject
+from agents.stopping import Stop, StopReason, stop_for
+from agents.strategies.graph import run_graph
+from agents.strategies.seed import seed_rounds
+from agents.workshop import FIRST, Course, Workshop
 
 Where = Literal["write", "evaluate", "judge", "end"]
 
@@ -24,116 +24,84 @@ class State(TypedDict):
 
     rounds: tuple[Round, ...]
     draft: Draft | None  # written and not yet evaluated
+    judged: bool  # whether the Judge was asked after the last round
     stop: Stop | None
 
 
-class JudgeStrategy:
-    """The nodes of the graph for one job. Each records what it does when it does it."""
+def run(workshop: Workshop) -> Course:
+    """One round after the other until a stop rule holds."""
+    graph = StateGraph(State)
+    graph.add_node("seed", partial(_seed, workshop))
+    graph.add_node("write", partial(_write, workshop))
+    graph.add_node("evaluate", partial(_evaluate, workshop))
+    graph.add_node("judge", partial(_judge, workshop))
+    ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "judge": "judge", "end": END}
+    graph.add_edge(START, "seed")
+    for node in ("seed", "write", "evaluate", "judge"):
+        graph.add_conditional_edges(node, _next_node, ways)
+    state: State = {"rounds": (), "draft": None, "judged": False, "stop": None}
+    final = run_graph(graph, state, steps=3 * workshop.rules.rounds + 10)
+    return Course(final["rounds"], final["stop"])
 
-    def __init__(
-        self,
-        *,
-        brief: Brief,
-        rules: StopRules,
-        coder_model: str,
-        judge_model: str,
-        asker: Asker,
-        evaluate: Evaluate,
-        record: Record,
-        should_stop: Callable[[], bool],
-    ) -> None:
-        self._brief = brief
-        self._rules = rules
-        self._coder_model = coder_model
-        self._judge_model = judge_model
-        self._asker = asker
-        self._evaluate = evaluate
-        self._record = record
-        self._should_stop = should_stop
 
-    def run(self, rounds: tuple[Round, ...], draft: Draft | None) -> tuple[tuple[Round, ...], Stop]:
-        """Go on from these rounds (and a draft that still waits for its evaluation) until a stop rule holds."""
-        graph = StateGraph(State)
-        graph.add_node("write", self._write)
-        graph.add_node("evaluate", self._evaluate_draft)
-        graph.add_node("judge", self._judge)
-        ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "judge": "judge", "end": END}
-        for node in (START, "write", "evaluate"):
-            graph.add_conditional_edges(node, _next_node, ways)
-        graph.add_conditional_edges("judge", _after_judge, ways)
-        state: State = {"rounds": rounds, "draft": draft, "stop": None if draft else self._stop_now(rounds)}
-        steps = 3 * max(self._rules.rounds - len(rounds), 0) + 10
-        with tracing_context(enabled=False):  # prompts go to the chosen model and nowhere else
-            final = graph.compile().invoke(state, {"recursion_limit": steps})
-        stop = final["stop"]
-        assert isinstance(stop, Stop), "the graph ends on a stop only"
-        return final["rounds"], stop
+def _seed(workshop: Workshop, state: State) -> State:
+    try:
+        rounds = seed_rounds(workshop)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}
 
-    def _write(self, state: State) -> State:
-        rounds = state["rounds"]
-        if self._should_stop():
-            return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
-        number = len(rounds) + 1
-        subject = choose_subject(rounds)
-        request = "write" if subject is None else "improve" if subject.outcome.passed else "repair"
-        self._record(Event("round_started", number, {"request": request}))
-        messages = coder_messages(self._brief, request, subject, rounds)
-        try:
-            draft = write_candidate(self._asker, self._coder_model, messages, purpose=request, round_number=number)
-        except LLMError as error:
-            return {**state, "stop": stop_for(error)}
-        if draft.source is not None:
-            repeat = find_repeat(rounds, draft.source)
-            data = {"hash": candidate_hash(draft.source), "source": draft.source}
-            self._record(Event("candidate", number, {**data, "repeat_of_round": repeat.number if repeat else None}))
-            return {**state, "draft": draft}
-        self._record(Event("round_done", number, {"verdict": "no_candidate"}))
-        advice = rounds[-1].advice if rounds else None  # it has not been followed yet
-        rounds = (*rounds, Round(number, _change(rounds), advice=advice, problem=draft.problem))
-        return {"rounds": rounds, "draft": None, "stop": self._stop_now(rounds)}
 
-    def _evaluate_draft(self, state: State) -> State:
-        rounds, draft = state["rounds"], state["draft"]
-        assert draft is not None and draft.source is not None, "routed here with a draft only"
-        if self._should_stop():
-            return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
-        number = len(rounds) + 1
-        repeat = find_repeat(rounds, draft.source)
-        repeat_of = repeat.number if repeat else None
-        remembered = repeat.outcome if repeat else None
-        outcome = remembered or self._evaluate(draft.source)
-        self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
-        best = best_of(rounds)
-        entry = Round(number, _change(rounds), draft.source, outcome, repeat_of=repeat_of)
-        if is_better(outcome, best.outcome if best else None):
-            self._record(Event("best", number, {"hash": outcome.candidate_hash, "speedup": outcome.speedup}))
-        self._record(Event("round_done", number, {"verdict": outcome.verdict}))
-        rounds = (*rounds, entry)
-        if self._should_stop():
-            return {"rounds": rounds, "draft": None, "stop": Stop(StopReason.CANCELLED, "cancelled")}
-        return {"rounds": rounds, "draft": None, "stop": self._stop_now(rounds)}
+def _write(workshop: Workshop, state: State) -> State:
+    rounds = state["rounds"]
+    number = len(rounds) + 1
+    subject = choose_subject(rounds)
+    request = "write" if subject is None else "improve" if subject.outcome.passed else "repair"
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
+    workshop.start_round(number, request, subject)
+    advice = rounds[-1].advice if rounds else None
+    messages = coder_messages(workshop.brief, request, subject, rounds, advice=advice)
+    try:
+        draft = workshop.write(number, messages, request=request, subject=subject)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    return {**state, "draft": draft}
 
-    def _judge(self, state: State) -> State:
-        rounds = state["rounds"]
-        subject = choose_subject(rounds)
-        assert subject is not None, "routed here with a candidate only"
-        if self._should_stop():
-            return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the Judge")}
-        number, mode = len(rounds), judge_request(subject)
-        messages = judge_messages(self._brief, subject, rounds)
-        try:
-            advice = advise(self._asker, self._judge_model, messages, purpose=mode, round_number=number)
-        except LLMError as error:
-            return {**state, "stop": stop_for(error)}
-        if advice is None:
-            return state
-        about = {"mode": mode, "subject_hash": subject.outcome.candidate_hash}
-        self._record(Event("advice", number, {**advice.to_json(), **about}))
-        stop = Stop(StopReason.JUDGE, advice.bottleneck[:500]) if advice.stop else None
-        return {"rounds": (*rounds[:-1], replace(rounds[-1], advice=advice)), "draft": None, "stop": stop}
 
-    def _stop_now(self, rounds: tuple[Round, ...]) -> Stop | None:
-        return stop_after(self._rules, [entry.outcome for entry in rounds])
+def _evaluate(workshop: Workshop, state: State) -> State:
+    rounds, draft = state["rounds"], state["draft"]
+    assert draft is not None, "routed here with a draft only"
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
+    number, subject = len(rounds) + 1, choose_subject(rounds)
+    try:
+        entry = workshop.finish_round(
+            number, draft, rounds, change=_change(rounds), parent=subject.round if subject else None
+        )
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    # Advice that brought no candidate has not been followed yet.
+    unfollowed = rounds[-1].advice if rounds and draft.source is None else None
+    rounds = (*rounds, replace(entry, advice=unfollowed))
+    return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": workshop.stop_now(rounds)}
+
+
+def _judge(workshop: Workshop, state: State) -> State:
+    rounds = state["rounds"]
+    subject = choose_subject(rounds)
+    assert subject is not None, "routed here with a candidate only"
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the Judge")}
+    try:
+        advice = workshop.advise(len(rounds), subject, rounds)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    if advice is None:
+        return {**state, "judged": True}
+    stop = Stop(StopReason.JUDGE, advice.bottleneck[:500]) if advice.stop else None
+    rounds = (*rounds[:-1], replace(rounds[-1], advice=advice))
+    return {"rounds": rounds, "draft": None, "judged": True, "stop": stop}
 
 
 def _next_node(state: State) -> Where:
@@ -141,17 +109,14 @@ def _next_node(state: State) -> Where:
         return "end"
     if state["draft"] is not None:
         return "evaluate"
-    rounds = state["rounds"]
-    return "judge" if rounds and rounds[-1].advice is None and choose_subject(rounds) is not None else "write"
-
-
-def _after_judge(state: State) -> Where:
-    return "end" if state["stop"] is not None else "write"
+    if state["rounds"] and not state["judged"] and choose_subject(state["rounds"]) is not None:
+        return "judge"
+    return "write"
 
 
 def _change(rounds: tuple[Round, ...]) -> str:
     """What the next candidate is meant to change: the Judge's last words."""
     if not rounds:
-        return "first candidate"
+        return FIRST
     advice = rounds[-1].advice
     return advice.change if advice else "no advice"

@@ -25,10 +25,11 @@ _IN_NO_SYSTEM_CALL = "-1"
 _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
 _BUDGET_S = 0.6
-_PATIENCE_S = 2.0
-_ENOUGH = 8
-_LOOKS = 150
+_PATIENCE_S = 3.0
+_ENOUGH = 8  # of samples that tell who computes: with fewer, one of an allocation would make a kernel none
+_LOOKS = 400
 _OPERATORS = 6
+_TORCH_AROUND = ("gomp", "libtorch_python", "libc10")  # waiting, bindings and allocation, which any candidate uses
 _NAME_CHARACTERS = 60
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
 
@@ -40,13 +41,13 @@ class Whereabouts:
     files: Counter[str] = field(default_factory=Counter)
 
     def own_share(self, cache: str) -> float | None:
-        """The share of the candidate's own files in what it and torch computed; None if neither was seen.
+        """The share of the candidate's own files in what it and torch computed; None if too little was seen of either.
 
-        Python, the C library and OpenMP's waiting count for neither side, nor does code made at run time, which
-        torch's own libraries make, too. Files below `cache` are what torch.compile has made.
+        Python, torch's bindings and allocation, the C library and OpenMP's waiting count for neither side, nor does
+        code made at run time, which torch's own libraries make, too. Files below `cache` are what torch.compile made.
         """
         own, torch = self._sides(cache)
-        return own / (own + torch) if own + torch else None
+        return own / (own + torch) if own + torch >= _ENOUGH else None
 
     def telling(self, cache: str) -> int:
         """How many samples count for either side."""
@@ -90,8 +91,10 @@ def watch(
     started = time.perf_counter()
     for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
-        # A short call is seldom caught at work: then it is worth looking for longer.
-        if seen >= _SAMPLES or spent_s > (_BUDGET_S if found.telling(cache) >= _ENOUGH else _PATIENCE_S):
+        # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
+        # worth looking for longer.
+        telling = found.telling(cache)
+        if spent_s > (_BUDGET_S if telling >= _ENOUGH else _PATIENCE_S) or (telling >= _ENOUGH and seen >= _SAMPLES):
             break
         handle.call(
             inputs.tree,
@@ -118,7 +121,7 @@ def is_own(name: str) -> bool:
 
 
 def _is_torch(name: str) -> bool:
-    return name.startswith(_INSTALLED) and "/torch/" in name and "gomp" not in name
+    return name.startswith(_INSTALLED) and "/torch/" in name and not any(part in name for part in _TORCH_AROUND)
 
 
 def _positions(pid: int) -> list[str]:

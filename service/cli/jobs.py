@@ -71,7 +71,7 @@ def show(
     """Show a job: its rounds, and its best candidate so far."""
     from service.chats import read_story
     from service.cli.output import job_json, plain, print_json, print_table, ratio
-    from service.cli.result import show_evaluation
+    from service.cli.result import show_evaluation, show_spent
     from service.cli.transcript import show_transcript
     from service.jobs import show_job
     from service.settings import load_settings
@@ -90,7 +90,8 @@ def show(
     if as_json:
         best = None if details.best is None else details.best.result
         rounds = [asdict(line) for line in details.rounds]
-        print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best})
+        end = {"unsettled_usd": details.end.unsettled_usd, "summary": dict(details.end.summary)}
+        print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best, **end})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
     print(
@@ -98,7 +99,7 @@ def show(
     )
     if job.error:
         print(plain(job.error))
-    print(f"{job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}")
+    show_spent(job.rounds_done, job.tokens, job.cost_usd, details.end.unsettled_usd, details.end.summary)
     if details.rounds:
         rows = [
             (

@@ -6,6 +6,12 @@ import typer
 
 from service.cli.options import Json, Op, Out, Platform, SandboxName
 
+STRATEGY = (
+    "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
+    " contrastive (from scored candidates), tree (several branches), tools (function calling). Default: judge."
+)
+PRICE = "Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known, such as 0.5,1.5."
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -19,9 +25,14 @@ def optimize(
         str | None, typer.Option(help="The Coder: LiteLLM's name, builtin/compiler or manual/DIR.")
     ] = None,
     judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="How candidates are searched for.")] = None,
+    strategy: Annotated[str | None, typer.Option(help=STRATEGY)] = None,
+    seed: Annotated[str | None, typer.Option(help="Start from a kernel of: compiler.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for models.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="At most so many tokens, prompts and replies.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="At most so many seconds of work.")] = None,
+    budget_evaluations: Annotated[int | None, typer.Option(help="At most so many evaluations.")] = None,
+    price: Annotated[str | None, typer.Option(help=PRICE)] = None,
     plateau_rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds in vain; 0: never.")] = None,
     roofline_target: Annotated[float | None, typer.Option(help="Stop at this share of what the device allows.")] = None,
     sandbox: SandboxName = None,
@@ -49,7 +60,12 @@ def optimize(
         judge_model=judge_model,
         strategy=strategy,
         rounds=rounds,
+        seed=seed,
         budget_usd=budget_usd,
+        budget_tokens=budget_tokens,
+        budget_s=budget_s,
+        budget_evaluations=budget_evaluations,
+        price=price,
         plateau_rounds=plateau_rounds,
         roofline_target=roofline_target,
         sandbox=sandbox,

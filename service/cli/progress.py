@@ -50,9 +50,10 @@ class Shown:
                 self.cost_usd += data["cost_usd"] or 0.0
                 self.cost_known = self.cost_known and data["cost_usd"] is not None
                 return None
-            case "llm_failed" | "reply_rejected":
+            case "llm_failed" | "llm_fault" | "reply_rejected":
                 return plain(data.get("message") or data.get("reason"))[:200]
             case "candidate":
+                self.changes[event.round] = plain(data["change"])
                 self.step = "evaluating"
                 return None
             case "evaluated":
@@ -64,7 +65,7 @@ class Shown:
                     return "no candidate"
                 return None
             case "advice":
-                self.changes[event.round + 1] = plain(data.get("change"))
+                self.changes.setdefault(event.round + 1, plain(data.get("change")))
                 return f"the Judge: {plain(data.get('change'))[:160]}"
             case "best":
                 self.best = f"{data['speedup']:.2f}x over eager in round {event.round}"

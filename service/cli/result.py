@@ -33,6 +33,8 @@ def report_json(report: "JobReport") -> dict[str, Any]:
         "schema": "kernelwright.job/1",
         "job": job_json(report.job),
         "stop": {"reason": report.stop_reason, "detail": report.stop_detail},
+        "unsettled_usd": report.unsettled_usd,
+        "summary": dict(report.summary),
         "best": None if report.best is None else report.best.result,
         "kernel": None if report.exported is None else str(report.exported.kernel),
         "report": None if report.exported is None else str(report.exported.report),
@@ -47,11 +49,21 @@ def show_report(report: "JobReport") -> None:
         _line("No candidate passed.")
     else:
         show_evaluation(report.best.result, last="best candidate")
+    show_spent(job.rounds_done, job.tokens, job.cost_usd, report.unsettled_usd, report.summary)
     if (job.model or "").startswith("builtin/"):
         _line(f"model      {NOT_AN_LLM}")
     if report.exported is not None:
         _verbatim(f"kernel     {report.exported.kernel}")
         _verbatim(f"report     {report.exported.report}")
+
+
+def show_spent(rounds: int, tokens: int, cost_usd: float, unsettled_usd: float, summary: Mapping[str, Any]) -> None:
+    """What a job took, and what its strategy counted."""
+    unsettled = f" and at most ${unsettled_usd:.4f} for calls that were cut off" if unsettled_usd else ""
+    _line(f"spent      {rounds} rounds, {tokens} tokens, ${cost_usd:.4f}{unsettled}")
+    if chances := summary.get("pass_at_k"):
+        shown = ", ".join(f"pass@{k} {chance:.2f}" for k, chance in chances.items())
+        _line(f"tries      {summary['passed']} of {summary['tries']} passed; {shown}")
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:

@@ -1,0 +1,159 @@
+"""What a job may spend, and the one purse that all of its branches spend it from.
+
+Every step is checked against its worst case before it is made: the worst case is reserved, and what it really took is
+settled afterwards. So a budget holds whatever happens at the same time, and whatever fails half-way.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from agents.errors import BudgetTooSmall
+from agents.ports import Message, Price, Reply, Spent, Tool
+
+MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
+_PER_MESSAGE_TOKENS = 16  # role and separators, of every chat format seen
+_WORDS = re.compile(r"[A-Za-z ]")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a job may take; None: no limit. Kept across resumes."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    wall_s: float | None = None
+    evaluations: int | None = None
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The worst case of one call: its prompt, and `reply_tokens` of reply. `usd` is 0 where no price is known."""
+
+    prompt_tokens: int
+    reply_tokens: int
+    usd: float
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and reply together."""
+        return self.prompt_tokens + self.reply_tokens
+
+
+class Purse:
+    """What is left of a budget; safe to use from several threads. `clock` counts seconds."""
+
+    def __init__(self, budget: Budget, spent: Spent, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget = budget
+        self._spent = spent
+        self._clock = clock
+        self._began = clock()
+        self._lock = threading.Lock()
+        self._reserved_usd = 0.0
+        self._reserved_tokens = 0
+
+    @property
+    def spent(self) -> Spent:
+        """What was taken up to now."""
+        with self._lock:
+            return replace(self._spent, wall_s=self._spent.wall_s + self._clock() - self._began)
+
+    def time_is_up(self) -> bool:
+        """Whether the wall time is used up."""
+        return self._budget.wall_s is not None and self.spent.wall_s >= self._budget.wall_s
+
+    def reserve(
+        self, model: str, messages: Sequence[Message], tools: Sequence[Tool], price: Price | None, reply_limit: int
+    ) -> Reservation:
+        """Set the worst case of a call aside; its reply may have as many tokens as that pays for.
+
+        Raises:
+            BudgetTooSmall: nothing useful can be paid for.
+        """
+        prompt = prompt_bound(messages, tools)
+        known = price or Price(0.0, 0.0)
+        with self._lock:
+            reply = reply_limit
+            if self._budget.usd is not None:
+                left_usd = self._budget.usd - self._spent.cost_usd - self._spent.unsettled_usd - self._reserved_usd
+                after_usd = left_usd - prompt * known.prompt_usd
+                if known.reply_usd:
+                    reply = min(reply, int(after_usd / known.reply_usd))
+                elif after_usd < 0:
+                    reply = 0
+                if reply < min(MIN_REPLY_TOKENS, reply_limit):
+                    raise BudgetTooSmall(model, f"${max(left_usd, 0.0):.4f} left does not pay for the next call.")
+            if self._budget.tokens is not None:
+                left = self._budget.tokens - self._spent.tokens - self._spent.unsettled_tokens - self._reserved_tokens
+                reply = min(reply, left - prompt)
+                if reply < min(MIN_REPLY_TOKENS, reply_limit):
+                    raise BudgetTooSmall(model, f"{max(left, 0)} tokens left are too few for the next call.")
+            made = Reservation(prompt, reply, prompt * known.prompt_usd + reply * known.reply_usd)
+            self._reserved_usd += made.usd
+            self._reserved_tokens += made.tokens
+            return made
+
+    def settle(self, made: Reservation, reply: Reply) -> None:
+        """Count what a call was billed at in place of its reservation."""
+        with self._lock:
+            self._free(made)
+            self._spent = replace(
+                self._spent,
+                cost_usd=self._spent.cost_usd + (reply.cost_usd or 0.0),
+                prompt_tokens=self._spent.prompt_tokens + reply.prompt_tokens,
+                completion_tokens=self._spent.completion_tokens + reply.completion_tokens,
+            )
+
+    def release(self, made: Reservation) -> None:
+        """The call cost nothing."""
+        with self._lock:
+            self._free(made)
+
+    def lose(self, made: Reservation) -> None:
+        """Nobody knows what the call cost: count the worst."""
+        with self._lock:
+            self._free(made)
+            self._spent = replace(
+                self._spent,
+                unsettled_usd=self._spent.unsettled_usd + made.usd,
+                unsettled_tokens=self._spent.unsettled_tokens + made.tokens,
+            )
+
+    def take_evaluation(self, what: str, longest_s: float) -> None:
+        """Count an evaluation that is about to begin; `longest_s` is what the longest one of this job took.
+
+        Raises:
+            BudgetTooSmall: there is none left, or too little time for one.
+        """
+        used_s = self.spent.wall_s
+        with self._lock:
+            if self._budget.evaluations is not None and self._spent.evaluations >= self._budget.evaluations:
+                raise BudgetTooSmall(what, f"all {self._budget.evaluations} evaluations of the budget are used.")
+            if self._budget.wall_s is not None and used_s + longest_s >= self._budget.wall_s:
+                left = max(self._budget.wall_s - used_s, 0.0)
+                raise BudgetTooSmall(what, f"{left:.0f} s left are too few for another evaluation.")
+            self._spent = replace(self._spent, evaluations=self._spent.evaluations + 1)
+
+    def _free(self, made: Reservation) -> None:
+        self._reserved_usd -= made.usd
+        self._reserved_tokens -= made.tokens
+
+
+def prompt_bound(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
+    """The most tokens that this prompt may have, whatever the tokenizer.
+
+    Letters and spaces come in words, at two a token or more; of all else (digits, signs, the bytes of other scripts) a
+    tokenizer may make one token a byte.
+    """
+    texts = [
+        message.content + "".join(call.name + call.arguments for call in message.tool_calls) for message in messages
+    ]
+    texts += [f"{tool.name} {tool.description} {tool.parameters}" for tool in tools]
+    return sum(_tokens_bound(text) + _PER_MESSAGE_TOKENS for text in texts)
+
+
+def _tokens_bound(text: str) -> int:
+    words = len(_WORDS.findall(text))
+    return -(-words // 2) + len(text.encode("utf-8", "replace")) - words

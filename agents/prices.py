@@ -1,0 +1,79 @@
+"""What models cost and how much they may write, by the list that LiteLLM brings along."""
+
+import contextlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from agents.ports import Message, Price
+
+BUILTIN = "builtin"  # provider of the built-in model, `builtin/compiler`
+FREE = Price(0.0, 0.0)
+
+# Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
+_OWN_MACHINE = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+
+MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on more
+_CHARS_A_TOKEN = 4  # rough, as for English text and code
+
+
+def is_builtin(model: str) -> bool:
+    """Whether the built-in provider answers for this model."""
+    return model.partition("/")[0] == BUILTIN
+
+
+def price_of(litellm: ModuleType, model: str) -> Price | None:
+    """The model's price, None where it is not known. Reasoning tokens that cost more than others set the reply's."""
+    if is_builtin(model) or model.partition("/")[0] in _OWN_MACHINE:
+        return FREE
+    # The list itself and not `get_model_info`, which takes a price that is missing for 0.
+    listed = litellm.model_cost.get(_model_info(litellm, model).get("key")) or {}
+    prompt, reply = listed.get("input_cost_per_token"), listed.get("output_cost_per_token")
+    if prompt is None or reply is None:
+        return None
+    return Price(float(prompt), float(max(reply, listed.get("output_cost_per_reasoning_token") or 0.0)))
+
+
+def most_reply_tokens(litellm: ModuleType, model: str) -> int | None:
+    """The longest reply that the model can give, None where it is not known."""
+    if is_builtin(model) or model.partition("/")[0] in _OWN_MACHINE:
+        return None
+    most = _model_info(litellm, model).get("max_output_tokens")
+    return most if isinstance(most, int) and most > 0 else None
+
+
+def cost_of(litellm: ModuleType, model: str, usage: Any) -> float | None:
+    """Dollars for this `litellm.Usage` with its discounts (cached prompts), None where no price is known."""
+    price = price_of(litellm, model)
+    if price is None or price == FREE:
+        return None if price is None else 0.0
+    prompt_tokens, reply_tokens = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    try:
+        prompt_usd, reply_usd = litellm.cost_per_token(
+            model=model, prompt_tokens=prompt_tokens, completion_tokens=reply_tokens, usage_object=usage
+        )
+    except Exception:  # it raises whatever its provider's calculation stumbles over
+        return prompt_tokens * price.prompt_usd + reply_tokens * price.reply_usd
+    return float(prompt_usd + reply_usd)
+
+
+def estimate_usage(litellm: ModuleType, model: str, messages: Sequence[Message], written: str) -> Any:
+    """A `litellm.Usage` for a reply that came without one; `written` is all that the model wrote."""
+    prompt = _count(litellm, model, "\n".join(message.content for message in messages))
+    reply = _count(litellm, model, written)
+    return litellm.Usage(prompt_tokens=prompt, completion_tokens=reply, total_tokens=prompt + reply)
+
+
+def _count(litellm: ModuleType, model: str, text: str) -> int:
+    if len(text) <= MAX_COUNTED_CHARS:
+        with contextlib.suppress(Exception):  # an estimate must not cost a reply that is there
+            return int(litellm.token_counter(model=model, text=text))
+    return -(-len(text) // _CHARS_A_TOKEN)
+
+
+def _model_info(litellm: ModuleType, model: str) -> dict[str, Any]:
+    """LiteLLM's facts on a model; empty where it has none."""
+    try:
+        return dict(litellm.get_model_info(model))
+    except Exception:  # it raises a bare Exception for an unknown model
+        return {}

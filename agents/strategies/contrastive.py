@@ -1,0 +1,125 @@
+"""Learning from contrast: the Coder sees correct candidates of different speed with their figures, explains why one is
+faster than the other, and writes the next one (after Li et al., CUDA-L1, 2025)."""
+
+import random
+from collections.abc import Hashable, Sequence
+from functools import partial
+from math import floor, log
+from typing import Literal, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+from agents.coder import Draft
+from agents.errors import LLMError
+from agents.prompting import coder_messages, contrast_messages
+from agents.rounds import Round, Subject, choose_subject
+from agents.stopping import Stop, StopReason, stop_for
+from agents.strategies.graph import run_graph
+from agents.strategies.seed import seed_rounds
+from agents.workshop import FIRST, Course, Workshop
+
+SHOWN = 3  # candidates in a prompt
+BUCKET = 1.15  # candidates whose speed differs by less than this factor are of one kind
+
+
+class State(TypedDict):
+    """What the graph carries from node to node; values are immutable."""
+
+    rounds: tuple[Round, ...]
+    draft: Draft | None  # written and not yet evaluated
+    stop: Stop | None
+
+
+def run(workshop: Workshop) -> Course:
+    """One round after the other; no Judge is asked."""
+    graph = StateGraph(State)
+    graph.add_node("seed", partial(_seed, workshop))
+    graph.add_node("write", partial(_write, workshop))
+    graph.add_node("evaluate", partial(_evaluate, workshop))
+    ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "end": END}
+    graph.add_edge(START, "seed")
+    for node in ("seed", "write", "evaluate"):
+        graph.add_conditional_edges(node, _next_node, ways)
+    final = run_graph(graph, {"rounds": (), "draft": None, "stop": None}, steps=2 * workshop.rules.rounds + 10)
+    return Course(final["rounds"], final["stop"])
+
+
+def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[Subject]:
+    """Up to SHOWN correct candidates from different speed buckets, the fastest last.
+
+    The fastest bucket is always among them; of the others, faster ones are likelier.
+    """
+    buckets: dict[int, Subject] = {}
+    for entry in rounds:
+        if entry.source is None or entry.outcome is None or not entry.outcome.passed or not entry.outcome.speedup:
+            continue
+        bucket = floor(log(entry.outcome.speedup) / log(BUCKET))
+        known = buckets.get(bucket)
+        if known is None or (known.outcome.speedup or 0.0) < entry.outcome.speedup:
+            buckets[bucket] = Subject(entry.source, entry.outcome, entry.number)
+    order = sorted(buckets)
+    chosen = order[-1:]
+    others = order[:-1]
+    while others and len(chosen) < SHOWN:
+        weights = [BUCKET ** (bucket - others[-1]) for bucket in others]
+        picked = rng.choices(others, weights)[0]
+        others.remove(picked)
+        chosen.append(picked)
+    return [buckets[bucket] for bucket in sorted(chosen)]
+
+
+def _seed(workshop: Workshop, state: State) -> State:
+    try:
+        rounds = seed_rounds(workshop)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}
+
+
+def _write(workshop: Workshop, state: State) -> State:
+    rounds = state["rounds"]
+    number, subject = len(rounds) + 1, choose_subject(rounds)
+    request = _request(subject)
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
+    workshop.start_round(number, request, subject)
+    if request == "contrast":
+        rng = random.Random(f"{workshop.brief.task}/{number}")  # noqa: S311  # the same choice when the job resumes
+        messages = contrast_messages(workshop.brief, choose_scored(rounds, rng), rounds)
+    else:
+        messages = coder_messages(workshop.brief, request, subject, rounds)
+    base = subject if request == "repair" else None
+    try:
+        draft = workshop.write(number, messages, request=request, subject=base)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    return {**state, "draft": draft}
+
+
+def _evaluate(workshop: Workshop, state: State) -> State:
+    rounds, draft = state["rounds"], state["draft"]
+    assert draft is not None, "routed here with a draft only"
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
+    subject = choose_subject(rounds)
+    change = FIRST if subject is None else _request(subject)
+    try:
+        entry = workshop.finish_round(
+            len(rounds) + 1, draft, rounds, change=change, parent=subject.round if subject else None
+        )
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    rounds = (*rounds, entry)
+    return {"rounds": rounds, "draft": None, "stop": workshop.stop_now(rounds)}
+
+
+def _request(subject: Subject | None) -> str:
+    if subject is None:
+        return "write"
+    return "contrast" if subject.outcome.passed else "repair"
+
+
+def _next_node(state: State) -> Literal["write", "evaluate", "end"]:
+    if state["stop"] is not None:
+        return "end"
+    return "write" if state["draft"] is None else "evaluate"

@@ -1,0 +1,175 @@
+"""Several branches at a time: the best candidate and one that differs from it are each taken further in several ways.
+
+Models are asked side by side; candidates are evaluated one after the other, for a device measures one at a time.
+"""
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Literal, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+from agents.errors import LLMError
+from agents.parallel import all_of
+from agents.prompting import coder_messages
+from agents.rounds import Round, Subject, best_of
+from agents.stopping import Stop, StopReason, stop_for
+from agents.strategies.graph import run_graph
+from agents.strategies.seed import seed_rounds
+from agents.workshop import FIRST, Branch, Course, Workshop
+
+KEPT = 2  # candidates that are taken further
+CHILDREN = 2  # ways in which each of them is
+NOVELTY = 0.25  # of the best speedup: what a candidate that shares no line with those kept is worth on top
+
+# What tells the first tries apart.
+OPENINGS = (
+    "Several engineers write a first version side by side. Yours is the simplest one that fuses everything.",
+    "Several engineers write a first version side by side. Yours moves the fewest bytes, whatever else it costs.",
+    "Several engineers write a first version side by side. Yours keeps every core and vector lane busy.",
+)
+
+
+class State(TypedDict):
+    """What the graph carries from node to node; values are immutable."""
+
+    rounds: tuple[Round, ...]
+    branches: tuple[Branch, ...]  # written and not yet evaluated
+    closed: frozenset[str]  # candidates that the Judge sees no change for
+    stop: Stop | None
+
+
+def run(workshop: Workshop) -> Course:
+    """Generation after generation until a stop rule holds."""
+    graph = StateGraph(State)
+    graph.add_node("seed", partial(_seed, workshop))
+    graph.add_node("grow", partial(_grow, workshop))
+    graph.add_node("evaluate", partial(_evaluate, workshop))
+    ways: dict[Hashable, str] = {"grow": "grow", "end": END}
+    graph.add_edge(START, "seed")
+    graph.add_conditional_edges("seed", _next_node, ways)
+    graph.add_edge("grow", "evaluate")
+    graph.add_conditional_edges("evaluate", _next_node, ways)
+    state: State = {"rounds": (), "branches": (), "closed": frozenset(), "stop": None}
+    final = run_graph(graph, state, steps=2 * workshop.rules.rounds + 10)
+    return Course(final["rounds"], final["stop"])
+
+
+def choose_kept(rounds: Sequence[Round], closed: frozenset[str]) -> list[Subject]:
+    """The candidates to take further: the best correct one first, then by speed and by how much they differ from it.
+
+    Where none is correct, the last ones, to be repaired.
+    """
+    found: dict[str, Subject] = {}
+    for entry in rounds:
+        if entry.source is not None and entry.outcome is not None and entry.repeat_of is None:
+            found[entry.outcome.candidate_hash] = Subject(entry.source, entry.outcome, entry.number)
+    left = [subject for digest, subject in found.items() if digest not in closed]
+    passed = [subject for subject in left if subject.outcome.passed and subject.outcome.speedup]
+    if not any(subject.outcome.passed for subject in found.values()):
+        return left[-KEPT:]
+    best = best_of(rounds)
+    top = best.outcome.speedup if best and best.outcome.speedup else 1.0
+    kept = [subject for subject in passed if best and subject.source == best.source]
+    while len(kept) < KEPT and len(kept) < len(passed):
+        rest = [subject for subject in passed if subject not in kept]
+        kept.append(
+            max(rest, key=lambda subject: (subject.outcome.speedup or 0.0) / top + NOVELTY * _novelty(subject, kept))
+        )
+    return kept
+
+
+def _novelty(subject: Subject, others: Sequence[Subject]) -> float:
+    """1 for a file that shares no line with any of the others, 0 for one that shares all with one of them."""
+    own = _lines(subject.source)
+    return min((1 - len(own & _lines(other.source)) / len(own | _lines(other.source)) for other in others), default=1.0)
+
+
+def _lines(source: str) -> frozenset[str]:
+    return frozenset(line.strip() for line in source.splitlines() if line.strip())
+
+
+def _seed(workshop: Workshop, state: State) -> State:
+    try:
+        rounds = seed_rounds(workshop)
+    except LLMError as error:
+        return {**state, "stop": stop_for(error)}
+    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}
+
+
+def _grow(workshop: Workshop, state: State) -> State:
+    rounds = state["rounds"]
+    first = rounds[-1].number + 1 if rounds else 1
+    left = max(workshop.rules.rounds - len(rounds), 1)
+    if workshop.should_stop():
+        return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidates")}
+    if not any(entry.source for entry in rounds):
+        return {**state, "branches": _openings(workshop, first, left)}
+    kept = choose_kept(rounds, state["closed"])
+    if not kept:
+        return {**state, "stop": Stop(StopReason.JUDGE, "the Judge sees no change worth a try on any branch")}
+    shares = [len(range(index, min(left, KEPT * CHILDREN), len(kept))) for index in range(len(kept))]
+    calls, number = [], first
+    for subject, count in zip(kept, shares, strict=True):
+        if count:
+            calls.append(partial(_take_further, workshop, subject, rounds, number, count))
+            number += count
+    branches: list[Branch] = []
+    closed, stop = set(state["closed"]), None
+    for subject, result in zip(kept, all_of(calls), strict=False):
+        if isinstance(result, LLMError):
+            stop = stop or stop_for(result)
+            continue
+        branches += result
+        if not result:
+            closed.add(subject.outcome.candidate_hash)
+    return {**state, "branches": tuple(branches), "closed": frozenset(closed), "stop": stop}
+
+
+def _openings(workshop: Workshop, first: int, left: int) -> tuple[Branch, ...]:
+    notes = OPENINGS[:1] if workshop.coder_is_search else OPENINGS[:left]
+
+    def write(number: int, note: str) -> Branch:
+        workshop.start_round(number, "write", None)
+        messages = coder_messages(workshop.brief, "write", None, (), note=note)
+        try:
+            draft = workshop.write(number, messages, request="write", subject=None)
+        except LLMError as error:
+            return Branch(number, error, FIRST)
+        return Branch(number, draft, FIRST)
+
+    results = all_of([partial(write, first + index, note) for index, note in enumerate(notes)])
+    return tuple(result for result in results if isinstance(result, Branch))
+
+
+def _take_further(
+    workshop: Workshop, subject: Subject, rounds: tuple[Round, ...], first: int, count: int
+) -> list[Branch]:
+    """`count` ways on from one candidate, each told of the ones before it; fewer where the Judge sees no more."""
+    branches: list[Branch] = []
+    request = "improve" if subject.outcome.passed else "repair"
+    for number in range(first, first + count):
+        beside = tuple(Round(branch.number, branch.change, parent=subject.round) for branch in branches)
+        note = f"Another branch tries: {branches[-1].change} Advise another change." if branches else ""
+        try:
+            advice = workshop.advise(number, subject, (*rounds, *beside), note=note)
+            if advice is not None and advice.stop:
+                break
+            workshop.start_round(number, request, subject)
+            messages = coder_messages(workshop.brief, request, subject, (*rounds, *beside), advice=advice)
+            draft = workshop.write(number, messages, request=request, subject=subject)
+        except LLMError as error:
+            branches.append(Branch(number, error, "no reply", subject.round))
+            break
+        change = advice.change if advice else "no advice"
+        branches.append(Branch(number, draft, change, subject.round, advice))
+    return branches
+
+
+def _evaluate(workshop: Workshop, state: State) -> State:
+    rounds, stop = workshop.finish_branches(state["branches"], state["rounds"], plateau=True)
+    return {**state, "rounds": rounds, "branches": (), "stop": state["stop"] or stop}
+
+
+def _next_node(state: State) -> Literal["grow", "end"]:
+    return "end" if state["stop"] is not None else "grow"

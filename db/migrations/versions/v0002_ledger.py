@@ -1,0 +1,25 @@
+"""The ledger: what identifies a call in its job, what the model thought aloud, and which tools it called."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """To this revision."""
+    with op.batch_alter_table("llm_calls") as batch:
+        batch.add_column(sa.Column("key", sa.String(length=128), nullable=True))
+        batch.add_column(sa.Column("reasoning", sa.Text(), nullable=False, server_default=""))
+        batch.add_column(sa.Column("reasoning_tokens", sa.Integer(), nullable=True))
+        batch.add_column(sa.Column("tool_calls", sa.JSON(none_as_null=True), nullable=False, server_default="[]"))
+
+
+def downgrade() -> None:
+    """Back from it."""
+    with op.batch_alter_table("llm_calls") as batch:
+        for name in ("tool_calls", "reasoning_tokens", "reasoning", "key"):
+            batch.drop_column(name)

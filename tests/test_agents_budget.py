@@ -1,0 +1,226 @@
+"""Budgets hold whatever calls cost and however they fail: alone, side by side, and across resumes."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.asking import Asker, check_prices, ledger_key
+from agents.budget import Budget, Purse, prompt_bound
+from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
+from agents.ports import NO_PAST, NOTHING_SPENT, Event, Message, Past, Price, Reply, Spent, Tool, ignore_fault
+from agents.replay import past_of_events
+
+PRICE = Price(3e-6, 15e-6)
+ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What the provider does with a call: how much of the worst case it bills, and whether a reply comes of it."""
+
+    prompt_share: float
+    reply_share: float
+    fault: str  # "", free, lost, lost_unbilled, killed
+
+
+@dataclass
+class Provider:
+    """A provider that keeps its own books."""
+
+    deeds: list[Deed]
+    price_known: bool = True
+    billed_usd: float = 0.0
+    billed_tokens: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def complete(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        *,
+        should_stop: Callable[[], bool],
+        reply_tokens: int | None = None,
+        tools: Sequence[Tool] = (),
+        on_fault: Callable[[str], None] = ignore_fault,
+    ) -> Reply:
+        assert reply_tokens is not None
+        with self.lock:
+            deed = self.deeds.pop(0) if self.deeds else Deed(1.0, 1.0, "")
+            if deed.fault == "free":
+                raise LLMFailed(model, "rate limit")
+            prompt = round(prompt_bound(messages, tools) * deed.prompt_share)
+            reply = round(reply_tokens * deed.reply_share)
+            cost = prompt * PRICE.prompt_usd + reply * PRICE.reply_usd
+            if deed.fault != "lost_unbilled":
+                self.billed_usd += cost
+                self.billed_tokens += prompt + reply
+        if deed.fault.startswith("lost"):
+            raise ReplyLost(model, "the stream broke off")
+        if deed.fault == "killed":
+            raise KeyboardInterrupt
+        return Reply("x", model, prompt, reply, cost if self.price_known else None, 0.0)
+
+    def price(self, model: str) -> Price | None:
+        return PRICE if self.price_known else None
+
+    def reply_limit(self, model: str) -> int:
+        return 4000
+
+
+def ask(asker: Asker, slot: str) -> Reply:
+    return asker.ask(slot, "openai/x", ASK, role="coder", purpose="write", round_number=1)
+
+
+shares = st.floats(0, 1)
+deeds = st.builds(Deed, shares, shares, st.sampled_from(["", "", "", "free", "lost", "lost_unbilled", "killed"]))
+
+
+@given(st.lists(deeds, max_size=40), st.floats(0, 1), st.integers(0, 60_000), st.booleans())
+def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, price_known: bool) -> None:
+    """Faults that bill, faults that do not, and processes that die; each death is a resume from the events."""
+    provider, events = Provider([*done], price_known), list[Event]()
+    budget = Budget(usd=usd, tokens=tokens)
+    for number in range(60):
+        past = past_of_events(events)
+        asker = Asker(provider, events.append, lambda: False, Purse(budget, past.spent), past=past, price=PRICE)
+        try:
+            ask(asker, f"{number}/coder/0")
+        except BudgetTooSmall:
+            break
+        except (LLMError, KeyboardInterrupt):
+            pass
+        spent = past_of_events(events).spent
+        assert provider.billed_usd <= usd + 1e-9
+        assert provider.billed_tokens <= tokens
+        assert spent.cost_usd <= provider.billed_usd + 1e-9, "never more than was billed is called spent"
+        assert provider.billed_usd <= spent.cost_usd + spent.unsettled_usd + 1e-9, "and nothing billed is forgotten"
+        assert provider.billed_tokens <= spent.tokens + spent.unsettled_tokens
+
+
+@given(st.lists(deeds.filter(lambda deed: deed.fault != "killed"), max_size=40), st.floats(0, 0.5))
+def test_branches_side_by_side_share_one_purse(done: list[Deed], usd: float) -> None:
+    provider, events = Provider([*done]), list[Event]()
+    purse = Purse(Budget(usd=usd), NOTHING_SPENT)
+    asker = Asker(provider, events.append, lambda: False, purse)
+
+    def work(branch: int) -> None:
+        for number in range(8):
+            try:
+                ask(asker, f"{branch}.{number}/coder/0")
+            except BudgetTooSmall:
+                return
+            except LLMError:
+                pass
+
+    threads = [threading.Thread(target=work, args=(branch,)) for branch in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert provider.billed_usd <= usd + 1e-9
+    spent = purse.spent
+    assert spent.cost_usd <= provider.billed_usd + 1e-9 <= spent.cost_usd + spent.unsettled_usd + 2e-9
+
+
+def test_the_reply_is_limited_to_what_is_left() -> None:
+    limits: list[int | None] = []
+
+    class Short(Provider):
+        def complete(self, *args: object, reply_tokens: int | None = None, **more: object) -> Reply:
+            limits.append(reply_tokens)
+            return Reply("x", "m", 0, reply_tokens or 0, (reply_tokens or 0) * PRICE.reply_usd, 0.0)
+
+    bound = prompt_bound(ASK)
+    asker = Asker(Short([]), lambda event: None, lambda: False, Purse(Budget(tokens=6000), NOTHING_SPENT))
+    ask(asker, "1")
+    ask(asker, "2")
+    assert limits == [4000, 2000 - bound]
+    with pytest.raises(BudgetTooSmall, match="tokens left are too few"):
+        ask(asker, "3")
+
+
+def test_nothing_is_sent_that_cannot_be_paid_for() -> None:
+    provider, events = Provider([]), list[Event]()
+    asker = Asker(provider, events.append, lambda: False, Purse(Budget(usd=0.001), NOTHING_SPENT))
+    with pytest.raises(BudgetTooSmall, match=r"\$0\.0010 left does not pay for the next call"):
+        ask(asker, "1")
+    assert provider.billed_usd == 0
+    assert [event.kind for event in events] == ["llm_failed"]
+    assert past_of_events(events).spent == Spent()
+
+
+def test_wall_time_counts_over_all_runs_and_cuts_a_call_short() -> None:
+    now = [0.0]
+    purse = Purse(Budget(wall_s=100), Spent(wall_s=90), clock=lambda: now[0])
+
+    class Slow(Provider):
+        def complete(self, model: str, *args: object, should_stop: Callable[[], bool], **more: object) -> Reply:
+            now[0] += 9
+            assert not should_stop()
+            now[0] += 2
+            assert should_stop()
+            raise LLMCancelled(model, "cancelled")
+
+    asker = Asker(Slow([]), lambda event: None, lambda: False, purse)
+    with pytest.raises(BudgetTooSmall, match="wall time"):
+        ask(asker, "1")
+    assert purse.spent.unsettled_usd > 0, "the provider may bill what was cut short"
+    with pytest.raises(BudgetTooSmall, match="wall time"):
+        ask(asker, "2")
+
+
+def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
+    now = [0.0]
+    purse = Purse(Budget(wall_s=30, evaluations=2), Spent(evaluations=1), clock=lambda: now[0])
+    with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
+        purse.take_evaluation("evaluation", longest_s=31.0)
+    purse.take_evaluation("evaluation", longest_s=5.0)
+    with pytest.raises(BudgetTooSmall, match="all 2 evaluations"):
+        purse.take_evaluation("evaluation", longest_s=5.0)
+
+
+def test_a_model_without_a_price_needs_one_or_a_cap_in_tokens() -> None:
+    provider = Provider([], price_known=False)
+    asker = Asker(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT))
+    with pytest.raises(PriceUnknown, match="--price or a cap in tokens"):
+        check_prices(asker, ["openai/x"], tokens_capped=False)
+    check_prices(asker, ["openai/x"], tokens_capped=True)
+    priced = Asker(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT), price=PRICE)
+    check_prices(priced, ["openai/x"], tokens_capped=False)
+    assert ask(priced, "1").cost_usd == pytest.approx(prompt_bound(ASK) * 3e-6 + 4000 * 15e-6)
+
+
+def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
+    known = Reply("kept", "openai/x", 10, 10, 0.5, 0.0)
+    past = Past(Spent(cost_usd=0.5), {ledger_key("1/coder/0", "openai/x", ASK): known})
+    provider = Provider([])
+    purse = Purse(Budget(usd=0.5), past.spent)
+    asker = Asker(provider, lambda event: None, lambda: False, purse, past=past)
+    assert ask(asker, "1/coder/0") == known
+    assert (provider.billed_usd, purse.spent.cost_usd) == (0.0, 0.5)
+    with pytest.raises(BudgetTooSmall):
+        ask(asker, "2/coder/0")
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_keys_tell_calls_apart(one: str, other: str) -> None:
+    keys = {
+        ledger_key(slot, model, [Message("user", text)])
+        for slot in ("1/coder/0", "2/coder/0")
+        for model in ("a", "b")
+        for text in {one, other}
+    }
+    assert len(keys) == 4 * len({one, other})
+    assert all(len(key) <= 128 for key in keys)
+
+
+@given(st.text(max_size=500))
+def test_the_bound_on_a_prompt_grows_with_it(text: str) -> None:
+    short, long = prompt_bound([Message("user", text)]), prompt_bound([Message("user", text + "word ")])
+    assert 16 <= short < long
+    assert short <= len(text.encode("utf-8", "replace")) + 16
+    assert NO_PAST.replies == {}

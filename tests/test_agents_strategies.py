@@ -1,0 +1,429 @@
+"""Each strategy: what it asks, what it evaluates, when it ends, and that it comes to the same again from its ledger."""
+
+import itertools
+import json
+import random
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from math import comb
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.errors import LLMError, LLMFailed
+from agents.job import JobResult, JobSpec, run_job
+from agents.parse import Advice, Lesson
+from agents.ports import NO_PAST, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.replay import past_of_events
+from agents.rounds import Round, lessons_of
+from agents.stopping import StopReason
+from agents.strategies.contrastive import choose_scored
+from agents.strategies.sample import pass_at_k, summary_of
+from agents.strategies.tree import choose_kept
+from agents.toolbox import TOOLS, ToolError, read_call, result_of
+from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
+
+SPEC = JobSpec(
+    task_id="starter/op",
+    task_source="class Model: pass  # the reference\n",
+    category="reduce",
+    dtype="float32",
+    platform="cpu",
+    device="2 cores",
+    model="openai/coder",
+    rounds=6,
+    plateau_rounds=0,
+)
+
+
+def source(speed: float, note: str = "") -> str:
+    return f"class ModelNew:\n    speed = {speed}\n{note}"
+
+
+class Bench:
+    """Evaluates what a candidate says of itself: its speed, or 0 for a wrong one. Counts who works at the same time."""
+
+    def __init__(self) -> None:
+        self.evaluated: list[float] = []
+        self.events: list[Event] = []
+        self.lock = threading.Lock()
+
+    def evaluate(self, text: str) -> Outcome:
+        assert self.lock.acquire(blocking=False), "a device measures one candidate at a time"
+        try:
+            speed = float(re.search(r"speed = ([\d.]+)", text)[1])  # type: ignore[index]
+            self.evaluated.append(speed)
+            digest = candidate_hash(text)
+            if not speed:
+                return Outcome(digest, "wrong_output", "values", "row 3 differs")
+            latencies = {"eager": 4.0, "candidate": 4.0 / speed}
+            return Outcome(digest, "passed", None, "", "", (), speed, speed * 0.99, speed * 1.01, latency_ms=latencies)
+        finally:
+            self.lock.release()
+
+    def record(self, event: Event) -> None:
+        with self.lock if not self.lock.locked() else threading.Lock():
+            self.events.append(event)
+
+    def data(self, kind: str) -> list[dict[str, object]]:
+        return [dict(event.data) for event in self.events if event.kind == kind]
+
+
+def run(bench: Bench, llm: AnsweringLLM | ScriptedLLM, past: Past = NO_PAST, **change: object) -> JobResult:
+    return run_job(
+        replace(SPEC, **change),  # type: ignore[arg-type]
+        evaluate=bench.evaluate,
+        record=bench.record,
+        llm=llm,
+        should_stop=lambda: False,
+        past=past,
+    )
+
+
+def advice(change: str, stop: bool = False, **more: object) -> str:
+    value = {"bottleneck": "memory", "evidence": [], "change": change, "expected_speedup": 2, "stop": stop, **more}
+    return f"```json\n{json.dumps(value)}\n```"
+
+
+def improving(sections: dict[str, str], messages: Sequence[Message]) -> str:
+    """Writes a candidate 0.5 faster than the one shown; the Judge names a change that nobody has named before."""
+    if sections["request"].startswith("judge"):
+        return advice(f"change {sections.get('history', '').count('change')} {sections.get('note', '')[:60]}")
+    shown = [float(found) for found in re.findall(r"speed = ([\d.]+)", sections.get("candidate", ""))]
+    scored = [float(found) for found in re.findall(r"speed = ([\d.]+)", sections.get("scored", ""))]
+    change = json.loads(sections["advice"])["change"] if "advice" in sections else sections.get("note", "")
+    return fenced(source(max([*shown, *scored, 0.5]) + 0.5, f"    change = {change!r}\n"))
+
+
+# sample
+
+
+def test_sample_asks_the_same_independently_and_reports_pass_at_k() -> None:
+    speeds = itertools.cycle([0, 1.5, 0, 2.5])
+    llm = AnsweringLLM(lambda sections, messages: fenced(source(next(speeds))))
+    bench = Bench()
+    result = run(bench, llm, strategy="sample", rounds=8)
+    assert len({json.dumps([message.to_json() for message in prompt]) for prompt in llm.prompts}) == 1
+    assert "history" not in llm.prompts[0][1].content
+    assert (result.rounds_done, result.stop_reason) == (8, StopReason.ROUNDS)
+    assert result.summary == {
+        "tries": 8,
+        "passed": 4,
+        "pass_at_k": {"1": 0.5, "2": round(1 - 6 / 28, 4), "4": round(1 - 1 / 70, 4), "8": 1.0},
+        "best_of_k": 2.5,
+    }
+    assert bench.data("job_stopped")[0]["summary"] == result.summary
+    assert sorted(bench.evaluated) == [0.0, 1.5, 2.5], "an identical file is evaluated once"
+
+
+def test_a_try_that_fails_loses_none_of_the_others() -> None:
+    asked = itertools.count(1)
+
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str | LLMError:
+        number = next(asked)
+        return LLMFailed("openai/coder", "the provider failed") if number == 2 else fenced(source(number))
+
+    llm = AnsweringLLM(answer)
+    bench = Bench()
+    result = run(bench, llm, strategy="sample", rounds=4)
+    assert (result.stop_reason, result.rounds_done, len(bench.evaluated)) == (StopReason.LLM_ERROR, 3, 3)
+    assert result.best is not None
+
+
+@given(st.integers(1, 40), st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_passing_try(tries: int, data: st.DataObject) -> None:
+    passed, k = data.draw(st.integers(0, tries)), data.draw(st.integers(1, tries))
+    value = pass_at_k(tries, passed, k)
+    assert 0 <= value <= 1
+    assert value == pytest.approx(1 - comb(tries - passed, k) / comb(tries, k))
+    if k > 1:
+        assert value >= pass_at_k(tries, passed, k - 1)
+    if tries <= 8:
+        draws = list(itertools.combinations([index < passed for index in range(tries)], k))
+        assert value == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@pytest.mark.parametrize("wrong", [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
+def test_pass_at_k_of_nonsense_is_refused(wrong: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="tries=3"):
+        pass_at_k(*wrong)
+
+
+def test_no_tries_no_figures() -> None:
+    assert summary_of(()) == {"tries": 0, "passed": 0, "pass_at_k": {}, "best_of_k": None}
+
+
+# contrastive
+
+
+def rounds_of(*speeds: float) -> tuple[Round, ...]:
+    found = []
+    for number, speed in enumerate(speeds, start=1):
+        text = source(speed, f"    number = {number}\n")
+        verdict = "passed" if speed else "crashed"
+        outcome = Outcome(candidate_hash(text), verdict, speedup=speed or None, speedup_low=speed, speedup_high=speed)
+        found.append(Round(number, "", text, outcome))
+    return tuple(found)
+
+
+def test_contrastive_shows_candidates_of_different_speed_the_fastest_last() -> None:
+    bench, llm = Bench(), AnsweringLLM(improving)
+    result = run(bench, llm, strategy="contrastive", rounds=5)
+    requests = [data["request"] for data in bench.data("round_started")]
+    assert requests == ["write", "contrast", "contrast", "contrast", "contrast"]
+    assert bench.evaluated == [1.0, 1.5, 2.0, 2.5, 3.0]
+    assert result.best is not None and result.best.speedup == 3.0
+    last = llm.prompts[-1][1].content
+    shown = [float(found) for found in re.findall(r"(\d\.\d+) times as fast as eager", last)]
+    assert (shown, len(shown)) == (sorted(shown), 3) and shown[-1] == 2.5
+    assert "Performance analysis" in last and "Design" in last
+    assert not any("judge" in prompt[1].content[:40] for prompt in llm.prompts)
+
+
+def test_contrastive_repairs_while_nothing_passes() -> None:
+    speeds = iter([0, 0, 1.5, 2.0])
+    llm = AnsweringLLM(lambda sections, messages: fenced(source(next(speeds), f"    n = {len(llm.prompts)}\n")))
+    bench = Bench()
+    run(bench, llm, strategy="contrastive", rounds=4)
+    assert [data["request"] for data in bench.data("round_started")] == ["write", "repair", "repair", "contrast"]
+
+
+@given(st.lists(st.floats(0.05, 50), max_size=12), st.integers())
+def test_scored_candidates_are_of_different_kinds_and_hold_the_fastest(speeds: list[float], seed: int) -> None:
+    chosen = choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
+    shown = [subject.outcome.speedup or 0.0 for subject in chosen]
+    assert shown == sorted(shown) and len(set(shown)) == len(shown) <= 3
+    assert not speeds or shown[-1] == max(speeds)
+    assert chosen == choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
+
+
+# tree
+
+
+def test_tree_takes_several_ways_on_and_evaluates_one_at_a_time() -> None:
+    bench, llm = Bench(), AnsweringLLM(improving)
+    result = run(bench, llm, strategy="tree", rounds=11)
+    requests = [data["request"] for data in bench.data("round_started")]
+    assert requests[:3] == ["write"] * 3 and set(requests[3:]) == {"improve"}
+    openings = {prompt[1].content.split("<note>")[1] for prompt in llm.prompts[:3]}
+    assert len(openings) == 3, "first tries are told apart"
+    assert (result.rounds_done, result.stop_reason) == (11, StopReason.ROUNDS)
+    numbers = [event.round for event in bench.events if event.kind == "evaluated"]
+    assert numbers == sorted(numbers) and len(set(numbers)) == 11
+    assert result.best is not None and result.best.speedup == 2.0, "each generation stands on the one before"
+    parents = [data["parent"] for data in bench.data("round_started")][3:]
+    assert len(set(parents[:4])) == 2, "two candidates are taken further"
+
+
+def test_the_second_way_on_is_told_of_the_first() -> None:
+    bench, llm = Bench(), AnsweringLLM(improving)
+    run(bench, llm, strategy="tree", rounds=7)
+    told = [prompt[1].content for prompt in llm.prompts if "Another branch tries" in prompt[1].content]
+    assert told and all('"verdict": "under way"' in text for text in told)
+
+
+def test_a_branch_that_fails_loses_none_of_the_others() -> None:
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str | LLMError:
+        if "fewest bytes" in sections.get("note", ""):
+            return LLMFailed("openai/coder", "the provider failed")
+        return improving(sections, messages)
+
+    bench = Bench()
+    result = run(bench, AnsweringLLM(answer), strategy="tree")
+    assert (result.stop_reason, result.rounds_done) == (StopReason.LLM_ERROR, 2)
+    assert result.best is not None
+
+
+def test_tree_ends_when_the_judge_sees_nothing_on_any_branch() -> None:
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str:
+        return advice("none", stop=True) if "judge" in sections["request"] else improving(sections, messages)
+
+    result = run(Bench(), AnsweringLLM(answer), strategy="tree")
+    assert (result.stop_reason, result.rounds_done) == (StopReason.JUDGE, 3)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=10))
+def test_the_best_is_always_taken_further(speeds: list[float]) -> None:
+    rounds = rounds_of(*(round(speed, 1) for speed in speeds))
+    kept = choose_kept(rounds, frozenset())
+    assert 1 <= len(kept) <= 2
+    passed = [entry.outcome.speedup for entry in rounds if entry.outcome and entry.outcome.passed]
+    if passed:
+        assert kept[0].outcome.speedup == max(filter(None, passed))
+    else:
+        assert [subject.round for subject in kept] == [entry.number for entry in rounds][-2:]
+
+
+def test_of_two_equally_fast_the_one_that_differs_more_is_kept() -> None:
+    texts = [
+        source(3.0, "    a = 1\n    b = 2\n"),
+        source(2.9, "    a = 1\n    b = 2\n"),
+        "class ModelNew:\n    c = 9\n",
+    ]
+    outcomes = [
+        Outcome(candidate_hash(text), "passed", speedup=speed)
+        for text, speed in zip(texts, (3, 2.9, 2.8), strict=False)
+    ]
+    rounds = tuple(
+        Round(number, "", text, outcome) for number, (text, outcome) in enumerate(zip(texts, outcomes, strict=False), 1)
+    )
+    assert [subject.round for subject in choose_kept(rounds, frozenset())] == [1, 3]
+
+
+# tools
+
+
+def called(*calls: tuple[str, object], text: str = "") -> Reply:
+    made = tuple(
+        ToolCall(f"call{index}", name, value if isinstance(value, str) else json.dumps(value))
+        for index, (name, value) in enumerate(calls)
+    )
+    return Reply(text, "openai/coder", 100, 10, 0.01, 0.0, tool_calls=made)
+
+
+def answers(llm: ScriptedLLM, index: int = -1) -> list[str]:
+    return [message.content for message in llm.prompts[index] if message.role == "tool"]
+
+
+def test_tools_read_build_check_time_profile_and_submit() -> None:
+    wrong, good = {"source": source(0)}, {"source": source(2.0)}
+    script = [
+        called(("read_reference", {})),
+        called(("build", wrong), ("check", wrong)),
+        called(("check", good), ("time", good), ("profile", good)),
+        called(("submit", good)),
+    ]
+    llm, bench = ScriptedLLM([*script]), Bench()
+    result = run(bench, llm, strategy="tools")
+    assert (result.stop_reason, result.rounds_done, bench.evaluated) == (StopReason.SUBMITTED, 2, [0.0, 2.0])
+    assert result.best is not None and result.best.speedup == 2.0
+    told = answers(llm)
+    assert told[0] == SPEC.task_source
+    assert json.loads(told[1]) == {"built": True}
+    assert json.loads(told[2])["message"] == "row 3 differs"
+    assert json.loads(told[4])["speedup_over_eager"] == 2.0
+    assert "reference" not in llm.prompts[0][1].content.split("<platform>")[0]
+
+
+def test_submitting_a_wrong_candidate_does_not_end_the_job() -> None:
+    script = [called(("submit", {"source": source(0)})), called(("submit", {"source": source(1.5)}))]
+    result = run(Bench(), ScriptedLLM([*script]), strategy="tools")
+    assert (result.stop_reason, result.rounds_done) == (StopReason.SUBMITTED, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (("rm", {}), "there is no tool 'rm'; there are: read_reference, build"),
+        (("check", "{"), "not valid JSON"),
+        (("check", "[" * 100_000), "not valid JSON"),
+        (("check", []), "needs the argument 'source'"),
+        (("check", {"source": 3}), "needs the argument 'source'"),
+        (("time", {"source": "import os"}), "no top-level class named ModelNew"),
+        (("submit", {"source": "("}), "not valid Python"),
+    ],
+)
+def test_calls_that_make_no_sense_are_answered_with_the_reason(call: tuple[str, object], words: str) -> None:
+    llm = ScriptedLLM([called(call), called(("submit", {"source": source(1.5)}))])
+    bench = Bench()
+    assert run(bench, llm, strategy="tools").stop_reason == StopReason.SUBMITTED
+    assert words in answers(llm)[0]
+    assert words in str(bench.data("reply_rejected")[0]["reason"])
+
+
+def test_a_model_that_calls_no_tools_is_reminded_and_then_left() -> None:
+    llm = ScriptedLLM(["I would fuse it."] * 3)
+    result = run(Bench(), llm, strategy="tools")
+    assert (result.stop_reason, result.stop_detail) == (StopReason.LLM_ERROR, "openai/coder calls no tools")
+
+
+def test_a_file_in_plain_words_is_evaluated_and_handed_in_by_repeating_it() -> None:
+    llm = ScriptedLLM([fenced(source(1.5)), fenced(source(1.5))])
+    result = run(Bench(), llm, strategy="tools")
+    assert (result.stop_reason, result.rounds_done) == (StopReason.SUBMITTED, 1)
+
+
+def test_a_model_that_never_ends_is_ended() -> None:
+    llm = ScriptedLLM([called(("read_reference", {}))] * 100)
+    result = run(Bench(), llm, strategy="tools", rounds=2)
+    assert (result.stop_reason, result.rounds_done) == (StopReason.ROUNDS, 0)
+    assert len(llm.prompts) == 18
+
+
+def test_each_tool_has_a_schema_and_reads_only_what_it_may() -> None:
+    failed = Outcome("h", "build_failed", None, "no such file", "x" * 50_000)
+    for tool in TOOLS:
+        assert tool.parameters["type"] == "object"
+        assert len(result_of(tool.name, failed)) < 8_000
+    with pytest.raises(ToolError):
+        read_call(ToolCall("1", "x" * 1000, "{}"))
+
+
+# all of them
+
+
+@pytest.mark.parametrize("strategy", ["judge", "sample", "contrastive", "tree"])
+def test_seed_is_round_one_and_what_the_others_build_on(strategy: str) -> None:
+    models: list[str] = []
+
+    class Watched(AnsweringLLM):
+        def complete(self, model: str, *args: object, **more: object) -> Reply:  # type: ignore[override]
+            models.append(model)
+            return super().complete(model, *args, **more)  # type: ignore[arg-type]
+
+    bench, llm = Bench(), Watched(improving)
+    result = run(bench, llm, strategy=strategy, seed="compiler", rounds=3)
+    assert models[0] == "builtin/compiler" and set(models[1:]) == {"openai/coder"}
+    assert result.rounds_done == 3
+    requests = {data["request"] for data in bench.data("round_started")[1:]}
+    assert requests == ({"contrast"} if strategy == "contrastive" else {"improve"})
+
+
+def script_for(strategy: str) -> AnsweringLLM:
+    def by_turn(sections: dict[str, str], messages: Sequence[Message]) -> str | Reply:
+        if strategy != "tools":
+            return improving(sections, messages)
+        turn = sum(message.role == "assistant" for message in messages)
+        name = "submit" if turn == 4 else "time"
+        return called((name, {"source": source(1 + turn / 2)}))
+
+    return AnsweringLLM(by_turn)
+
+
+@pytest.mark.parametrize("strategy", ["judge", "sample", "contrastive", "tree", "tools"])
+def test_cut_off_anywhere_every_strategy_comes_to_the_same_and_asks_nothing_twice(strategy: str) -> None:
+    whole, asked = Bench(), script_for(strategy)
+    expected = run(whole, asked, strategy=strategy)
+    for length in range(0, len(whole.events), 3):
+        events = whole.events[:length]
+        replied = sum(event.kind == "llm_call" for event in events)
+        llm, bench = script_for(strategy), Bench()
+        result = run(bench, llm, past_of_events(events), strategy=strategy)
+        assert (result.best_source, result.rounds_done) == (expected.best_source, expected.rounds_done)
+        assert result.stop_reason == expected.stop_reason
+        assert len(llm.prompts) == len(asked.prompts) - replied, f"cut off after {length} events"
+        assert result.spent.cost_usd == pytest.approx(expected.spent.cost_usd)
+
+
+def test_lessons_last_for_the_job_and_are_told_once() -> None:
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str:
+        if "judge" in sections["request"]:
+            return advice("fuse", lessons=[{"kind": "avoid", "text": "false sharing"}])
+        return improving(sections, messages)
+
+    llm = AnsweringLLM(answer)
+    run(Bench(), llm, rounds=4)
+    for prompt in llm.prompts[2:]:
+        assert prompt[1].content.count("- avoid: false sharing") == 1
+
+
+def test_only_so_many_lessons_are_kept_the_latest() -> None:
+    rounds = [
+        Round(number, "", advice=Advice(bottleneck="b", change="c", lessons=(Lesson(kind="try", text=f"t{number}"),)))
+        for number in range(30)
+    ]
+    assert [lesson.text for lesson in lessons_of([*rounds, rounds[20]])][-2:] == ["t29", "t20"]
+    assert len(lessons_of(rounds)) == 12
