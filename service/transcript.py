@@ -69,7 +69,10 @@ def event_line(event: EventRecord) -> str | None:
                 f"the job starts: {data.get('task_id')} on {data.get('platform')}, at most {data.get('rounds')} rounds"
             )
         case "round_started":
-            return f"round {event.round} starts: {data.get('request')}"
+            parent = data.get("parent")
+            return f"round {event.round} starts: {data.get('request')}{f', on round {parent}' if parent else ''}"
+        case "llm_fault":
+            return f"the {data.get('role')}'s model failed and is asked again: {data.get('message')}"
         case "llm_failed":
             return f"the {data.get('role')}'s model gave no reply: {data.get('message')}"
         case "advice":
@@ -83,7 +86,7 @@ def event_line(event: EventRecord) -> str | None:
         case "job_stopped" | "ended":
             detail = f": {data['detail']}" if data.get("detail") else ""
             return f"the job stops, {data.get('reason')}{detail}"
-        case "candidate" | "evaluated" | "reply_rejected" | "round_done":
+        case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
     said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
