@@ -1,16 +1,15 @@
 """The files of `manual/DIR`: prompts are numbered and placed whole, replies count once they are whole."""
 
-import hashlib
-import json
+import contextlib
+import errno
 import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from agents.ports import Message, Tool
+from typing import BinaryIO
 
 MAX_REPLY_BYTES = 2 * 1024 * 1024
 SETTLED_S = 0.5  # a reply whose size and time have not changed for so long is whole
@@ -29,27 +28,26 @@ class Found:
     truncated: bool
 
 
-def digest_of(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-    """What identifies a prompt, wherever it lies."""
-    offered = [[tool.name, tool.description, tool.parameters] for tool in tools]
-    asked = [[message.to_json() for message in messages], offered]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+def known_prompts(folder: Path, digest: str) -> list[str]:
+    """The stems (`003-repair`) of the files in a folder that hold this prompt, in the order of their numbers.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    mark = _MARK.format(digest=digest)
+    return [stem for stem in _prompts(folder) if _first_line(folder / f"{stem}.prompt.md") == mark]
 
 
 def place_prompt(folder: Path, digest: str, request: str, text: Callable[[str], str]) -> str:
-    """The stem (`003-repair`) of the file that holds this prompt, written first if there is none.
+    """Write a prompt into a file of its own and give its stem; `text(stem)` is what it says.
 
-    `text(stem)` is the prompt; a file appears whole or not at all, and takes nobody else's name.
+    A file appears whole or not at all, and takes nobody else's name.
 
     Raises:
         OSError: the folder cannot be read or written.
     """
     while True:
-        known = _prompts(folder)
-        for stem in known:
-            if _first_line(folder / f"{stem}.prompt.md") == _MARK.format(digest=digest):
-                return stem
-        number = 1 + max((int(stem.partition("-")[0]) for stem in known), default=0)
+        number = 1 + max((int(stem.partition("-")[0]) for stem in _prompts(folder)), default=0)
         stem = f"{number:03}-{request}"
         if _place(folder / f"{stem}.prompt.md", f"{_MARK.format(digest=digest)}\n{text(stem)}"):
             return stem
@@ -58,6 +56,14 @@ def place_prompt(folder: Path, digest: str, request: str, text: Callable[[str], 
 def reply_names(stem: str) -> tuple[str, ...]:
     """The names that the reply to a prompt may have; the first that is there and whole counts."""
     return tuple(f"{stem}.reply.{kind}" for kind in KINDS)
+
+
+def reply_there(folder: Path, stem: str) -> Found | None:
+    """The reply to a prompt as it is now, if there is one."""
+    for kind, name in zip(KINDS, reply_names(stem), strict=True):
+        with contextlib.suppress(OSError):
+            return _read(folder / name, kind)[0]
+    return None
 
 
 class ReplyWatch:
@@ -89,25 +95,27 @@ class ReplyWatch:
             if state != before:
                 self._seen[name] = (state, now)
             elif now - since >= SETTLED_S and status.st_size > 0:
-                found = self._read(name, kind, state)
-                if isinstance(found, Found):
+                try:
+                    found, as_read = _read(self._folder / name, kind)
+                except OSError as error:
+                    problem = f"{self._folder / name} cannot be read: {error.strerror}"
+                    continue
+                if as_read == state:
                     return found
-                problem = found or problem
         return problem
 
-    def _read(self, name: str, kind: str, state: tuple[int, ...]) -> Found | str | None:
-        """The file as it was seen; None if it has changed meanwhile."""
-        path = self._folder / name
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            return f"{path} cannot be read: {error.strerror}"
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(MAX_REPLY_BYTES + 1)
-            if _state(os.fstat(descriptor)) != state:
-                return None
-        text = data[:MAX_REPLY_BYTES].decode("utf-8-sig", errors="replace")
-        return Found(text, kind, len(data) > MAX_REPLY_BYTES)
+
+def _read(path: Path, kind: str) -> tuple[Found, tuple[int, ...]]:
+    """A reply file, and what it was like when it was read.
+
+    Raises:
+        OSError: it is not there, a link, or cannot be read.
+    """
+    with _open_regular(path) as file:
+        data = file.read(MAX_REPLY_BYTES + 1)
+        state = _state(os.fstat(file.fileno()))
+    text = data[:MAX_REPLY_BYTES].decode("utf-8-sig", errors="replace")
+    return Found(text, kind, len(data) > MAX_REPLY_BYTES), state
 
 
 def _prompts(folder: Path) -> list[str]:
@@ -119,13 +127,23 @@ def _prompts(folder: Path) -> list[str]:
 def _first_line(path: Path) -> str:
     """The beginning of a prompt's file; empty where it cannot be read or is no file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with _open_regular(path) as file:
+            return file.readline(200).decode("utf-8", errors="replace").rstrip("\n")
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        return file.readline(200).decode("utf-8", errors="replace").rstrip("\n")
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """A file opened for reading, never a link, and never waiting for a pipe.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def _place(path: Path, text: str) -> bool:

@@ -37,12 +37,12 @@ def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], stem: str) -
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
-def read_reply(text: str, kind: str, *, offered: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
+def read_reply(text: str, kind: str, *, stem: str, offered: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
     """A reply file as a model's reply: text (a bare .py or .json file in a fence) and calls of the tools on offer."""
     if kind == "py":
         return _fenced(text, "python"), ()
     if kind == "json":
-        calls = _tool_calls(text) if offered else None
+        calls = _tool_calls(text, stem) if offered else None
         return calls if calls is not None else (_fenced(text, "json"), ())
     return text, ()
 
@@ -73,7 +73,7 @@ def _call_text(call: ToolCall) -> str:
     return f"It called the tool `{call.name}` ({call.id}):\n\n{_fenced(call.arguments, 'json')}"
 
 
-def _tool_calls(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
+def _tool_calls(text: str, stem: str) -> tuple[str, tuple[ToolCall, ...]] | None:
     """Text and calls of `{"text": …, "tool_calls": [{"name": …, "arguments": …}]}`, or None if it is not that."""
     try:
         value = json.loads(text)
@@ -82,12 +82,12 @@ def _tool_calls(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
     wanted = value.get("tool_calls") if isinstance(value, dict) else None
     if not isinstance(wanted, list) or not wanted:
         return None
-    calls = [_tool_call(number, each) for number, each in enumerate(wanted, start=1)]
+    calls = [_tool_call(f"{stem}-{number}", each) for number, each in enumerate(wanted, start=1)]
     whole = [call for call in calls if call is not None]
     return (str(value.get("text", "")), tuple(whole)) if len(whole) == len(calls) else None
 
 
-def _tool_call(number: int, value: Any) -> ToolCall | None:
+def _tool_call(default_id: str, value: Any) -> ToolCall | None:
     """One call; `{"function": {…}}` around name and arguments and arguments as a string are as good."""
     if not isinstance(value, dict):
         return None
@@ -97,7 +97,7 @@ def _tool_call(number: int, value: Any) -> ToolCall | None:
         return None
     arguments: JSON = inner.get("arguments", {})
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return ToolCall(str(value.get("id") or f"call_{number}"), name, shown)
+    return ToolCall(str(value.get("id") or default_id), name, shown)
 
 
 def _fenced(text: str, language: str) -> str:

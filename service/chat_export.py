@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.ports import Tool
+from agents.toolbox import TOOLS
 from db.leaderboard import UNRELIABLE
 from db.records import JobRecord
 from db.store import Store
@@ -95,7 +97,8 @@ def openai_line(each: JobChat) -> dict[str, Any]:
     if chat.tool_calls:
         answer["tool_calls"] = [dict(call) for call in chat.tool_calls]
     messages = [*(dict(message) for message in chat.messages), answer]
-    return {"messages": messages, "metadata": _metadata(each.job, chat)}
+    offered = {"tools": [_offered(tool) for tool in TOOLS]} if chat.purpose == "tools" else {}
+    return {"messages": messages, **offered, "metadata": _metadata(each.job, chat)}
 
 
 def write_lines(chats: Sequence[JobChat], out: Path) -> None:
@@ -122,6 +125,11 @@ def write_lines(chats: Sequence[JobChat], out: Path) -> None:
 def json_line(each: JobChat) -> str:
     """One line of JSON, whatever the texts hold."""
     return json.dumps(openai_line(each), ensure_ascii=True, allow_nan=False, default=str)
+
+
+def _offered(tool: Tool) -> dict[str, Any]:
+    about = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": about}
 
 
 def _shortest(chats: Sequence[JobChat], count: int) -> list[JobChat]:

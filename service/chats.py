@@ -1,10 +1,12 @@
 """The calls of a job as chats: what was said, and what became of the candidate that each led to."""
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agents.ports import candidate_hash
 from db import results
 from db.records import EventRecord, LlmCall
 from db.store import Store
@@ -31,7 +33,7 @@ class Chat:
     """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
 
     `led` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to the
-    next one that was written.
+    one that follows its advice, a turn with tools to the best of those that it calls them for.
     """
 
     number: int
@@ -120,52 +122,81 @@ def chat_of(call: LlmCall, number: int) -> Chat:
 
 
 class _Links:
-    """Reads off a job's events, one after the other, which call led to which candidate."""
+    """Reads off a job's events, one after the other, which call led to which candidate. Rounds may be interleaved."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, int]] = {}  # of a role: its last call, and the round of that
-        self._advising: int | None = None  # the Judge's call whose advice nobody has followed yet
-        self._rounds: dict[int, int] = {}  # call to the round of the candidate that it led to
+        self._last: dict[tuple[str, int], int] = {}  # of a role in a round: its last call
+        self._coder: int | None = None  # the Coder's last call, whichever round it is of
+        self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, which may be older
+        self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice nobody has followed yet
+        self._rounds: dict[int, list[int]] = {}  # call to the rounds of the candidates that it led to
         self._candidates: dict[int, Led] = {}  # by round
         self._rejected: dict[int, str] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
 
     def add_call(self, index: int, event: EventRecord) -> None:
-        self._last[str(event.data.get("role"))] = (index, event.round)
+        role = str(event.data.get("role"))
+        self._last[role, event.round] = index
         self._facts[index] = event.data
+        if role == "coder":
+            self._coder = index
 
     def add(self, event: EventRecord) -> None:
-        data = event.data
+        data, number = event.data, event.round
         match event.kind:
+            case "round_started" if data.get("request") == "tools":
+                self._with_tools.add(number)
             case "reply_rejected":
-                index = self._last_in(str(data.get("role")), event.round)
+                index = self._last.get((str(data.get("role")), number))
                 if index is not None:
                     self._rejected[index] = str(data.get("reason") or "not usable")
-            case "advice":
-                self._advising = self._last_in("judge", event.round)
+            case "advice" if data.get("stop") is not True:
+                index = self._accepted("judge", number)
+                if index is not None:
+                    self._advice[number] = index
             case "candidate":
-                self._candidates[event.round] = Led(event.round, str(data.get("hash")))
-                for index in (self._last_in("coder", event.round), self._advising):
+                self._candidates[number] = Led(number, str(data.get("hash")))
+                writer = self._coder if number in self._with_tools else self._accepted("coder", number)
+                for index in (writer, self._follow(number)):
                     if index is not None:
-                        self._rounds[index] = event.round
-                self._advising = None
+                        self._rounds.setdefault(index, []).append(number)
             case "evaluated":
-                self._candidates[event.round] = led_of(event)
+                self._candidates[number] = led_of(event)
 
     def complete(self, index: int, chat: Chat) -> Chat:
         facts = self._facts.get(index, {})
+        known = {led.candidate_hash: led for led in self._candidates.values()}
+        led = [self._candidates[number] for number in self._rounds.get(index, ())]
+        led += [known[digest] for digest in map(_hash_in, chat.tool_calls) if digest in known]
         return replace(
             chat,
             attempts=_whole(facts.get("attempts")) or 1,
             truncated=facts.get("truncated") is True,
             rejected=self._rejected.get(index),
-            led=self._candidates.get(self._rounds.get(index, -1)),
+            led=max(led, key=lambda each: (each.verdict == "passed", each.speedup or 0.0, each.round), default=None),
         )
 
-    def _last_in(self, role: str, number: int) -> int | None:
-        """The last call of this role, if it is of this round and its reply was not refused."""
-        index, of_round = self._last.get(role, (-1, -1))
-        return index if of_round == number and index not in self._rejected else None
+    def _accepted(self, role: str, number: int) -> int | None:
+        """The last call of this role in this round, if its reply was not refused."""
+        index = self._last.get((role, number))
+        return None if index is None or index in self._rejected else index
+
+    def _follow(self, number: int) -> int | None:
+        """The call whose advice this round's candidate follows: the round's own, or else the last one's before it."""
+        own = number if number in self._advice else max((old for old in self._advice if old < number), default=None)
+        return None if own is None else self._advice.pop(own)
+
+
+def _hash_in(call: Mapping[str, Any]) -> str | None:
+    """The hash of the candidate that a tool was given, if it was given one."""
+    inner = call.get("function")
+    arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else None
+        source = value.get("source") if isinstance(value, dict) else None
+        return candidate_hash(source.rstrip() + "\n") if isinstance(source, str) else None
+    except (ValueError, RecursionError):  # no JSON, or text that UTF-8 cannot encode
+        return None
 
 
 def led_of(event: EventRecord) -> Led:

@@ -179,7 +179,7 @@ class _Run:
                 self._spec,
                 evaluate=self._evaluate,
                 record=self._journal,
-                llm=open_models(self._bench.settings, self._bench, step=self._journal.step, stop=self._stop),
+                llm=open_models(self._bench.settings, self._bench, step=self._journal.step, stop=self._stop, past=past),
                 should_stop=self._stop.requested,
                 past=past,
             )

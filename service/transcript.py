@@ -17,8 +17,10 @@ from service.chats import Chat, Entry, Led
 
 WIDTH = 80
 MAX_EVENT_CHARS = 160
-_LASTING = ("device", "platform", "exemplar", "reference", "task")
+_LASTING = ("device", "platform", "exemplar", "reference", "task")  # the same in all prompts of a job
+_PROSE = ("platform", "note")
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
+_BULLET = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]) ")
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,20 @@ class Line:
 def transcript(story: Sequence[Entry]) -> Iterator[Line]:
     """All lines of a job's story."""
     prompts: dict[str, _Seen] = {}
-    files: dict[str, int] = {}  # hash of a candidate to the round that wrote it
+    shown = _Shown()
+    last = ""
     for entry in story:
         if isinstance(entry, EventRecord):
             if entry.kind == "candidate":
-                files.setdefault(str(entry.data.get("hash")), entry.round)
-            if line := event_line(entry):
+                shown.files.setdefault(str(entry.data.get("hash")), entry.round)
+            line = event_line(entry)
+            if line and line != last:
+                last = line
                 short = line if len(line) <= MAX_EVENT_CHARS else f"{line[: MAX_EVENT_CHARS - 3]}..."
                 yield from _wrapped("event", f"* {short}", indent="  ")
             continue
         yield Line("text", "")
-        yield from _call(entry, prompts.setdefault(entry.role, _Seen()), files)
+        yield from _call(entry, prompts.setdefault(entry.role, _Seen()), shown)
 
 
 def transcript_json(story: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -64,7 +69,10 @@ def event_line(event: EventRecord) -> str | None:
                 f"the job starts: {data.get('task_id')} on {data.get('platform')}, at most {data.get('rounds')} rounds"
             )
         case "round_started":
-            return f"round {event.round} starts: {data.get('request')}"
+            parent = data.get("parent")
+            return f"round {event.round} starts: {data.get('request')}{f', on round {parent}' if parent else ''}"
+        case "llm_fault":
+            return f"the {data.get('role')}'s model failed and is asked again: {data.get('message')}"
         case "llm_failed":
             return f"the {data.get('role')}'s model gave no reply: {data.get('message')}"
         case "advice":
@@ -77,8 +85,8 @@ def event_line(event: EventRecord) -> str | None:
             return f"round {event.round} brought no candidate"
         case "job_stopped" | "ended":
             detail = f": {data['detail']}" if data.get("detail") else ""
-            return f"{'the job stops' if event.kind == 'job_stopped' else 'ended'}, {data.get('reason')}{detail}"
-        case "candidate" | "evaluated" | "reply_rejected" | "round_done":
+            return f"the job stops, {data.get('reason')}{detail}"
+        case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
     said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
@@ -100,25 +108,33 @@ def led_line(led: Led) -> str:
 
 
 @dataclass
+class _Shown:
+    """What has been shown of the job, whoever was asked."""
+
+    lasting: dict[str, str] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)  # hash of a candidate to the round that wrote it
+
+
+@dataclass
 class _Seen:
     """What has been shown of one role's prompts."""
 
     messages: tuple[Mapping[str, Any], ...] = ()
     sections: dict[str, str] = field(default_factory=dict)
     rest: set[str] = field(default_factory=set)
-    reply: str | None = None
+    answer: tuple[str, list[Any]] | None = None  # text and tool calls of the last reply
     number: int = 0
 
 
-def _call(chat: Chat, seen: _Seen, files: Mapping[str, int]) -> Iterator[Line]:
+def _call(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
     title = f"-- call {chat.number}, round {chat.round}: {chat.role}, {chat.purpose} "
     yield Line("heading", clean(title)[:WIDTH].ljust(WIDTH, "-"))
     yield from _wrapped("label", _cost_of(chat))
-    yield from _prompt(chat, seen, files)
+    yield from _prompt(chat, seen, shown)
     if chat.reasoning:
-        yield Line("label", f"reasoning, {len(chat.reasoning)} characters:")
+        yield _label("reasoning", f"{len(chat.reasoning)} characters")
         yield from _prose(chat.reasoning)
-    yield Line("label", "reply, cut off:" if chat.truncated else "reply:")
+    yield _label("reply", "cut off" if chat.truncated else "")
     yield from _prose(chat.reply or "(nothing)")
     for call in chat.tool_calls:
         yield from _tool_call(call)
@@ -126,7 +142,7 @@ def _call(chat: Chat, seen: _Seen, files: Mapping[str, int]) -> Iterator[Line]:
         yield from _wrapped("result", f"=> rejected: {chat.rejected}", indent="   ")
     if chat.led is not None:
         yield from _wrapped("result", f"=> {led_line(chat.led)}", indent="   ")
-    seen.messages, seen.reply, seen.number = chat.messages, chat.reply, chat.number
+    seen.messages, seen.answer, seen.number = chat.messages, (chat.reply, [*chat.tool_calls]), chat.number
 
 
 def _cost_of(chat: Chat) -> str:
@@ -137,7 +153,7 @@ def _cost_of(chat: Chat) -> str:
     return f"{chat.model}: {tokens}, {cost}, {chat.latency_s:.1f} s{attempts}"
 
 
-def _prompt(chat: Chat, seen: _Seen, files: Mapping[str, int]) -> Iterator[Line]:
+def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
     """The messages that the last prompt of this role did not begin with."""
     known = 0
     for before, now in zip(seen.messages, chat.messages, strict=False):
@@ -146,45 +162,64 @@ def _prompt(chat: Chat, seen: _Seen, files: Mapping[str, int]) -> Iterator[Line]
         known += 1
     if known:
         which = "system" if known == 1 and chat.messages[0].get("role") == "system" else f"its first {known} messages"
-        yield Line("label", f"prompt: {which} as before")
+        yield _label("as before", which)
     for message in chat.messages[known:]:
         role, content = str(message.get("role")), _content(message)
-        if role == "assistant" and content == seen.reply:
-            yield Line("label", f"assistant: the reply of call {seen.number}")
+        asked = message.get("tool_calls")
+        calls = [*asked] if isinstance(asked, list | tuple) else []
+        if role == "assistant" and (content, calls) == seen.answer:
+            yield _label("assistant", f"the reply of call {seen.number}")
             continue
         sections = parse(content) if role == "user" else {}
         if sections:
-            yield from _sections(content, sections, seen, files)
+            yield from _sections(content, sections, seen, shown)
             continue
-        yield Line("label", clean(f"{role}:"))
+        yield _label(role)
         yield from _prose(content)
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list | tuple) else ():
+        for call in calls:
             yield from _tool_call(call)
 
 
-def _sections(content: str, sections: Mapping[str, str], seen: _Seen, files: Mapping[str, int]) -> Iterator[Line]:
-    as_before = [name for name, body in sections.items() if name in _LASTING and seen.sections.get(name) == body]
+def _sections(content: str, sections: Mapping[str, str], seen: _Seen, shown: _Shown) -> Iterator[Line]:
+    as_before = [name for name, body in sections.items() if name in _LASTING and shown.lasting.get(name) == body]
     if as_before:
-        yield from _wrapped("label", f"as before: {', '.join(as_before)}")
+        yield from _wrapped("label", f"[as before] {', '.join(as_before)}")
     for name, body in sections.items():
         if name in as_before:
             continue
-        number = files.get(candidate_hash(body)) if name in ("candidate", "best") else None
+        number = shown.files.get(candidate_hash(body)) if name in ("candidate", "best") else None
+        if name in _LASTING:
+            shown.lasting[name] = body
         if number is not None:
-            yield Line("label", f"{name}: the file of round {number}")
+            yield _label(name, f"the file of round {number}")
         elif seen.sections.get(name) == body:
-            yield Line("label", f"{name}: as before")
-        elif "\n" not in body and len(body) + len(name) + 2 <= WIDTH:
-            yield Line("label", clean(f"{name}: {body}"))
+            yield _label(name, "as before")
+        elif "\n" not in body and len(body) + len(name) + 3 <= WIDTH:
+            yield _label(name, body)
+        elif name == "history":
+            yield from _history(body, seen.sections.get(name, ""))
         else:
-            yield Line("label", f"{name}:")
-            yield from _verbatim(body)
+            yield _label(name)
+            yield from (_prose if name in _PROSE else _verbatim)(body)
     seen.sections.update(sections)
     rest = outside(content)
     if rest and rest not in seen.rest:
         seen.rest.add(rest)
         yield from _prose(rest)
+
+
+def _history(body: str, before: str) -> Iterator[Line]:
+    """The rounds that the last prompt did not list yet."""
+    try:
+        told, now = json.loads(before or "[]"), json.loads(body)
+    except (ValueError, RecursionError):
+        told, now = None, None
+    if not isinstance(told, list) or not isinstance(now, list) or not told or now[: len(told)] != told:
+        yield _label("history")
+        yield from _verbatim(body)
+        return
+    yield _label("history", f"{len(told)} as before, and:")
+    yield from _verbatim(json.dumps(now[len(told) :], ensure_ascii=False, indent=1))
 
 
 def _content(message: Mapping[str, Any]) -> str:
@@ -196,8 +231,12 @@ def _content(message: Mapping[str, Any]) -> str:
 def _tool_call(call: object) -> Iterator[Line]:
     inner = call.get("function", call) if isinstance(call, Mapping) else call
     name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
-    yield from _wrapped("label", f"calls {name}:")
+    yield _label("tool call", str(name))
     yield from _verbatim(arguments if isinstance(arguments, str) else json.dumps(arguments, default=str))
+
+
+def _label(name: str, detail: str = "") -> Line:
+    return Line("label", clean(f"[{name}] {detail}".rstrip()))
 
 
 def _prose(text: str) -> Iterator[Line]:
@@ -213,7 +252,8 @@ def _prose(text: str) -> Iterator[Line]:
             if fence and fence["mark"].startswith(mark) and raw.strip() == fence["mark"]:
                 mark = None
         else:
-            yield from _wrapped("text", raw)
+            bullet = _BULLET.match(raw)
+            yield from _wrapped("text", raw, indent=" " * len(clean(bullet[0])) if bullet else "")
 
 
 def _verbatim(text: str) -> Iterator[Line]:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agents.ports import LLM
+from agents.ports import LLM, NO_PAST, Past
 from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
@@ -135,8 +135,13 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Iterator[Sandbox
             close()
 
 
-def open_models(settings: Settings, bench: Bench, *, step: Callable[[str], None], stop: Stop) -> LLM:
-    """Access to models. The built-in compiler works inside the bench's sandbox and takes its turn on the device."""
+def open_models(
+    settings: Settings, bench: Bench, *, step: Callable[[str], None], stop: Stop, past: Past = NO_PAST
+) -> LLM:
+    """Access to models, for a job with this past.
+
+    The built-in compiler works inside the bench's sandbox and takes its turn on the device.
+    """
     from agents.builtin.provider import open_builtin
     from agents.llm import open_llm
     from agents.manual import ManualLLM
@@ -145,7 +150,7 @@ def open_models(settings: Settings, bench: Bench, *, step: Callable[[str], None]
     lock = device_lock(settings.lock_dir, bench.platform.name)
     sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
     others = open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base)
-    return Models(others, ManualLLM(on_wait=step))
+    return Models(others, ManualLLM(on_wait=step, past=past))
 
 
 def only_builtin(settings: Settings) -> bool:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from agents.asking import ledger_key
 from agents.budget import Budget
 from agents.errors import LLMCancelled, ModelUnavailable
 from agents.job import JobSpec, run_job
 from agents.manual import ManualLLM
 from agents.models import Models
 from agents.parse import extract_advice, extract_candidate
-from agents.ports import Message, Outcome, Tool, candidate_hash
+from agents.ports import Message, Outcome, Past, Tool, candidate_hash
 from agents.sections import render
 from agents.stopping import StopReason
 from tests.fakes import ScriptedLLM, fenced
@@ -119,6 +120,42 @@ def test_a_job_that_starts_again_finds_the_reply_that_is_there(tmp_path):
     assert len(prompts(tmp_path)) == 2
 
 
+def test_the_same_question_asked_again_on_purpose_is_a_question_of_its_own(tmp_path):
+    llm = ManualLLM()
+    for number in (1, 2, 3):
+        (tmp_path / f"{number:03}-repair.reply.md").write_text(f"try {number}")
+    assert [ask(tmp_path, llm=llm).text for _ in range(3)] == ["try 1", "try 2", "try 3"]
+    assert len(prompts(tmp_path)) == 3
+
+
+def test_replies_that_the_ledger_has_answer_nothing_else(tmp_path):
+    for number in (1, 3):
+        (tmp_path / f"{number:03}-repair.reply.md").write_text("the same")
+    stopped = threading.Event()
+    llm = ManualLLM()
+    replies = []
+    threads = [
+        threading.Thread(target=lambda: replies.append(ask(tmp_path, llm=llm, should_stop=stopped.is_set)), daemon=True)
+        for _ in range(3)
+    ]
+    excepthook, threading.excepthook = threading.excepthook, lambda _: None  # the cancelled one
+    for thread in threads:
+        thread.start()
+    wait_for(tmp_path / "003-repair.prompt.md")
+    while len(replies) < 2:
+        time.sleep(0.05)
+    stopped.set()
+    for thread in threads:
+        thread.join(5)
+    threading.excepthook = excepthook
+    key = ledger_key("", f"manual/{tmp_path}", PROMPT)
+    past = Past(replies={f"1/coder/0{key}": replies[0], f"3/coder/0{key}": replies[1]})
+    (tmp_path / "002-repair.reply.md").write_text("late")
+    again = ManualLLM(past=past)
+    (tmp_path / "004-repair.reply.md").write_text("new")
+    assert [ask(tmp_path, llm=again).text for _ in range(2)] == ["late", "new"]
+
+
 def test_prompts_asked_at_the_same_time_get_files_of_their_own(tmp_path):
     for number in range(1, 9):
         (tmp_path / f"{number:03}-prompt.reply.md").write_text("same")
@@ -175,7 +212,7 @@ def test_tools_are_shown_and_called(tmp_path, answering):
     reply = ask(tmp_path, tools=[SEARCH])
     assert reply.text == "I look."
     assert [(each.id, each.name, each.arguments) for each in reply.tool_calls] == [
-        ("call_1", "search", '{"query": "avx"}')
+        ("001-repair-1", "search", '{"query": "avx"}')
     ]
     assert "Looks things up." in prompt.read_text()
     assert '"tool_calls"' in prompt.read_text()

@@ -27,7 +27,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return torch.relu(x).mul_(2).add_(1)
 """
-ADVICE = {"bottleneck": "memory", "change": "nothing is left", "stop": True}
+ADVICE = {"bottleneck": "b", "evidence": ["latency_ms.candidate"], "change": "nothing is left", "stop": True}
 
 
 @pytest.fixture

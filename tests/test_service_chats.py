@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from agents.sections import render
 from db import jobs
 from db.records import EventRecord, JobRecord, JobStatus, LlmCall, TaskRecord
 from service.chat_export import JobChat, Wanted, openai_line, reasoning_length, select, write_lines
-from service.chats import Chat, Led, chat_of, chats_in, read_story, story_of
+from service.chats import Chat, Led, chats_in, read_story, story_of
 from service.errors import BadRequest
 from service.journal import Journal
 from service.keeping import keep_task
@@ -41,7 +41,8 @@ def prompt(request, **sections):
 
 def call(number, purpose, messages, reply, role="coder", **more):
     data = {"model": "openai/m", "role": role, "purpose": purpose, "prompt_tokens": 1200, "completion_tokens": 34}
-    data |= {"cost_usd": 0.5, "latency_s": 2.0, "attempts": 1, "truncated": False}
+    data |= {"cost_usd": 0.5, "latency_s": 2.0, "attempts": 1, "truncated": False, "key": f"{number}:{reply}"}
+    data |= {"attempt": 1, "reasoning": "", "reasoning_tokens": None, "tool_calls": []}
     return Event("llm_call", number, {**data, "messages": messages, "reply": reply, **more})
 
 
@@ -87,7 +88,8 @@ def stored(events):
         if event.kind == "llm_call":
             kept = {key: data[key] for key in LlmCall.__dataclass_fields__ if key in data}
             calls.append(LlmCall(round=event.round, **kept))
-            del data["messages"], data["reply"]
+            for name in ("messages", "reply", "reasoning", "tool_calls"):
+                del data[name]
         data.pop("source", None)
         rows.append(EventRecord(number, event.kind, event.round, data))
     return calls, rows
@@ -165,30 +167,111 @@ def test_a_reply_that_was_given_up_leads_to_nothing():
     assert second.led.round == 2
 
 
-def test_columns_that_the_store_may_keep_are_read():
-    @dataclass(frozen=True)
-    class Fuller(LlmCall):
-        reasoning: str | None = None
-        reasoning_tokens: int | None = None
-        tool_calls: list | None = None
-
-    calls, _ = stored(told())
-    plain = chat_of(calls[0], 1)
-    assert (plain.reasoning, plain.reasoning_tokens, plain.tool_calls) == ("", None, ())
-    wish = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    fuller = chat_of(Fuller(**vars(calls[0]), reasoning="hm", reasoning_tokens=7, tool_calls=[wish]), 1)
-    assert (fuller.reasoning, fuller.reasoning_tokens, fuller.tool_calls) == ("hm", 7, (wish,))
-    assert chat_of(Fuller(**vars(calls[0])), 1) == plain
+def test_reasoning_and_tool_calls_are_kept():
+    wish = tool_call("search")
+    told_so = reply_to(1, text="", tool_calls=[wish]).data | {"reasoning": "hm", "reasoning_tokens": 7}
+    (kept,) = chats_in(story_of(*stored([Event("llm_call", 1, told_so)])))
+    assert (kept.reasoning, kept.reasoning_tokens, kept.tool_calls) == ("hm", 7, (wish,))
 
 
-KINDS = ["llm_call", "reply_rejected", "candidate", "evaluated", "advice", "best", "job_stopped", "new_kind"]
+def reply_to(number, purpose="improve", role="coder", tool_calls=(), text="reply"):
+    return call(number, purpose, prompt(purpose), text, role=role, tool_calls=list(tool_calls))
+
+
+def candidate_event(number, source):
+    return Event("candidate", number, {"hash": candidate_hash(source), "source": source, "repeat_of_round": None})
+
+
+def test_rounds_written_side_by_side_are_not_mixed_up():
+    events = [
+        reply_to(2, "judge-improve", "judge", text="for 2"),
+        reply_to(3, "judge-improve", "judge", text="for 3"),
+        Event("advice", 3, {"change": "b"}),
+        Event("advice", 2, {"change": "a"}),
+        reply_to(3, text="writes 3"),
+        reply_to(2, text="cannot be used"),
+        Event("reply_rejected", 2, {"role": "coder", "reason": "no block"}),
+        reply_to(2, text="writes 2"),
+        reply_to(4, "judge-improve", "judge", text="stop"),
+        Event("advice", 4, {"change": "none", "stop": True}),
+        candidate_event(2, FIRST),
+        candidate_event(3, SECOND),
+        candidate_event(5, "x"),
+    ]
+    led = {chat.reply: chat.led and chat.led.round for chat in chats_in(story_of(*stored(events)))}
+    assert led == {
+        "for 2": 2,
+        "for 3": 3,
+        "writes 3": 3,
+        "cannot be used": None,
+        "writes 2": 2,
+        "stop": None,
+    }
+
+
+def tool_call(name, **arguments):
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
+    started = Event("round_started", 1, {"request": "tools"}), Event("round_started", 2, {"request": "tools"})
+    broken = {"id": "1", "type": "function", "function": {"name": "check", "arguments": "{"}}
+    events = [
+        reply_to(1, "tools", tool_calls=[tool_call("check", source=FIRST), tool_call("time", source=SECOND), broken]),
+        started[0],
+        candidate_event(1, FIRST),
+        Event("evaluated", 1, outcome(FIRST, "passed", speedup=1.5)),
+        started[1],
+        candidate_event(2, SECOND),
+        Event("evaluated", 2, outcome(SECOND, "wrong_output")),
+        Event("reply_rejected", 3, {"role": "coder", "reason": "not valid JSON"}),
+        reply_to(3, "tools", tool_calls=[tool_call("read_reference"), tool_call("submit", source=FIRST.rstrip())]),
+        reply_to(3, "tools", text="in plain words"),
+    ]
+    first, second, third = chats_in(story_of(*stored(events)))
+    assert (first.led.round, first.led.speedup) == (1, 1.5)
+    assert (second.led.round, second.led.verdict) == (1, "passed")
+    assert third.led is None
+    line = openai_line(JobChat(job(), second))
+    assert "submit" in [tool["function"]["name"] for tool in line["tools"]]
+    assert all(tool["type"] == "function" for tool in line["tools"])
+
+
+KINDS = [
+    "llm_started",
+    "llm_fault",
+    "round_started",
+    "llm_call",
+    "reply_rejected",
+    "candidate",
+    "evaluated",
+    "advice",
+    "best",
+    "job_stopped",
+    "new_kind",
+]
 VALUES = st.one_of(
     st.none(), st.integers(), st.text(max_size=5), st.lists(st.text(max_size=3), max_size=2), st.floats()
 )
 DATA = st.fixed_dictionaries(
     {"role": st.sampled_from(["coder", "judge", "other"]), "purpose": st.sampled_from(["write", "x"])},
     optional=dict.fromkeys(
-        ["reason", "hash", "verdict", "tags", "speedup", "speedup_low", "change", "repeat_of_round", "attempts"], VALUES
+        [
+            "reason",
+            "hash",
+            "request",
+            "parent",
+            "stop",
+            "message",
+            "verdict",
+            "tags",
+            "speedup",
+            "speedup_low",
+            "change",
+            "repeat_of_round",
+            "attempts",
+        ],
+        VALUES,
     ),
 )
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3), DATA), max_size=12)
@@ -221,13 +304,14 @@ def test_no_call_is_lost_and_nothing_reaches_the_terminal_as_it_is(calls, events
 def test_a_transcript_shows_of_each_prompt_what_is_new(story):
     text = "\n".join(line.text for line in transcript(story))
     assert text.count("You write kernels.") == 2  # once for each role
-    assert text.count("class Model:\n    pass") == 2
-    assert text.count("as before: task, device, reference, exemplar") == 1  # the Coder's second prompt
-    assert text.count("prompt: its first 2 messages as before") == 1
-    assert "assistant: the reply of call 1" in text
+    assert text.count("class Model:\n    pass") == 1
+    assert text.count("[as before] task, device, reference, exemplar") == 2  # the Judge's, the Coder's second
+    assert text.count("[as before] its first 2 messages") == 1
+    assert text.count("[as before] system") == 1
+    assert "[assistant] the reply of call 1" in text
     assert text.count("No block. Again.") == 1
     assert text.count(FIRST) == 1  # in the reply; after that it is the file of round 1
-    assert text.count("candidate: the file of round 1") == 2
+    assert text.count("[candidate] the file of round 1") == 2
     assert f"```python\n{SECOND}" in text
 
 
@@ -266,6 +350,19 @@ def test_a_transcript_fits_the_terminal_and_obeys_nobody(story):
     assert any("[bold red]not markup[/]" in line.text for line in lines)
 
 
+def test_of_the_history_only_new_rounds_are_shown():
+    rounds = [{"round": number, "change": f"change {number}"} for number in (1, 2, 3)]
+    calls = [
+        LlmCall(
+            number, "m", "coder", "x", prompt("x", history=json.dumps(rounds[:number], indent=1)), "r", 1, 1, None, 0
+        )
+        for number in (1, 2, 3)
+    ]
+    text = "\n".join(line.text for line in transcript(story_of(calls, [])))
+    assert [text.count(f"change {number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert "[history] 2 as before, and:" in text
+
+
 def test_code_is_kept_and_prose_wrapped():
     code = "x = 1" + " " * 100 + "# far out"
     reply = "word " * 40 + f"\n~~~~\n{code}\n```\nstill code " + "z " * 60 + "\n~~~~\n" + "end " * 40
@@ -285,8 +382,9 @@ def test_tool_calls_and_their_answers_are_shown(story):
     text = "\n".join(line.text for line in transcript([first, second]))
     assert "5 of them reasoning" in text
     assert "I should look." in text
-    assert text.count('calls search:\n{"query": "avx"}') == 1
-    assert "tool:\nUse AVX2." in text
+    assert text.count('[tool call] search\n{"query": "avx"}') == 1
+    assert "[assistant] the reply of call 1" in text
+    assert "[tool]\nUse AVX2." in text
 
 
 # For training
