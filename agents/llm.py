@@ -37,6 +37,10 @@ _COMPATIBLE = frozenset(
 )
 
 
+# LiteLLM gives each event of their streams the finish reason `stop`, so that an early end could not be told.
+_ENDLESS_STREAMS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
+
+
 @dataclass(frozen=True)
 class CallLimits:
     """Bounds on one call.
@@ -128,7 +132,7 @@ class LiteLLMAccess:
         attempts = failures = 0
         while True:
             attempts += 1
-            shape = self._shapes.get(model, Shape.FULL)
+            shape = self._shapes.get(model, _first_shape(model))
             result = self._attempt(litellm, model, messages, arguments, shape, should_stop)
             if isinstance(result, Reply):
                 return replace(result, latency_s=time.monotonic() - started, attempts=attempts)
@@ -242,6 +246,10 @@ def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -
         return read_stream(response, hearing)
     hearing.answered = True
     return read_response(response)
+
+
+def _first_shape(model: str) -> Shape:
+    return Shape.WHOLE if model.partition("/")[0] in _ENDLESS_STREAMS else Shape.FULL
 
 
 def _shape_arguments(shape: Shape) -> dict[str, Any]:

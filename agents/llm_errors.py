@@ -157,9 +157,9 @@ def _status(causes: Sequence[BaseException]) -> int | None:
 
 
 def _mapped_status(error: Exception) -> int | None:
-    """The status that LiteLLM took from an answer of another shape; those that it makes up are left out."""
+    """The status that LiteLLM gives a failure without an answer's own, less those that it makes up (408, 422, 5xx)."""
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and 400 <= status < 500 and status != 408 else None
+    return status if status in (400, 401, 403, 404, 413, 429) else None
 
 
 def _shape_after(text: str) -> Shape | None:

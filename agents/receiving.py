@@ -79,28 +79,33 @@ def read_response(response: Any) -> Received:
 def read_stream(stream: Any, hearing: Hearing) -> Received:
     """Read a stream of LiteLLM's (`CustomStreamWrapper`) to its end and put the pieces together.
 
-    At the end LiteLLM says `stop` also of a stream that only broke off, so the reason counts that the provider gave.
+    At the end LiteLLM says `stop` also of a stream that only ended early, so the reason counts that the provider gave.
     """
     stream.send_stream_usage = True  # have LiteLLM add up the usage at the end, or estimate it where none was sent
     pieces = _Pieces()
-    source = stream.completion_stream
-    if hasattr(source, "__next__"):
+    source: Any = stream.completion_stream
+    listening = hasattr(source, "__next__")
+    if listening:
         stream.completion_stream = _listened(source, hearing, pieces)
+    finished: int | None = None  # how much there was when the finish reason came
     try:
         for chunk in stream:
-            if not hasattr(source, "__next__"):
+            if not listening:
                 hearing.note()
             pieces.add(chunk)
             hearing.writing = hearing.writing or pieces.size > 0
+            if finished is None and _finish_of(stream) is not None:
+                finished = pieces.size
             if hearing.given_up or pieces.size > MAX_REPLY_CHARS:
                 break
     except Exception:
-        if _finish_of(stream) is None:
-            raise  # after it only the usage is missing, which can be estimated
+        if finished != pieces.size:
+            raise  # else only the usage is missing, which can be estimated
     finally:
-        for opened in (source, getattr(stream, "completion_stream", None)):
-            with contextlib.suppress(Exception):
-                opened.close()
+        opened: list[Any] = [source, stream.completion_stream]
+        for each in opened:
+            with contextlib.suppress(Exception):  # not every provider's stream has a close
+                each.close()
     received = pieces.joined()
     received.finish = "length" if pieces.size > MAX_REPLY_CHARS else _finish_of(stream)
     # As the provider sent it; LiteLLM's sum at the end, which it may have failed to reach, adds guesses.

@@ -381,6 +381,95 @@ def test_reply_that_does_not_fit_beside_the_prompt_is_made_shorter(raw: Raw) -> 
     assert raw.asked[1]["max_tokens"] == 8192 - 123 - 64
 
 
+ANTHROPIC_START = {
+    "type": "message_start",
+    "message": {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "claude-sonnet-4-5",
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 1},
+    },
+}
+ANTHROPIC_OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+
+
+def anthropic_block(index: int, kind: str, key: str, *texts: str) -> list[dict[str, Any]]:
+    delta = {"type": f"{kind}_delta"}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": {"type": kind, key: ""}},
+        *({"type": "content_block_delta", "index": index, "delta": {**delta, key: text}} for text in texts),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def anthropic_end(reason: str) -> list[dict[str, Any]]:
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    return [{"type": "message_delta", "delta": delta, "usage": {"output_tokens": 15}}, {"type": "message_stop"}]
+
+
+@pytest.fixture
+def anthropic(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Raw:
+    monkeypatch.setenv("ANTHROPIC_API_BASE", raw.url.removesuffix("/v1"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    return raw
+
+
+def test_anthropics_stream(anthropic: Raw) -> None:
+    thinking, text = (
+        anthropic_block(0, "thinking", "thinking", "hm", "m"),
+        anthropic_block(1, "text", "text", "hi ", "x"),
+    )
+    overloaded = (529, {}, json.dumps(ANTHROPIC_OVERLOADED).encode())
+    anthropic.answers = [overloaded, streams(ANTHROPIC_START, *thinking, *text, *anthropic_end("max_tokens"))]
+    told: list[str] = []
+    reply = ask(open_llm(sleep=Waits()), "anthropic/claude-sonnet-4-5", on_fault=told.append)
+    assert (reply.text, reply.reasoning, reply.truncated, reply.attempts) == ("hi x", "hmm", True, 2)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (10, 15)
+    assert reply.cost_usd == pytest.approx(10 * 3e-6 + 15 * 15e-6)
+    assert len(told) == 1 and "Overloaded" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([ANTHROPIC_START, *anthropic_block(0, "text", "text", "half a")], ReplyLost),
+        ([ANTHROPIC_START, *anthropic_block(0, "text", "text", "half a"), ANTHROPIC_OVERLOADED], ReplyLost),
+        ([ANTHROPIC_OVERLOADED], ReplyLost),
+        ([ANTHROPIC_START, *anthropic_block(0, "text", "text", "no"), *anthropic_end("refusal")], LLMRefused),
+    ],
+)
+def test_anthropics_stream_that_brings_no_reply(
+    anthropic: Raw, events: list[dict[str, Any]], expected: type[LLMError]
+) -> None:
+    anthropic.answers = [streams(*events)]
+    with pytest.raises(expected):
+        ask(open_llm(sleep=Waits()), "anthropic/claude-sonnet-4-5")
+    assert len(anthropic.asked) == 1
+
+
+def test_gemini_is_not_asked_for_a_stream(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteLLM says `stop` with each event of its streams, so half a reply would be taken for a whole one."""
+    monkeypatch.setenv("GEMINI_API_BASE", raw.url)
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    candidate = {"content": {"parts": [{"text": "hi"}], "role": "model"}, "index": 0, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8}
+    whole = json.dumps({"candidates": [candidate], "usageMetadata": usage}).encode()
+    raw.answers = [fails(429, "Resource exhausted", **{"Retry-After": "3"}), (200, {}, whole)]
+    waits = Waits()
+    reply = ask(open_llm(sleep=waits), "gemini/gemini-2.5-flash")
+    assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.attempts) == ("hi", 5, 3, 2)
+    assert sum(waits) == 3
+    for lost in ((200, {"Content-Length": str(len(whole) + 9)}, whole), (200, {}, b"<html>")):
+        raw.answers, before = [lost], len(raw.asked)
+        with pytest.raises(ReplyLost):  # of the second LiteLLM says that it has the status 422
+            ask(open_llm(sleep=waits), "gemini/gemini-2.5-flash")
+        assert len(raw.asked) == before + 1
+
+
 def test_rate_limit_waits_as_asked_then_succeeds(serve: Serve) -> None:
     server = serve({"fault": "rate_limit", "retry_after": 7}, {"text": "hi"})
     waits, told = Waits(), list[str]()

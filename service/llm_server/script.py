@@ -90,7 +90,7 @@ class Entry(BaseModel):
     tool_calls: tuple[ScriptedCall, ...] = ()
     finish: Literal["stop", "length", "content_filter", "tool_calls"] | None = None
     usage: ScriptedUsage | None = None
-    delay_s: float = Field(0.0, ge=0, le=3600, allow_inf_nan=False)
+    delay_s: float = Field(default=0.0, ge=0, le=3600, allow_inf_nan=False)
     fault: FaultName | None = None
     retry_after: float | str | None = None
     when: When | None = None
