@@ -138,6 +138,7 @@ class LiteLLMAccess:
                 return replace(result, latency_s=time.monotonic() - started, attempts=attempts)
             if result.no_key and "api_base" in arguments and "api_key" not in arguments:
                 arguments["api_key"] = "none"  # a server of one's own often wants no key, but the client does
+                attempts -= 1  # nothing was sent
                 continue
             if result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
                 arguments["max_tokens"] = result.fitting_tokens

@@ -20,7 +20,7 @@ import pytest
 from agents.job import JobSpec, run_job
 from agents.llm import open_llm
 from agents.parse import candidate_problem, extract_advice, extract_candidate
-from agents.ports import Event, Outcome, candidate_hash
+from agents.ports import JSON, Event, Outcome, candidate_hash
 from agents.sections import render
 from service.errors import BadRequest
 from service.llm_server import LlmServer, Script, load_script, request_digest, start_llm_server
@@ -361,3 +361,27 @@ def test_command_names_a_port_that_is_taken() -> None:
         out, err, status = Command("--port", str(taken.getsockname()[1])).end()
     assert (out, status) == ("", 3)
     assert "choose another --port" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("strategy", ["judge", "sample", "contrastive", "tree", "tools"])
+def test_the_built_in_script_goes_through_every_strategy_without_a_word_rejected(
+    server: LlmServer, strategy: str
+) -> None:
+    events: list[Event] = []
+
+    def evaluate(candidate: str) -> Outcome:
+        figures: dict[str, JSON] = {"latency_ms.candidate": 1.0}
+        return Outcome(candidate_hash(candidate), "passed", speedup=1.0, metrics=figures)
+
+    spec = JobSpec("local/op", REFERENCE, "other", "float32", "cpu", "2 cores", "openai/x", strategy=strategy, rounds=3)
+    result = run_job(
+        spec,
+        evaluate=evaluate,
+        record=events.append,
+        llm=open_llm(api_base=server.url),
+        should_stop=lambda: False,
+    )
+    assert result.best is not None
+    assert [event for event in events if event.kind in ("reply_rejected", "llm_failed")] == []
+    assert all(event.data["attempts"] == 1 for event in events if event.kind == "llm_call")
+    assert (result.stop_reason == "submitted") == (strategy == "tools")

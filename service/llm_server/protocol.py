@@ -8,14 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.llm_server.script import Entry, ScriptedUsage, content_text, fenced, request_digest, request_of
+from service.llm_server.script import (
+    Entry,
+    ScriptedCall,
+    ScriptedUsage,
+    content_text,
+    fenced,
+    request_digest,
+    request_of,
+)
 
 MOST_PIECES = 50  # of one text in a stream
 _CHARS_A_TOKEN = 4
 _INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ADVICE = {
     "bottleneck": "not known: this advice is scripted, and nothing was looked at",
-    "evidence": [],
     "change": "none; the candidate stays as it is",
     "expected_speedup": 1.0,
     "stop": True,
@@ -55,16 +62,19 @@ def answer_of(entry: Entry | None, messages: Sequence[Mapping[str, Any]]) -> Ans
     digest = request_digest(messages)
     entry = entry or Entry(text=END_OF_SCRIPT)
     refusal = (entry.text or "I cannot help with that.") if entry.fault == "refusal" else None
-    text = None if refusal is not None else _text_of(entry, messages)
+    scripted = entry.tool_calls
+    if entry.answer == "reference" and request_of(messages).get("request") == "tools":
+        scripted = (_call_for(messages),)
+    text = None if refusal is not None or scripted != entry.tool_calls else _text_of(entry, messages)
     calls = tuple(
         {
             "id": f"call_{digest[:16]}_{number}",
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments_text},
         }
-        for number, call in enumerate(entry.tool_calls)
+        for number, call in enumerate(scripted)
     )
-    written = entry.reasoning + (text or refusal or "") + "".join(call.arguments_text for call in entry.tool_calls)
+    written = entry.reasoning + (text or refusal or "") + "".join(call.arguments_text for call in scripted)
     usage = None if entry.fault == "no_usage" else _usage(entry.usage, messages, entry.reasoning, written)
     finish = entry.finish or ("tool_calls" if calls else "stop")
     return Answer(digest, text, entry.reasoning, refusal, calls, finish, usage)
@@ -152,13 +162,31 @@ def _renamed(name: str) -> str:
 
 def _text_of(entry: Entry, messages: Sequence[Mapping[str, Any]]) -> str | None:
     if entry.answer == "advice":
-        return fenced(json.dumps(_ADVICE, indent=1), "json")
+        return fenced(json.dumps({**_ADVICE, "evidence": _evidence(messages)}, indent=1), "json")
     if entry.answer == "reference":
         candidate = reference_as_candidate(request_of(messages).get("reference", ""))
         if candidate is None:
             return "There is no op in a <reference> section of this request that could be given back."
         return f"This is the op itself, as a candidate.\n\n{fenced(candidate, 'python')}"
     return None if entry.text is None else fenced(entry.text, entry.fence)
+
+
+def _evidence(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first figure that the Judge was given, for evidence must be one of them."""
+    try:
+        metrics = json.loads(request_of(messages).get("metrics", "{}"))
+    except ValueError:
+        return []
+    return [f"{name} {value}" for name, value in metrics.items()][:1] if isinstance(metrics, dict) else []
+
+
+def _call_for(messages: Sequence[Mapping[str, Any]]) -> ScriptedCall:
+    """For a Coder with tools: read the op first, then hand it in."""
+    for message in reversed(messages):
+        candidate = reference_as_candidate(content_text(message)) if message.get("role") == "tool" else None
+        if candidate is not None:
+            return ScriptedCall(name="submit", arguments={"source": candidate})
+    return ScriptedCall(name="read_reference")
 
 
 def _usage(
