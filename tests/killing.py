@@ -69,15 +69,16 @@ class Sandbox:
     name = "docker"
 
 
+@contextlib.contextmanager
+def opened_quickly(task: Any, settings: Settings, **_: Any) -> Iterator[Bench]:
+    """In place of `service.wiring.open_bench`."""
+    yield QuickBench(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
+
+
 def run(command: dict[str, Any]) -> int:
     """Start or resume the job that a command names."""
     settings = load_settings(**command["settings"])
-
-    @contextlib.contextmanager
-    def open_bench(task: Any, settings: Settings, **_: Any) -> Iterator[Bench]:
-        yield QuickBench(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
-
-    optimize.open_bench = open_bench
+    optimize.open_bench = opened_quickly
     optimize.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
     store = open_store(settings)
     if command["action"] == "start":
