@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,12 +12,13 @@ from agents.ports import Event, Outcome
 from agents.replay import past_of_events
 from db import jobs, results
 from db.records import JobStatus, Owner
+from db.tables import EventRow
 from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
 from evaluator.platforms import load_platform
 from service.convert import device_name, measured_of, outcome_of
 from service.errors import BadRequest
 from service.export import check_target, export_job, report_path
-from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events
+from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.journal import Journal
 from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
@@ -86,12 +88,16 @@ def play(store, bench, job_id, observe=lambda event: None):
     journal = Journal(store, job_id, observe)
     call = {"model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 7, "completion_tokens": 3}
     call |= {"cost_usd": 0.5, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
+    call |= {"attempt": 1, "reasoning": "hm", "reasoning_tokens": 2, "tool_calls": []}
     journal(Event("job_started", 0, {"rounds": 2}))
     for number, (source, evaluation) in enumerate((("bad", FAILED), (SOURCE, PASSED)), start=1):
         digest = candidate_hash(source)
         journal(Event("round_started", number, {"request": "write"}))
-        journal(Event("llm_call", number, call))
-        journal(Event("candidate", number, {"hash": digest, "source": source, "repeat_of_round": None}))
+        key = {"key": f"{number}/coder/0:ab"}
+        journal(Event("llm_started", number, {**key, "attempt": 1, "worst_usd": 2.0, "worst_tokens": 99}))
+        journal(Event("llm_call", number, {**call, **key}))
+        candidate = {"hash": digest, "source": source, "change": "", "repeat_of_round": None}
+        journal(Event("candidate", number, candidate))
         with store.write() as session:
             kept = keep_evaluation(session, job_id, bench, source, evaluation, round_number=number)
         outcome = outcome_of(evaluation, bench.platform, candidate_hash=digest, evaluation_id=kept)
@@ -160,10 +166,38 @@ def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):
 def test_agents_can_go_on_from_what_is_stored(store, bench):
     job_id = start_job(store, bench)
     play(store, bench, job_id)
-    past, spent = past_of_events(stored_events(store, job_id))
-    assert [one.source for one in past] == ["bad", SOURCE]
-    assert [one.outcome.verdict for one in past if one.outcome] == ["wrong_output", "passed"]
-    assert (spent.cost_usd, spent.prompt_tokens, spent.completion_tokens) == (1.0, 14, 6)
+    past = past_of_events(stored_events(store, job_id), wall_s=worked_s(store, job_id))
+    assert past.evaluated == {candidate_hash("bad"), candidate_hash(SOURCE)}
+    reply = past.replies["2/coder/0:ab"]
+    assert (reply.text, reply.reasoning, reply.reasoning_tokens, reply.cost_usd) == ("text", "hm", 2, 0.5)
+    spent = past.spent
+    assert (spent.cost_usd, spent.prompt_tokens, spent.completion_tokens, spent.unsettled_usd) == (1.0, 14, 6, 0.0)
+    assert spent.evaluations == 2
+    assert 0 < spent.wall_s < 60
+
+
+def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, bench):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id)
+    before = stored_events(store, job_id)
+    told = []
+    journal = Journal(store, job_id, told.append, before)
+    again = [event for event in before if event.kind not in ("job_started", "llm_started", "llm_call")]
+    for event in [*again, Event("round_started", 3, {"request": "write"}), again[-1]]:
+        journal(event)
+    assert len(told) == len(again) + 2, "whoever watches sees the job from its beginning"
+    assert [event.kind for event in stored_events(store, job_id)[len(before) :]] == ["round_started", "advice"]
+    assert get_job(store, job_id).rounds_done == 2
+
+
+def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, bench):
+    job_id = start_job(store, bench)
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    for kind, seconds in (("job_started", 0), ("best", 20), ("job_started", 1000), ("llm_call", 1005)):
+        with store.write() as session:
+            row = EventRow(job_id=job_id, kind=kind, round=0, data={}, created_at=began + timedelta(seconds=seconds))
+            session.add(row)
+    assert worked_s(store, job_id) == 25
 
 
 def test_a_round_under_way_is_shown_as_such():
