@@ -4,31 +4,19 @@ Everything here was written by models, tasks and candidates: the lines are plain
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from textwrap import wrap
 from typing import Any
 
 from agents.ports import candidate_hash
 from agents.sections import outside, parse
 from db.records import EventRecord
 from service.chats import Chat, Entry, Led
+from service.transcript_lines import WIDTH, Line, clean, label, prose, verbatim, wrapped
 
-WIDTH = 80
 MAX_EVENT_CHARS = 160
 _LASTING = ("device", "platform", "exemplar", "reference", "task")  # the same in all prompts of a job
 _PROSE = ("platform", "note")
-_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
-_BULLET = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]) ")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line; `kind` is heading, label, text, code, result or event, for whoever shows it in colours."""
-
-    kind: str
-    text: str
 
 
 def transcript(story: Sequence[Entry]) -> Iterator[Line]:
@@ -44,7 +32,7 @@ def transcript(story: Sequence[Entry]) -> Iterator[Line]:
             if line and line != last:
                 last = line
                 short = line if len(line) <= MAX_EVENT_CHARS else f"{line[: MAX_EVENT_CHARS - 3]}..."
-                yield from _wrapped("event", f"* {short}", indent="  ")
+                yield from wrapped("event", f"* {short}", indent="  ")
             continue
         yield Line("text", "")
         yield from _call(entry, prompts.setdefault(entry.role, _Seen()), shown)
@@ -114,6 +102,13 @@ class _Shown:
     lasting: dict[str, str] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)  # hash of a candidate to the round that wrote it
 
+    def round_of(self, source: str) -> int | None:
+        """The round that wrote exactly this file."""
+        try:
+            return self.files.get(candidate_hash(source))
+        except UnicodeEncodeError:  # no file has such text
+            return None
+
 
 @dataclass
 class _Seen:
@@ -129,19 +124,19 @@ class _Seen:
 def _call(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
     title = f"-- call {chat.number}, round {chat.round}: {chat.role}, {chat.purpose} "
     yield Line("heading", clean(title)[:WIDTH].ljust(WIDTH, "-"))
-    yield from _wrapped("label", _cost_of(chat))
+    yield from wrapped("label", _cost_of(chat))
     yield from _prompt(chat, seen, shown)
     if chat.reasoning:
-        yield _label("reasoning", f"{len(chat.reasoning)} characters")
-        yield from _prose(chat.reasoning)
-    yield _label("reply", "cut off" if chat.truncated else "")
-    yield from _prose(chat.reply or "(nothing)")
+        yield label("reasoning", f"{len(chat.reasoning)} characters")
+        yield from prose(chat.reasoning)
+    yield label("reply", "cut off" if chat.truncated else "")
+    yield from prose(chat.reply or "(nothing)")
     for call in chat.tool_calls:
-        yield from _tool_call(call)
+        yield from _tool_call(call, shown)
     if chat.rejected is not None:
-        yield from _wrapped("result", f"=> rejected: {chat.rejected}", indent="   ")
+        yield from wrapped("result", f"=> rejected: {chat.rejected}", indent="   ")
     if chat.led is not None:
-        yield from _wrapped("result", f"=> {led_line(chat.led)}", indent="   ")
+        yield from wrapped("result", f"=> {led_line(chat.led)}", indent="   ")
     seen.messages, seen.answer, seen.number = chat.messages, (chat.reply, [*chat.tool_calls]), chat.number
 
 
@@ -162,50 +157,50 @@ def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
         known += 1
     if known:
         which = "system" if known == 1 and chat.messages[0].get("role") == "system" else f"its first {known} messages"
-        yield _label("as before", which)
+        yield label("as before", which)
     for message in chat.messages[known:]:
         role, content = str(message.get("role")), _content(message)
         asked = message.get("tool_calls")
         calls = [*asked] if isinstance(asked, list | tuple) else []
         if role == "assistant" and (content, calls) == seen.answer:
-            yield _label("assistant", f"the reply of call {seen.number}")
+            yield label("assistant", f"the reply of call {seen.number}")
             continue
         sections = parse(content) if role == "user" else {}
         if sections:
             yield from _sections(content, sections, seen, shown)
             continue
-        yield _label(role)
-        yield from _prose(content)
+        yield label(role)
+        yield from prose(content)
         for call in calls:
-            yield from _tool_call(call)
+            yield from _tool_call(call, shown)
 
 
 def _sections(content: str, sections: Mapping[str, str], seen: _Seen, shown: _Shown) -> Iterator[Line]:
     as_before = [name for name, body in sections.items() if name in _LASTING and shown.lasting.get(name) == body]
     if as_before:
-        yield from _wrapped("label", f"[as before] {', '.join(as_before)}")
+        yield from wrapped("label", f"[as before] {', '.join(as_before)}")
     for name, body in sections.items():
         if name in as_before:
             continue
-        number = shown.files.get(candidate_hash(body)) if name in ("candidate", "best") else None
+        number = shown.round_of(body) if name in ("candidate", "best") else None
         if name in _LASTING:
             shown.lasting[name] = body
         if number is not None:
-            yield _label(name, f"the file of round {number}")
+            yield label(name, f"the file of round {number}")
         elif seen.sections.get(name) == body:
-            yield _label(name, "as before")
+            yield label(name, "as before")
         elif "\n" not in body and len(body) + len(name) + 3 <= WIDTH:
-            yield _label(name, body)
+            yield label(name, body)
         elif name == "history":
             yield from _history(body, seen.sections.get(name, ""))
         else:
-            yield _label(name)
-            yield from (_prose if name in _PROSE else _verbatim)(body)
+            yield label(name)
+            yield from (prose if name in _PROSE else verbatim)(body)
     seen.sections.update(sections)
     rest = outside(content)
     if rest and rest not in seen.rest:
         seen.rest.add(rest)
-        yield from _prose(rest)
+        yield from prose(rest)
 
 
 def _history(body: str, before: str) -> Iterator[Line]:
@@ -215,11 +210,11 @@ def _history(body: str, before: str) -> Iterator[Line]:
     except (ValueError, RecursionError):
         told, now = None, None
     if not isinstance(told, list) or not isinstance(now, list) or not told or now[: len(told)] != told:
-        yield _label("history")
-        yield from _verbatim(body)
+        yield label("history")
+        yield from verbatim(body)
         return
-    yield _label("history", f"{len(told)} as before, and:")
-    yield from _verbatim(json.dumps(now[len(told) :], ensure_ascii=False, indent=1))
+    yield label("history", f"{len(told)} as before, and:")
+    yield from verbatim(json.dumps(now[len(told) :], ensure_ascii=False, indent=1))
 
 
 def _content(message: Mapping[str, Any]) -> str:
@@ -228,48 +223,23 @@ def _content(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else json.dumps(content, default=str) if content else ""
 
 
-def _tool_call(call: object) -> Iterator[Line]:
+def _tool_call(call: object, shown: _Shown) -> Iterator[Line]:
+    """A call with its arguments; files among them as they are."""
     inner = call.get("function", call) if isinstance(call, Mapping) else call
     name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
-    yield _label("tool call", str(name))
-    yield from _verbatim(arguments if isinstance(arguments, str) else json.dumps(arguments, default=str))
-
-
-def _label(name: str, detail: str = "") -> Line:
-    return Line("label", clean(f"[{name}] {detail}".rstrip()))
-
-
-def _prose(text: str) -> Iterator[Line]:
-    """Sentences wrapped, fenced blocks as they are."""
-    mark: str | None = None
-    for raw in _lines(text):
-        fence = _FENCE.match(raw)
-        if mark is None and fence:
-            mark = fence["mark"]
-            yield Line("code", clean(raw))
-        elif mark is not None:
-            yield Line("code", clean(raw))
-            if fence and fence["mark"].startswith(mark) and raw.strip() == fence["mark"]:
-                mark = None
-        else:
-            bullet = _BULLET.match(raw)
-            yield from _wrapped("text", raw, indent=" " * len(clean(bullet[0])) if bullet else "")
-
-
-def _verbatim(text: str) -> Iterator[Line]:
-    return (Line("code", clean(raw)) for raw in _lines(text))
-
-
-def _lines(text: str) -> list[str]:
-    return text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
-
-
-def _wrapped(kind: str, text: str, *, indent: str = "") -> Iterator[Line]:
-    shown = clean(" ".join(text.split("\n")))
-    for line in wrap(shown, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
-        yield Line(kind, line)
-
-
-def clean(text: str) -> str:
-    """One line of foreign text with nothing in it that a terminal would obey."""
-    return "".join(char if char.isprintable() else " " for char in text.expandtabs(4))
+    try:
+        values = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        values = None
+    yield label("tool call", str(name))
+    if not isinstance(values, dict):
+        yield from verbatim(arguments if isinstance(arguments, str) else json.dumps(arguments, default=str))
+        return
+    files = {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
+    if others := {key: value for key, value in values.items() if key not in files}:
+        yield from verbatim(json.dumps(others, ensure_ascii=False, default=str))
+    for key, text in files.items():
+        number = shown.round_of(text.rstrip() + "\n")
+        yield label(key, "" if number is None else f"the file of round {number}")
+        if number is None:
+            yield from verbatim(text)

@@ -23,13 +23,14 @@ from service.keeping import keep_task
 from service.owner import this_process
 from service.settings import load_settings
 from service.store import open_store
-from service.transcript import WIDTH, transcript, transcript_json
+from service.transcript import transcript, transcript_json
+from service.transcript_lines import WIDTH
 from tasks.task import Task
 from tests.fakes import fenced
 
 ROOT = Path(__file__).parent.parent
-FIRST = "class ModelNew: first = 1\n"
-SECOND = "class ModelNew: second = 2\n"
+FIRST = "class ModelNew:\n    first = 1\n"
+SECOND = "class ModelNew:\n    second = 2\n"
 LASTING = {"task": '{"id": "local/op"}', "device": "a CPU", "reference": "class Model:\n    pass\n", "exemplar": "e\nf"}
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]not markup[/] \u202eevil"
 
@@ -225,13 +226,16 @@ def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
         candidate_event(2, SECOND),
         Event("evaluated", 2, outcome(SECOND, "wrong_output")),
         Event("reply_rejected", 3, {"role": "coder", "reason": "not valid JSON"}),
-        reply_to(3, "tools", tool_calls=[tool_call("read_reference"), tool_call("submit", source=FIRST.rstrip())]),
+        reply_to(3, "tools", tool_calls=[tool_call("read_reference"), tool_call("submit", source=FIRST + "\n")]),
         reply_to(3, "tools", text="in plain words"),
     ]
     first, second, third = chats_in(story_of(*stored(events)))
     assert (first.led.round, first.led.speedup) == (1, 1.5)
     assert (second.led.round, second.led.verdict) == (1, "passed")
     assert third.led is None
+    text = "\n".join(line.text for line in transcript(story_of(*stored(events))))
+    assert f"[tool call] check\n[source]\n{FIRST}" in text.replace("\n\n", "\n")
+    assert "[tool call] submit\n[source] the file of round 1" in text
     line = openai_line(JobChat(job(), second))
     assert "submit" in [tool["function"]["name"] for tool in line["tools"]]
     assert all(tool["type"] == "function" for tool in line["tools"])
@@ -385,6 +389,16 @@ def test_tool_calls_and_their_answers_are_shown(story):
     assert text.count('[tool call] search\n{"query": "avx"}') == 1
     assert "[assistant] the reply of call 1" in text
     assert "[tool]\nUse AVX2." in text
+
+
+@pytest.mark.parametrize(
+    "arguments", ["{", "[" * 100_000, '{"source": "\\ud800\\n"}', "[1]", "", None, 7, {"source": "a\nb"}]
+)
+def test_tool_calls_of_any_shape_are_shown(arguments):
+    for call in ({"function": {"name": "check", "arguments": arguments}}, {"name": HOSTILE, "arguments": arguments}):
+        (chat,) = chats_in(story_of(*stored([reply_to(1, "tools", tool_calls=[call, {}])])))
+        assert all(line.text.isprintable() for line in transcript([chat]))
+        openai_line(JobChat(job(), chat))
 
 
 # For training

@@ -22,7 +22,10 @@ def mcp(
     Register it with the agent as the command `kernelwright mcp`. It ends when its client closes stdin.
     What a client sends runs in Docker; --sandbox process is for clients that you trust like yourself.
     """
+    import sys
+
     from service.cli.failures import failure_of
+    from service.cli.output import note
     from service.mcp_server import serve
     from service.settings import load_settings
 
@@ -30,4 +33,7 @@ def mcp(
         failure = failure_of(error)
         return None if failure.kind == "internal" else failure.message
 
-    serve(load_settings(platform=platform, sandbox=sandbox, image=image), explain)
+    settings = load_settings(platform=platform, sandbox=sandbox, image=image)
+    if sys.stdin.isatty():
+        note("waiting for an MCP client on stdin; agents start this command by themselves (Ctrl-C ends it)")
+    serve(settings, explain)
