@@ -518,6 +518,21 @@ def test_lasting_server_error_gives_up(serve: Serve) -> None:
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": {"message": "All is \\"busy\\"."}}', r'rejected the request \(400\): All is "busy"\.$'),
+        (b'{"detail": "All is busy."}', r"rejected the request \(400\): .*All is busy\."),
+        (b"All is busy.", r"rejected the request \(400\): .*All is busy\."),
+    ],
+)
+@pytest.mark.parametrize("model", ["openai/x", "hosted_vllm/x"])
+def test_errors_say_what_the_provider_said(raw: Raw, model: str, body: bytes, words: str) -> None:
+    raw.answers = [(400, {}, body)]
+    with pytest.raises(LLMFailed, match=words):
+        ask(open_llm(api_base=raw.url), model)
+
+
 def test_gateway_that_gave_up_waiting_is_a_lost_reply(raw: Raw) -> None:
     raw.answers = [fails(504, "upstream timed out")]
     with pytest.raises(ReplyLost):
@@ -775,7 +790,7 @@ def test_interrupt_in_the_builtin_model_propagates() -> None:
 
 
 def test_import_is_late_and_a_failing_call_prints_nothing(serve: Serve) -> None:
-    server = serve({"fault": "server_error"}, {"text": "half", "fault": "no_done"})
+    server = serve({"fault": "server_error"}, {"text": "half", "fault": "no_done"}, {"text": "x" * 99, "fault": "drop"})
     program = f"""
 import sys
 from agents.errors import ReplyLost
@@ -783,11 +798,12 @@ from agents.llm import open_llm
 from agents.ports import Message
 llm = open_llm(api_base={server.url!r}, sleep=lambda seconds: None)
 assert "litellm" not in sys.modules, "5 s that most commands do not need"
-try:
-    llm.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
-except ReplyLost:
-    print("as expected")
+for _ in range(2):
+    try:
+        llm.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
+    except ReplyLost:
+        print("as expected")
 """
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr, done.returncode) == ("as expected\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("as expected\n" * 2, "", 0)
