@@ -145,8 +145,9 @@ class LiteLLMAccess:
                 continue
             if result.shape is not None and result.shape > shape:
                 self._shapes[model] = result.shape
-                self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
-                continue
+                if not isinstance(result.error, ReplyLost):
+                    self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
+                    continue
             failures += 1
             if failures > result.retries or (result.retry_after_s or 0.0) > MAX_WAIT_S:
                 raise result.error

@@ -46,6 +46,8 @@ _REJECTIONS = frozenset({400, 405, 415, 422, 501})  # of what a request asks for
 # Exceptions of httpx after which nothing was sent.
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _BAD_ADDRESS = frozenset({"UnsupportedProtocol", "InvalidURL"})
+# What parsers raise, LiteLLM's of streams among them; a provider's own errors and those of connections are others.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 _WAITED_FOR = frozenset({408, 504, 524})  # statuses of a gateway that gave up while the model may have gone on
 
 
@@ -61,7 +63,8 @@ class Shape(IntEnum):
 class Fault:
     """A failed attempt: the error it means if it stays, how often to try again, what wait the provider asks for.
 
-    `shape` is set where the server rejected the one it was asked in, to the one to try; `fitting_tokens` where prompt
+    `shape` is set where the server rejected the one it was asked in, or its stream cannot be read, to the one to use
+    from then on; `fitting_tokens` where prompt
     and reply together are too long, to the reply tokens that would fit.
     """
 
@@ -94,8 +97,10 @@ def classify(
     kinds = litellm.exceptions
     where = scrub(api_base, secrets) if api_base else f"the provider {model.partition('/')[0]}"
     if isinstance(error, kinds.ContextWindowExceededError) or (status in (400, 413) and _TOO_LONG.search(said)):
-        problem = ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context.")
-        return Fault(problem, fitting_tokens=_fitting_tokens(said))
+        return Fault(
+            ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context."),
+            fitting_tokens=_fitting_tokens(said),
+        )
     if isinstance(error, kinds.ContentPolicyViolationError) or (status == 400 and _REFUSED.search(said)):
         return Fault(LLMRefused(model, f"the provider refused the prompt: {text}"))
     if "LLM Provider NOT provided" in said or isinstance(error, kinds.LiteLLMUnknownProvider):
@@ -133,7 +138,9 @@ def classify(
         return Fault(LLMFailed(model, f"the provider rejected the request ({status}): {text}"))
     if status is not None:
         return Fault(LLMFailed(model, f"the provider failed ({status}): {text}"), retries, _retry_after_s(causes))
-    return Fault(ReplyLost(model, f"the answer did not arrive whole: {text or type(error).__name__}"))
+    unreadable = any(isinstance(cause, _UNREADABLE) for cause in causes)
+    problem = f"the answer {'cannot be read' if unreadable else 'did not arrive whole'}: {text or type(error).__name__}"
+    return Fault(ReplyLost(model, problem), shape=Shape.WHOLE if unreadable else None)
 
 
 def shown(text: str, secrets: Collection[str]) -> str:
