@@ -74,6 +74,7 @@ class Raw:
     url: str
     answers: list[Answer] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     drip_s: float = 0.0
     left: threading.Event = field(default_factory=threading.Event)  # a client went before it had everything
 
@@ -82,6 +83,7 @@ class Raw:
 def raw() -> Iterator[Raw]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            state.paths.append(self.path)
             state.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             status, headers, body = state.answers.pop(0) if len(state.answers) > 1 else state.answers[0]
             self.send_response(status)
@@ -349,12 +351,25 @@ def test_simpler_way_of_asking_is_remembered(serve: Serve, fault: str, fields: t
     assert server.requests[3]["stream"] is True, "each model has its own server"
 
 
-def test_server_that_knows_no_stream_at_all_is_asked_without_from_then_on(raw: Raw) -> None:
+def test_server_that_ignores_the_wish_for_a_stream(raw: Raw) -> None:
     raw.answers = [says("hi")]
     llm = open_llm(api_base=raw.url)
-    with pytest.raises(ReplyLost):
-        ask(llm)
-    assert ask(llm).text == "hi"
+    for _ in range(2):
+        reply = ask(llm, "openai/gpt-4o")
+        assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("hi", 12, 7)
+        assert reply.cost_usd == pytest.approx(12 * 2.5e-6 + 7 * 10e-6)
+    assert [body.get("stream") for body in raw.asked] == [True, None]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_where_litellm_hides_such_a_response_it_is_lost_once(raw: Raw, indent: int | None) -> None:
+    """LiteLLM takes a line of JSON for an event with a finish reason and no text, which is no empty reply."""
+    status, headers, body = says("hi")
+    raw.answers = [(status, headers, json.dumps(json.loads(body), indent=indent).encode())]
+    llm = open_llm(api_base=raw.url)
+    with pytest.raises(ReplyLost, match="held no reply"):
+        ask(llm, "hosted_vllm/x")
+    assert ask(llm, "hosted_vllm/x").text == "hi"
     assert [body.get("stream") for body in raw.asked] == [True, None]
 
 
@@ -371,9 +386,6 @@ def test_stream_that_cannot_be_read_is_asked_for_as_a_whole_from_then_on(raw: Ra
 def test_status_422_for_the_stream_options(raw: Raw) -> None:
     """LiteLLM leaves such a request's parameters out, sends it again, and returns nothing if that fails too."""
     refusal = fails(422, "stream_options: extra inputs are not permitted")
-    raw.answers = [refusal, refusal, says("hi")]
-    with pytest.raises(ReplyLost):
-        ask(open_llm(api_base=raw.url))
     raw.answers = [refusal, refusal, streams(piece("hi", "stop"), "[DONE]")]
     assert ask(open_llm(api_base=raw.url)).text == "hi"
     assert "stream_options" not in raw.asked[-1] and raw.asked[-1]["stream"] is True
@@ -474,6 +486,7 @@ def test_gemini_is_not_asked_for_a_stream(raw: Raw, monkeypatch: pytest.MonkeyPa
     reply = ask(open_llm(sleep=waits), "gemini/gemini-2.5-flash")
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.attempts) == ("hi", 5, 3, 2)
     assert sum(waits) == 3
+    assert all(path.endswith(":generateContent") for path in raw.paths)
     for lost in ((200, {"Content-Length": str(len(whole) + 9)}, whole), (200, {}, b"<html>")):
         raw.answers, before = [lost], len(raw.asked)
         with pytest.raises(ReplyLost):  # of the second LiteLLM says that it has the status 422
