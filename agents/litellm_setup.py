@@ -20,8 +20,10 @@ def import_litellm() -> ModuleType:
         warnings.simplefilter("ignore")
         import litellm
 
-        litellm.ModelResponse()  # the first ones make pydantic warn about LiteLLM's own types
-        litellm.types.utils.ModelResponseStream(choices=[litellm.types.utils.StreamingChoices()])
+    # LiteLLM's own types make pydantic warn whenever one is used for the first time, and streams all the time.
+    warnings.filterwarnings("ignore", message=".* is using the `ReadOnly` qualifier", category=UserWarning)
+    warnings.filterwarnings("ignore", message=".* are using the `ReadOnly` qualifier", category=UserWarning)
+    warnings.filterwarnings("ignore", message="Accessing the 'model_", category=DeprecationWarning)
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True

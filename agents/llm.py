@@ -12,7 +12,7 @@ from agents.litellm_setup import import_litellm, register_provider
 from agents.llm_errors import Fault, Shape, classify
 from agents.ports import LLM, Message, Price, Reply, Tool, ignore_fault
 from agents.prices import BUILTIN, FREE, is_builtin, most_reply_tokens, price_of
-from agents.receiving import Hearing, Received, read_response, read_stream, wait_for
+from agents.receiving import Hearing, Received, read_response, read_stream, read_unasked, wait_for
 from agents.replies import reply_of
 from agents.scrub import scrub
 
@@ -146,8 +146,9 @@ class LiteLLMAccess:
                 continue
             if result.shape is not None and result.shape > shape:
                 self._shapes[model] = result.shape
-                self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
-                continue
+                if not isinstance(result.error, ReplyLost):
+                    self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
+                    continue
             failures += 1
             if failures > result.retries or (result.retry_after_s or 0.0) > MAX_WAIT_S:
                 raise result.error
@@ -207,8 +208,12 @@ class LiteLLMAccess:
             if received is None:
                 simpler = Shape(shape + 1) if shape is not Shape.WHOLE else None
                 return Fault(LLMFailed(model, "the provider rejected the request (422)."), shape=simpler)
-            if received.finish is None and not hearing.events:
-                self._shapes[model] = Shape.WHOLE  # the server answers in some other way than by a stream
+            if not received.streamed:
+                self._shapes[model] = Shape.WHOLE  # its server knows no streams
+            elif not received.written and (received.finish is None or hearing.events <= 1):
+                # Perhaps a whole response, which LiteLLM takes for one empty event.
+                self._shapes[model] = Shape.WHOLE
+                raise ReplyLost(model, "the stream held no reply.")
             return reply_of(litellm, model, messages, received, self._secrets)
         except Exception as error:
             fault = classify(
@@ -244,7 +249,7 @@ def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -
         return None
     if hasattr(response, "completion_stream"):
         hearing.answered = response.completion_stream is not None  # else it is only opened at the first read
-        return read_stream(response, hearing)
+        return read_unasked(litellm, response) or read_stream(response, hearing)
     hearing.answered = True
     return read_response(response)
 

@@ -1,6 +1,8 @@
 """From the many exceptions of LiteLLM and its providers to the few of ours, and whether to try again."""
 
+import contextlib
 import email.utils
+import json
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -13,10 +15,14 @@ from agents.scrub import scrub
 from sandbox.base import SandboxUnavailable
 
 MAX_TEXT_CHARS = 400
+MAX_READ_CHARS = 20_000
 MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 SPARE_TOKENS = 64  # servers count a template's tokens or not
 
-_PREFIX = re.compile(r"^(?:litellm\.)?(?:\w+(?:Error|Exception)\b\s*[:-]\s*)+(?:litellm\.)?")
+# What LiteLLM puts around a provider's words.
+_PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)\b\s*[:-]\s*)+(?:litellm\.)?")
+_SUFFIX = re.compile(r"\.?\s*(?:Original exception: |Handle with `litellm).*$")
+_JSON_MESSAGE = re.compile(r'"message":\s*("(?:[^"\\]|\\.)*")')
 _NO_KEY = re.compile(
     r"missing (?:credentials|.{0,30}api key)|api_key client option must be set|no api key", re.IGNORECASE
 )
@@ -40,6 +46,8 @@ _REJECTIONS = frozenset({400, 405, 415, 422, 501})  # of what a request asks for
 # Exceptions of httpx after which nothing was sent.
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _BAD_ADDRESS = frozenset({"UnsupportedProtocol", "InvalidURL"})
+# What parsers raise, LiteLLM's of streams among them; a provider's own errors and those of connections are others.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 _WAITED_FOR = frozenset({408, 504, 524})  # statuses of a gateway that gave up while the model may have gone on
 
 
@@ -55,7 +63,8 @@ class Shape(IntEnum):
 class Fault:
     """A failed attempt: the error it means if it stays, how often to try again, what wait the provider asks for.
 
-    `shape` is set where the server rejected the one it was asked in, to the one to try; `fitting_tokens` where prompt
+    `shape` is set where the server rejected the one it was asked in, or its stream cannot be read, to the one to use
+    from then on; `fitting_tokens` where prompt
     and reply together are too long, to the reply tokens that would fit.
     """
 
@@ -81,20 +90,23 @@ def classify(
             return Fault(ModelUnavailable(model, cause.problem, cause.remedy))
         if isinstance(cause, LLMError):
             return Fault(cause)
-    text = shown(str(error), secrets)
+    said = _one_line(str(error), secrets)  # codes, which tell what it is, included
+    text = _gist(said)
     answered = _status(causes)
     status = _mapped_status(error) if answered is None else answered
     kinds = litellm.exceptions
     where = scrub(api_base, secrets) if api_base else f"the provider {model.partition('/')[0]}"
-    if isinstance(error, kinds.ContextWindowExceededError) or (status in (400, 413) and _TOO_LONG.search(text)):
-        problem = ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context.")
-        return Fault(problem, fitting_tokens=_fitting_tokens(text))
-    if isinstance(error, kinds.ContentPolicyViolationError) or (status == 400 and _REFUSED.search(text)):
+    if isinstance(error, kinds.ContextWindowExceededError) or (status in (400, 413) and _TOO_LONG.search(said)):
+        return Fault(
+            ContextTooLong(model, f"the prompt is too long: {text}", "Choose a model with a longer context."),
+            fitting_tokens=_fitting_tokens(said),
+        )
+    if isinstance(error, kinds.ContentPolicyViolationError) or (status == 400 and _REFUSED.search(said)):
         return Fault(LLMRefused(model, f"the provider refused the prompt: {text}"))
-    if "LLM Provider NOT provided" in text or isinstance(error, kinds.LiteLLMUnknownProvider):
+    if "LLM Provider NOT provided" in said or isinstance(error, kinds.LiteLLMUnknownProvider):
         remedy = "Write provider/model as LiteLLM names it, such as openai/NAME, or builtin/compiler."
         return Fault(ModelUnavailable(model, "no such provider.", remedy))
-    if _NO_KEY.search(text):
+    if _NO_KEY.search(said):
         return Fault(ModelUnavailable(model, "no key is set.", f"Set {_key_names(litellm, model)}."), no_key=True)
     if status in (401, 403) or isinstance(error, kinds.AuthenticationError | kinds.PermissionDeniedError):
         return Fault(
@@ -108,16 +120,16 @@ def classify(
     names = {type(cause).__name__ for cause in causes}
     if names & _BAD_ADDRESS:
         return Fault(ModelUnavailable(model, f"{where} is no address to send to: {text}", "Check --api-base."))
-    if names & _NOT_CONNECTED or (answered is None and _NO_CONNECTION.search(text)):
+    if names & _NOT_CONNECTED or (answered is None and _NO_CONNECTION.search(said)):
         remedy = "Start the server, or point --api-base at it." if api_base else "Check the network."
         return Fault(ModelUnavailable(model, f"nobody answers at {where}.", remedy), retries=min(retries, 2))
     if answered in _WAITED_FOR or (answered is None and isinstance(error, kinds.Timeout)):
         return Fault(ReplyLost(model, "no answer within the time limit."))
     if status in _REJECTIONS:
-        shape = _shape_after(text)
+        shape = _shape_after(said)
         return Fault(LLMFailed(model, f"the provider rejected the request ({status}): {text}"), shape=shape)
     if status == 429:
-        if _QUOTA.search(text):
+        if _QUOTA.search(said):
             return Fault(
                 ModelUnavailable(model, f"the account is used up: {text}", "Top it up, or choose another model.")
             )
@@ -126,14 +138,31 @@ def classify(
         return Fault(LLMFailed(model, f"the provider rejected the request ({status}): {text}"))
     if status is not None:
         return Fault(LLMFailed(model, f"the provider failed ({status}): {text}"), retries, _retry_after_s(causes))
-    return Fault(ReplyLost(model, f"the answer did not arrive whole: {type(error).__name__}: {text}"))
+    unreadable = any(isinstance(cause, _UNREADABLE) for cause in causes)
+    problem = f"the answer {'cannot be read' if unreadable else 'did not arrive whole'}: {text or type(error).__name__}"
+    return Fault(ReplyLost(model, problem), shape=Shape.WHOLE if unreadable else None)
 
 
 def shown(text: str, secrets: Collection[str]) -> str:
     """A provider's own words in one printable line, scrubbed and bounded."""
-    words = " ".join(scrub(text, secrets).split())
-    line = "".join(character for character in words if character.isprintable())
-    line = _PREFIX.sub("", line)
+    return _bounded(_one_line(text, secrets))
+
+
+def _one_line(text: str, secrets: Collection[str]) -> str:
+    words = " ".join(scrub(text[:MAX_READ_CHARS], secrets).split())
+    return "".join(character for character in words if character.isprintable())
+
+
+def _gist(said: str) -> str:
+    """The provider's message without what LiteLLM and JSON put around it."""
+    message = _JSON_MESSAGE.search(said)
+    if message is not None:
+        with contextlib.suppress(ValueError):  # else the text as it is
+            return _bounded(_one_line(str(json.loads(message[1])), ()))
+    return _bounded(_SUFFIX.sub("", _PREFIX.sub("", said)))
+
+
+def _bounded(line: str) -> str:
     return line if len(line) <= MAX_TEXT_CHARS else line[:MAX_TEXT_CHARS] + "…"
 
 

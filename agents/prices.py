@@ -59,7 +59,7 @@ def cost_of(litellm: ModuleType, model: str, usage: Any) -> float | None:
 
 def estimate_usage(litellm: ModuleType, model: str, messages: Sequence[Message], written: str) -> Any:
     """A `litellm.Usage` for a reply that came without one; `written` is all that the model wrote."""
-    prompt = _count(litellm, model, "\n".join(message.content for message in messages))
+    prompt = _count(litellm, model, "\n".join(message.content for message in messages)) + 4 * len(messages)
     reply = _count(litellm, model, written)
     return litellm.Usage(prompt_tokens=prompt, completion_tokens=reply, total_tokens=prompt + reply)
 

@@ -1,10 +1,12 @@
 """Receiving a reply through LiteLLM: whole, or as a stream that is put together here, within limits of time."""
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, TypeVar
 
 from agents.errors import LLMCancelled, ReplyLost
@@ -47,6 +49,7 @@ class Received:
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Any = None
     counted_reasoning: int | None = None
+    streamed: bool = False
 
     @property
     def written(self) -> str:
@@ -74,6 +77,24 @@ def read_response(response: Any) -> Received:
         usage=usage,
         counted_reasoning=_counted_reasoning(usage),
     )
+
+
+def read_unasked(litellm: ModuleType, stream: Any) -> Received | None:
+    """The whole response that a server sent though it was asked for a stream, None if it is a stream.
+
+    Only the OpenAI client shows what came; with others such a response is a stream without events.
+
+    Raises:
+        ValueError: it is no response.
+    """
+    response = getattr(stream.completion_stream, "response", None)
+    headers = getattr(response, "headers", None)
+    if response is None or headers is None or not str(headers.get("content-type", "")).startswith("application/json"):
+        return None
+    value = json.loads(response.read())
+    if not isinstance(value, dict) or not value.get("choices"):
+        raise ValueError("a JSON value without choices")
+    return read_response(litellm.ModelResponse(**value))
 
 
 def read_stream(stream: Any, hearing: Hearing) -> Received:
@@ -107,6 +128,7 @@ def read_stream(stream: Any, hearing: Hearing) -> Received:
             with contextlib.suppress(Exception):  # not every provider's stream has a close
                 each.close()
     received = pieces.joined()
+    received.streamed = True
     received.finish = "length" if pieces.size > MAX_REPLY_CHARS else _finish_of(stream)
     # As the provider sent it; LiteLLM's sum at the end, which it may have failed to reach, adds guesses.
     sent = [usage for chunk in reversed(stream.chunks) if (usage := getattr(chunk, "usage", None)) is not None]

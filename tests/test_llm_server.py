@@ -54,7 +54,7 @@ def get_init_inputs():
 
 
 def start(*entries: dict[str, Any], **script: Any) -> LlmServer:
-    return start_llm_server(Script.model_validate({"replies": entries, **script}))
+    return start_llm_server({"replies": entries, **script})
 
 
 def post(server: LlmServer, *texts: str, **fields: Any) -> dict[str, Any]:

@@ -159,35 +159,31 @@ def load_script(path: Path) -> Script:
         if path.stat().st_size > MAX_SCRIPT_BYTES:
             raise BadRequest(f"{path}: larger than {MAX_SCRIPT_BYTES // 2**20} MiB")
         raw = json.loads(path.read_text("utf-8"))
-        return read_texts(Script.model_validate(raw), path.parent)
     except OSError as error:
-        raise BadRequest(f"{error.filename or path}: cannot be read ({error.strerror or error})") from error
+        raise BadRequest(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{path}: is no JSON ({error})") from error
+    return parse_script(raw, path.parent, str(path))
+
+
+def parse_script(raw: object, folder: Path, where: str) -> Script:
+    """The script that a file's JSON value says, with `text_file` entries read from `folder`; `where` names it.
+
+    Raises:
+        BadRequest: it breaks the schema, or a text cannot be read; names the place in one line.
+    """
+    try:
+        script = Script.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         message = str(first["msg"]).removeprefix("Value error, ")
-        raise BadRequest(f"{path}: {place + ': ' if place else ''}{message[:1].lower()}{message[1:]}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{path}: is no JSON ({error})") from error
-
-
-def read_texts(script: Script, folder: Path) -> Script:
-    """The script with the files of its `text_file` entries, found in `folder`, read into their texts.
-
-    Raises:
-        OSError: a file cannot be read.
-        UnicodeDecodeError: it is not UTF-8.
-    """
-
-    def read(entry: Entry) -> Entry:
-        if entry.text_file is None:
-            return entry
-        body = fenced((folder / entry.text_file).read_text("utf-8"), entry.fence)
-        text = body if entry.text is None else f"{entry.text}\n\n{body}"
-        return entry.model_copy(update={"text": text, "text_file": None, "fence": None})
-
+        raise BadRequest(f"{where}: {place + ': ' if place else ''}{message[:1].lower()}{message[1:]}") from error
     return script.model_copy(
-        update={"replies": tuple(map(read, script.replies)), "match": tuple(map(read, script.match))}
+        update={
+            "replies": tuple(_with_text(entry, folder, where) for entry in script.replies),
+            "match": tuple(_with_text(entry, folder, where) for entry in script.match),
+        }
     )
 
 
@@ -261,3 +257,15 @@ class Choosing:
             return faults[seen]
         lasting = [entry for entry in fitting if entry not in faults] or list(fitting)
         return lasting[int(digest, 16) % len(lasting)]
+
+
+def _with_text(entry: Entry, folder: Path, where: str) -> Entry:
+    if entry.text_file is None:
+        return entry
+    try:
+        body = fenced((folder / entry.text_file).read_text("utf-8"), entry.fence)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequest(f"{where}: text_file {entry.text_file}: cannot be read ({reason})") from error
+    text = body if entry.text is None else f"{entry.text}\n\n{body}"
+    return entry.model_copy(update={"text": text, "text_file": None, "fence": None})

@@ -3,13 +3,14 @@
 import http.server
 import socketserver
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from service.llm_server.desk import Desk
 from service.llm_server.handler import Handler
-from service.llm_server.script import Script, builtin_script, load_script, read_texts
+from service.llm_server.script import Script, builtin_script, load_script, parse_script
 
 _CLOSE_S = 2.0
 
@@ -53,19 +54,25 @@ class LlmServer:
 
 
 def start_llm_server(
-    script: Script | Path | None = None, port: int = 0, *, host: str = "127.0.0.1", model: str | None = None
+    script: Script | Mapping[str, Any] | Path | None = None,
+    port: int = 0,
+    *,
+    host: str = "127.0.0.1",
+    model: str | None = None,
 ) -> LlmServer:
     """Start a server in a thread; port 0 takes a free one, which `url` tells.
 
-    `script` None: the built-in one, which answers any op. `model`: the only name to answer for, None for any.
+    `script`: a file, what such a file holds, or None for the built-in one, which answers any op. `model`: the only name
+    to answer for, None for any.
 
     Raises:
         BadRequest: the script cannot be used.
         OSError: the address cannot be listened at.
     """
-    if script is None:
-        script = builtin_script()
-    read = load_script(script) if isinstance(script, Path) else read_texts(script, Path.cwd())
+    if isinstance(script, Path):
+        read = load_script(script)
+    else:
+        read = parse_script(builtin_script() if script is None else script, Path.cwd(), "script")
     return LlmServer(Desk(read, model), host, port)
 
 
