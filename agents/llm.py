@@ -224,7 +224,8 @@ class LiteLLMAccess:
                 api_base=arguments.get("api_base"),
                 secrets=self._secrets,
             )
-        if hearing.answered and fault.retries:
+        asked_again = fault.retries or fault.shape is not None or fault.fitting_tokens is not None
+        if hearing.answered and asked_again and not isinstance(fault.error, ReplyLost):
             return Fault(ReplyLost(model, fault.error.problem))
         if is_builtin(model) and isinstance(fault.error, ReplyLost):
             return Fault(LLMFailed(model, fault.error.problem))  # it costs nothing, and would fail again

@@ -328,10 +328,17 @@ def test_models_may_think_in_silence(serve: Serve) -> None:
     assert ask(open_llm(api_base=server.url, limits=CallLimits(idle_s=1.0))).text == "at last"
 
 
-def test_error_in_a_stream_is_a_lost_reply(raw: Raw) -> None:
-    error = {"error": {"message": "Rate limit reached", "type": "error", "code": "429"}}
-    raw.answers = [streams(piece("half a"), error, "[DONE]")]
-    with pytest.raises(ReplyLost, match="Rate limit reached"):
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Rate limit reached",
+        "invalid_request_error: streaming is not possible",
+        "This model's maximum context length is 9000 tokens and your request has 100 input tokens.",
+    ],
+)
+def test_error_in_a_stream_is_a_lost_reply(raw: Raw, message: str) -> None:
+    raw.answers = [streams(piece("half a"), {"error": {"message": message, "type": "error", "code": "429"}}, "[DONE]")]
+    with pytest.raises(ReplyLost):
         ask(open_llm(api_base=raw.url, sleep=Waits()))
     assert len(raw.asked) == 1
 
