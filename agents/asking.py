@@ -101,9 +101,8 @@ class Asker:
                 on_fault=tell,
             )
         except LLMError as error:
-            self._failed(
-                about, made, error, number, maybe_paid=not free and isinstance(error, ReplyLost | LLMCancelled)
-            )
+            sent = isinstance(error, ReplyLost) or (isinstance(error, LLMCancelled) and getattr(error, "sent", True))
+            self._failed(about, made, error, number, maybe_paid=sent and not free)
             if isinstance(error, LLMCancelled) and self.purse.time_is_up() and not self._should_stop():
                 raise BudgetTooSmall(model, "the wall time of the budget is used up.") from None
             raise
@@ -138,7 +137,8 @@ class Asker:
         try:
             if self.purse.time_is_up():
                 raise BudgetTooSmall(model, "the wall time of the budget is used up.")
-            return self.purse.reserve(model, messages, tools, price, self._llm.reply_limit(model))
+            limit = self._llm.reply_limit(model)
+            return self.purse.reserve(model, messages, tools, price, limit, self._should_stop)
         except BudgetTooSmall as error:
             data = {**about, "attempt": 0, "error": "BudgetTooSmall", "message": str(error), "maybe_paid": False}
             self._record(Event("llm_failed", number, data))

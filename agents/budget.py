@@ -4,18 +4,21 @@ Every step is checked against its worst case before it is made: the worst case i
 settled afterwards. So a budget holds whatever happens at the same time, and whatever fails half-way.
 """
 
+import json
 import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agents.errors import BudgetTooSmall
+from agents.errors import BudgetTooSmall, LLMCancelled
 from agents.ports import Message, Price, Reply, Spent, Tool
 
 MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 _PER_MESSAGE_TOKENS = 16  # role and separators, of every chat format seen
-_WORDS = re.compile(r"[A-Za-z ]")
+_WAIT_S = 0.05
+# A space before a word, a word, a run of spaces: what every tokenizer knows in larger pieces than characters.
+_PIECES = re.compile(r" ?([a-z]{2,})|( {2,})")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Purse:
         self._spent = spent
         self._clock = clock
         self._began = clock()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._open = 0  # calls under way
         self._reserved_usd = 0.0
         self._reserved_tokens = 0
 
@@ -64,36 +68,62 @@ class Purse:
         """Whether the wall time is used up."""
         return self._budget.wall_s is not None and self.spent.wall_s >= self._budget.wall_s
 
+    @property
+    def budget(self) -> Budget:
+        """The bounds."""
+        return self._budget
+
     def reserve(
-        self, model: str, messages: Sequence[Message], tools: Sequence[Tool], price: Price | None, reply_limit: int
+        self,
+        model: str,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        price: Price | None,
+        reply_limit: int,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Reservation:
         """Set the worst case of a call aside; its reply may have as many tokens as that pays for.
 
+        While calls of other branches are under way, what they will leave of their worst case is waited for.
+
         Raises:
             BudgetTooSmall: nothing useful can be paid for.
+            LLMCancelled: `should_stop()` held while waiting.
         """
         prompt = prompt_bound(messages, tools)
-        known = price or Price(0.0, 0.0)
+        known = (price or Price(0.0, 0.0)).for_prompt(prompt)
         with self._lock:
-            reply = reply_limit
-            if self._budget.usd is not None:
-                left_usd = self._budget.usd - self._spent.cost_usd - self._spent.unsettled_usd - self._reserved_usd
-                after_usd = left_usd - prompt * known.prompt_usd
-                if known.reply_usd:
-                    reply = min(reply, int(after_usd / known.reply_usd))
-                elif after_usd < 0:
-                    reply = 0
-                if reply < min(MIN_REPLY_TOKENS, reply_limit):
-                    raise BudgetTooSmall(model, f"${max(left_usd, 0.0):.4f} left does not pay for the next call.")
-            if self._budget.tokens is not None:
-                left = self._budget.tokens - self._spent.tokens - self._spent.unsettled_tokens - self._reserved_tokens
-                reply = min(reply, left - prompt)
-                if reply < min(MIN_REPLY_TOKENS, reply_limit):
-                    raise BudgetTooSmall(model, f"{max(left, 0)} tokens left are too few for the next call.")
-            made = Reservation(prompt, reply, prompt * known.prompt_usd + reply * known.reply_usd)
-            self._reserved_usd += made.usd
-            self._reserved_tokens += made.tokens
-            return made
+            while True:
+                try:
+                    return self._reserve(model, prompt, known, reply_limit)
+                except BudgetTooSmall:
+                    if not self._open:
+                        raise
+                if should_stop():
+                    raise LLMCancelled(model, "cancelled while waiting for its share of the budget.")
+                self._lock.wait(_WAIT_S)
+
+    def _reserve(self, model: str, prompt: int, known: Price, reply_limit: int) -> Reservation:
+        reply = reply_limit
+        if self._budget.usd is not None:
+            left_usd = self._budget.usd - self._spent.cost_usd - self._spent.unsettled_usd - self._reserved_usd
+            after_usd = left_usd - prompt * known.prompt_usd
+            if known.reply_usd:
+                reply = min(reply, int(after_usd / known.reply_usd))
+            elif after_usd < 0:
+                reply = 0
+            if reply < min(MIN_REPLY_TOKENS, reply_limit):
+                raise BudgetTooSmall(model, f"${max(left_usd, 0.0):.4f} left does not pay for the next call.")
+        if self._budget.tokens is not None:
+            left = self._budget.tokens - self._spent.tokens - self._spent.unsettled_tokens - self._reserved_tokens
+            reply = min(reply, left - prompt)
+            if reply < min(MIN_REPLY_TOKENS, reply_limit):
+                raise BudgetTooSmall(model, f"{max(left, 0)} tokens left are too few for the next call.")
+        made = Reservation(prompt, reply, prompt * known.prompt_usd + reply * known.reply_usd)
+        self._open += 1
+        self._reserved_usd += made.usd
+        self._reserved_tokens += made.tokens
+        return made
 
     def settle(self, made: Reservation, reply: Reply) -> None:
         """Count what a call was billed at in place of its reservation."""
@@ -137,23 +167,29 @@ class Purse:
             self._spent = replace(self._spent, evaluations=self._spent.evaluations + 1)
 
     def _free(self, made: Reservation) -> None:
-        self._reserved_usd -= made.usd
+        self._open -= 1
+        self._reserved_usd = self._reserved_usd - made.usd if self._open else 0.0
         self._reserved_tokens -= made.tokens
+        self._lock.notify_all()
 
 
 def prompt_bound(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
     """The most tokens that this prompt may have, whatever the tokenizer.
 
-    Letters and spaces come in words, at two a token or more; of all else (digits, signs, the bytes of other scripts) a
-    tokenizer may make one token a byte.
+    A word of small letters makes at most two tokens of three letters, with the space before it, and a run of spaces one
+    of two; of all else (capitals, digits, signs, the bytes of other scripts) a tokenizer may make a token a byte.
     """
-    texts = [
-        message.content + "".join(call.name + call.arguments for call in message.tool_calls) for message in messages
-    ]
-    texts += [f"{tool.name} {tool.description} {tool.parameters}" for tool in tools]
-    return sum(_tokens_bound(text) + _PER_MESSAGE_TOKENS for text in texts)
+    texts = [message.content for message in messages]
+    texts += [call.name + call.arguments for message in messages for call in message.tool_calls]
+    texts += [f"{tool.name} {tool.description} {json.dumps(tool.parameters)}" for tool in tools]
+    overhead = _PER_MESSAGE_TOKENS * (len(messages) + len(tools) + sum(len(message.tool_calls) for message in messages))
+    return sum(map(_tokens_bound, texts)) + overhead
 
 
 def _tokens_bound(text: str) -> int:
-    words = len(_WORDS.findall(text))
-    return -(-words // 2) + len(text.encode("utf-8", "replace")) - words
+    total = len(text.encode("utf-8", "replace"))
+    for piece in _PIECES.finditer(text):
+        word, spaces = piece[1], piece[2]
+        tokens = -(-2 * len(word) // 3) if word else -(-len(spaces) // 2)
+        total -= len(piece[0]) - tokens
+    return total

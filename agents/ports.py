@@ -22,7 +22,8 @@ class Outcome:
 
     Speedups are ratios over eager (`speedup_compile`: over torch.compile), None unless `verdict` is `"passed"`.
     `latency_ms` holds the medians of `candidate`, `eager` and `compile` as far as measured. `metrics` are the figures
-    that a Judge may cite, by name (`profile.achieved_gb_per_s`), units in the names.
+    that a Judge may cite, by name (`profile.achieved_gb_per_s`), units in the names. `took_s` is what the evaluation
+    took, without the wait for the device.
     """
 
     candidate_hash: str
@@ -40,6 +41,7 @@ class Outcome:
     roofline_bound: str | None = None
     profile_text: str = ""
     metrics: Mapping[str, JSON] = field(default_factory=dict)
+    took_s: float = 0.0
     evaluation_id: str = ""
 
     @property
@@ -209,10 +211,19 @@ class Reply:
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars for one token."""
+    """Dollars for one token. `longer` are the prices of longer prompts: above how many tokens, prompt, reply."""
 
     prompt_usd: float
     reply_usd: float
+    longer: tuple[tuple[int, float, float], ...] = ()
+
+    def for_prompt(self, tokens: int) -> "Price":
+        """The highest price that a prompt of at most so many tokens can have."""
+        reached = [(prompt, reply) for above, prompt, reply in self.longer if tokens > above]
+        return Price(
+            max([self.prompt_usd, *(prompt for prompt, _ in reached)]),
+            max([self.reply_usd, *(reply for _, reply in reached)]),
+        )
 
 
 def ignore_fault(line: str) -> None:

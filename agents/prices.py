@@ -1,7 +1,8 @@
 """What models cost and how much they may write, by the list that LiteLLM brings along."""
 
 import contextlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,8 @@ FREE = Price(0.0, 0.0)
 
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
 _OWN_MACHINE = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+
+_STEP = re.compile(r"(input|output)_cost_per_token_above_(\d+)k_tokens")
 
 MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on more
 _CHARS_A_TOKEN = 4  # rough, as for English text and code
@@ -31,7 +34,20 @@ def price_of(litellm: ModuleType, model: str) -> Price | None:
     prompt, reply = listed.get("input_cost_per_token"), listed.get("output_cost_per_token")
     if prompt is None or reply is None:
         return None
-    return Price(float(prompt), float(max(reply, listed.get("output_cost_per_reasoning_token") or 0.0)))
+    reply = float(max(reply, listed.get("output_cost_per_reasoning_token") or 0.0))
+    return Price(float(prompt), reply, _longer(listed, float(prompt), reply))
+
+
+def _longer(listed: Mapping[str, Any], prompt: float, reply: float) -> tuple[tuple[int, float, float], ...]:
+    """The steps in a price, such as `input_cost_per_token_above_200k_tokens`."""
+    steps: dict[int, list[float]] = {}
+    for name, value in listed.items():
+        found = _STEP.fullmatch(name)
+        if found and isinstance(value, int | float):
+            step = steps.setdefault(int(found[2]) * 1000, [prompt, reply])
+            place = 0 if found[1] == "input" else 1
+            step[place] = max(step[place], float(value))
+    return tuple((above, *costs) for above, costs in sorted(steps.items()))  # type: ignore[misc]  # two costs each
 
 
 def most_reply_tokens(litellm: ModuleType, model: str) -> int | None:

@@ -133,7 +133,11 @@ def _about(subject: Subject | None, rounds: Sequence[Round]) -> dict[str, str]:
     if subject is not None:
         outcome = subject.outcome.to_json()
         profile = str(outcome.pop("profile_text", ""))
-        for name in ("metrics", "evaluation_id"):  # metrics have a section of their own, in the Judge's prompt
+        for name in (
+            "metrics",
+            "evaluation_id",
+            "took_s",
+        ):  # metrics have a section of their own, in the Judge's prompt
             outcome.pop(name, None)
         outcome["detail"] = _shorten(subject.outcome.detail, MAX_DETAIL_CHARS)
         sections["candidate"] = subject.source

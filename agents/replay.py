@@ -17,7 +17,7 @@ _IDENTITY = {
     "evaluated": ("candidate_hash", "verdict"),
     "advice": ("subject_hash", "change"),
     "best": ("hash",),
-    "round_done": ("verdict",),
+    "round_done": (),
     "reply_rejected": ("role", "reason"),
 }
 

@@ -17,7 +17,8 @@ class Round:
 
     `source` and `outcome` are None where the Coder gave no usable candidate. `change` is what this candidate was meant
     to change, `parent` the round of the candidate that it changes; `advice` is the Judge's after it, about
-    `choose_subject`'s candidate; `repeat_of` is the round that had evaluated the identical file.
+    `choose_subject`'s candidate, whose hash is `advised`; `repeat_of` is the round that had evaluated the identical
+    file.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Round:
     repeat_of: int | None = None
     problem: str = ""
     parent: int | None = None
+    advised: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ def choose_subject(rounds: Sequence[Round]) -> Subject | None:
     best = best_of(rounds)
     failed = 0
     for entry in reversed(rounds):
-        if entry.outcome is not None and entry.outcome.passed:
+        if entry.outcome is None:
+            continue  # a round without a candidate says nothing about the one before
+        if entry.outcome.passed:
             break
         failed += 1
     if failed == 0 or (best is not None and failed % (REPAIRS_IN_A_ROW + 1) == 0):

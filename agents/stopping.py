@@ -10,6 +10,9 @@ from agents.ports import Outcome
 UNRELIABLE = frozenset({"noisy", "beyond_roofline", "too_short", "cold", "uneven"})
 """Tags of what the evaluator measured and does not vouch for."""
 
+NO_VERDICT = frozenset({"task_invalid", "sandbox_error"})
+"""Verdicts that say nothing about the candidate."""
+
 
 class StopReason(StrEnum):
     """Why a job ended."""
@@ -69,7 +72,7 @@ def _reliable(outcome: Outcome) -> bool:
 def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | None:
     """The rule that ends a job after these rounds (one entry a round; None: no usable candidate), or None to go on."""
     last = outcomes[-1] if outcomes else None
-    if last is not None and last.verdict in ("task_invalid", "sandbox_error"):
+    if last is not None and last.verdict in NO_VERDICT:
         return Stop(StopReason(last.verdict), last.message or last.verdict)
     best: Outcome | None = None
     stale = 0  # rounds since the best changed; counted once there is one

@@ -1,7 +1,6 @@
 """What every strategy works with: the steps of a round, each recorded as it happens and checked against the budget."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,7 +13,7 @@ from agents.parse import Advice
 from agents.ports import JSON, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
 from agents.prompting import Brief, judge_messages, judge_request
 from agents.rounds import Round, Subject, best_of, find_repeat
-from agents.stopping import Stop, StopReason, StopRules, is_better, stop_after, stop_for
+from agents.stopping import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for
 
 FIRST = "first candidate"
 
@@ -156,6 +155,8 @@ class Workshop:
                 failed = stop_for(error)
                 break
             rounds = (*rounds, replace(entry, advice=branch.advice))
+            if entry.outcome is not None and entry.outcome.verdict in NO_VERDICT:
+                break  # it says nothing about the candidate, and the next one would fare no better
         return rounds, failed or self.stop_now(rounds, plateau=plateau)
 
     def evaluate(self, number: int, source: str) -> Outcome:
@@ -171,10 +172,16 @@ class Workshop:
                 self.asker.purse.take_evaluation("evaluation", self._longest_s)
                 self._evaluated.add(digest)
             self._record(Event("evaluation_started", number, {"hash": digest}))
-            began = time.monotonic()
             outcome = self._evaluate(source)
-            self._longest_s = max(self._longest_s, time.monotonic() - began)
+            self._longest_s = max(self._longest_s, outcome.took_s)
             return outcome
+
+    def evaluations_left(self, rounds: Sequence[Round]) -> int | None:
+        """How many more candidates may be evaluated after these rounds; None: no limit."""
+        limit = self.asker.purse.budget.evaluations
+        if limit is None:
+            return None
+        return max(limit - len({entry.outcome.candidate_hash for entry in rounds if entry.outcome}), 0)
 
     def advise(self, number: int, subject: Subject, rounds: Sequence[Round], *, note: str = "") -> Advice | None:
         """The Judge's advice on a candidate, or None if nothing usable came; `note` is the platform's word to it.
@@ -195,4 +202,7 @@ class Workshop:
         if self.should_stop():
             return Stop(StopReason.CANCELLED, "cancelled")
         rules = self.rules if plateau else replace(self.rules, plateau_rounds=0)
-        return stop_after(rules, [entry.outcome for entry in rounds])
+        stop = stop_after(rules, [entry.outcome for entry in rounds])
+        if stop is None and self.evaluations_left(rounds) == 0:
+            return Stop(StopReason.BUDGET, "all evaluations of the budget are used")
+        return stop

@@ -108,6 +108,11 @@ def finish_job(
     )
 
 
+def set_rounds_done(session: Session, job_id: int, rounds_done: int) -> None:
+    """Keep the number of rounds that a job finished."""
+    _change(session, JobRow.id == job_id, rounds_done=rounds_done)
+
+
 def count_round(session: Session, job_id: int) -> None:
     """Note that a job finished one more round."""
     _change(session, JobRow.id == job_id, rounds_done=JobRow.rounds_done + 1)

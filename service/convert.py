@@ -52,6 +52,7 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
         profile_text=platform.profile_text(dict(evaluation.profile)),
         metrics=metrics_of(evaluation),
+        took_s=evaluation.cost_s.get("total", 0.0),
         evaluation_id=evaluation_id,
     )
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.ports import Event
+from agents.ports import Event, Outcome
 from agents.replay import identity
+from agents.stopping import is_better
 from db import jobs, results
-from db.records import LlmCall
+from db.records import EvaluationRecord, LlmCall
 from db.store import Store
 
 Observer = Callable[[Event], None]
@@ -70,16 +71,36 @@ class Journal:
             case "advice":
                 results.set_advice(session, job_id, number, data)
             case "best":
-                best = results.find_evaluation(session, job_id, data["hash"])
-                if best is not None:
-                    jobs.set_best(session, job_id, best.id)
+                self._keep_best(session, data["hash"])
             case "round_done":
                 jobs.count_round(session, job_id)
+
+    def _keep_best(self, session: Session, digest: str) -> None:
+        """Note a better candidate, unless an earlier run of the job had a better one yet: its event is not new now."""
+        new = results.find_evaluation(session, self._job_id, digest)
+        kept = jobs.get_job(session, self._job_id).best_evaluation_id
+        if new is None:
+            return
+        if kept is None or is_better(_ranked(new), _ranked(results.get_evaluation(session, kept))):
+            jobs.set_best(session, self._job_id, new.id)
 
     def _count(self, session: Session) -> None:
         session.flush()
         cost_usd, prompt_tokens, completion_tokens = results.spent(session, self._job_id)
         jobs.set_spent(session, self._job_id, cost_usd=cost_usd, tokens=prompt_tokens + completion_tokens)
+
+
+def _ranked(kept: EvaluationRecord) -> Outcome:
+    """As much of an evaluation as tells which of two is better."""
+    measured = kept.measured
+    return Outcome(
+        kept.candidate_hash,
+        kept.verdict,
+        tags=kept.tags,
+        speedup=measured.speedup,
+        speedup_low=measured.speedup_low,
+        speedup_high=measured.speedup_high,
+    )
 
 
 def _llm_call(number: int, data: Mapping[str, Any]) -> LlmCall:

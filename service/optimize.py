@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.budget import Budget
-from agents.job import JobSpec, check_spec, run_job
+from agents.job import JobResult, JobSpec, check_spec, run_job
 from agents.ports import NO_PAST, Outcome, Past, Price
 from agents.replay import past_of_events
 from agents.stopping import StopReason
@@ -113,7 +113,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         raise BadRequest(f"job {job_id} is done ({job.stop_reason}); `kernelwright jobs show {job_id}` shows it")
     settings = settings.model_copy(
         update={
-            **{name: job.options[name] for name in _OPTIONS},
+            **{name: job.options.get(name) for name in _OPTIONS},
             "platform": job.platform,
             "model": job.model,
             "strategy": job.strategy,
@@ -187,7 +187,15 @@ class _Run:
             return self._stop.reason or "cancelled", ""
         except SandboxUnavailable as error:
             return SANDBOX_UNAVAILABLE, str(error)
+        self._keep_end(result)
         return str(result.stop_reason), result.stop_detail
+
+    def _keep_end(self, result: JobResult) -> None:
+        """What the whole course says counts, also where events of an earlier run stood in another order."""
+        with self._store.write() as session:
+            jobs.set_rounds_done(session, self._job_id, result.rounds_done)
+            if result.best is not None:
+                jobs.set_best(session, self._job_id, result.best.evaluation_id)
 
     def _evaluate(self, source: str) -> Outcome:
         """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""

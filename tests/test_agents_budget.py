@@ -1,8 +1,10 @@
 """Budgets hold whatever calls cost and however they fail: alone, side by side, and across resumes."""
 
+import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from agents.asking import Asker, check_prices, ledger_key
 from agents.budget import Budget, Purse, prompt_bound
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
+from agents.litellm_setup import import_litellm
 from agents.ports import NO_PAST, NOTHING_SPENT, Event, Message, Past, Price, Reply, Spent, Tool, ignore_fault
+from agents.prices import price_of
 from agents.replay import past_of_events
 
 PRICE = Price(3e-6, 15e-6)
@@ -204,6 +208,70 @@ def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
     assert (provider.billed_usd, purse.spent.cost_usd) == (0.0, 0.5)
     with pytest.raises(BudgetTooSmall):
         ask(asker, "2/coder/0")
+
+
+@pytest.mark.parametrize("model", ["gpt-3.5-turbo", "gpt-4o"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 1 4 1 5 " * 300,
+        "a1b2c3d4" * 300,
+        "QXZJKWVBTPLM" * 200,
+        str(list(range(2000))),
+        "    " * 500 + "x\n" * 300,
+        "def forward(self, x):\n        return torch.relu(x) * self.scale\n" * 60,
+        "\u00e4\u6f22\U0001f600" * 300,
+        "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=3000)),
+        "".join(random.Random(2).choices("abcdefghijklmnopqrstuvwxyz ", k=3000)),
+        "".join(map(chr, random.Random(3).choices(range(32, 127), k=3000))),
+    ],
+    ids=["digits", "mixed", "capitals", "list", "blank", "code", "unicode", "letters", "words", "ascii"],
+)
+def test_no_tokenizer_makes_more_of_a_prompt_than_the_bound(model: str, text: str) -> None:
+    counted = import_litellm().token_counter(model=model, text=text)
+    assert counted <= prompt_bound([Message("user", text)])
+
+
+def test_ordinary_prompts_are_not_overrated_grossly() -> None:
+    text = (Path(__file__).parent.parent / "agents/exemplars/cpu/normalization.py").read_text()
+    counted = import_litellm().token_counter(model="gpt-4o", text=text)
+    assert prompt_bound([Message("user", text)]) < 3.5 * counted
+
+
+def test_longer_prompts_may_cost_more_a_token() -> None:
+    price = Price(1e-6, 4e-6, longer=((200_000, 2e-6, 6e-6),))
+    assert price.for_prompt(200_000) == Price(1e-6, 4e-6)
+    assert price.for_prompt(200_001) == Price(2e-6, 6e-6)
+    purse = Purse(Budget(usd=10.0), NOTHING_SPENT)
+    long = [Message("user", "1" * 300_000)]
+    bound = prompt_bound(long)
+    made = purse.reserve("m", long, (), price, 1000)
+    assert made.usd == pytest.approx(bound * 2e-6 + 1000 * 6e-6)
+
+
+def test_the_price_list_tells_of_steps() -> None:
+    litellm = import_litellm()
+    stepped = [name for name in litellm.model_cost if price_of(litellm, name) and price_of(litellm, name).longer]
+    assert stepped, "the list that LiteLLM brings knows some"
+    for name in stepped:
+        price = price_of(litellm, name)
+        assert price is not None
+        for above, prompt_usd, reply_usd in price.longer:
+            assert above >= 1000 and prompt_usd >= price.prompt_usd and reply_usd >= price.reply_usd
+
+
+def test_who_waits_for_a_share_of_the_budget_can_be_stopped() -> None:
+    purse = Purse(Budget(tokens=5000), NOTHING_SPENT)
+    purse.reserve("m", ASK, (), PRICE, 4500)
+    asked = []
+
+    def should_stop() -> bool:
+        asked.append(True)
+        return len(asked) > 2
+
+    with pytest.raises(LLMCancelled) as stopped:
+        purse.reserve("m", ASK, (), PRICE, 4500, should_stop)
+    assert "waiting for its share" in str(stopped.value)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

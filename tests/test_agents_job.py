@@ -418,6 +418,35 @@ def test_round_without_a_candidate_costs_a_round_and_no_more() -> None:
     assert json.loads(sections["history"])[1]["verdict"] == "no_candidate"
 
 
+def test_advice_is_given_only_with_the_candidate_that_it_is_about() -> None:
+    """A round without a file is no failed candidate: it neither changes what is worked on nor who the advice is for."""
+    bench = Bench({"a": passed(2.0), "b": failed(), "c": failed(), "d": passed(3.0)})
+    script = [code("a"), advice("1"), code("b"), advice("2"), code("c"), advice("about c"), "no", "no", "no", code("d")]
+    llm = ScriptedLLM([*script])
+    run(bench, llm, replace(SPEC, rounds=5))
+    last = llm.sections(-1)
+    assert (last["request"], last["candidate"]) == ("repair", candidate("c"))
+    assert json.loads(last["advice"])["change"] == "about c"
+
+
+def test_a_round_without_a_file_leaves_the_best_in_hand() -> None:
+    bench = Bench({"a": passed(2.0), "b": passed(1.5), "c": passed(3.0)})
+    llm = ScriptedLLM([code("a"), advice("1"), code("b"), advice("about a"), "no", "no", "no", code("c")])
+    run(bench, llm, replace(SPEC, rounds=4))
+    last = llm.sections(-1)
+    assert last["candidate"] == candidate("a")
+    assert json.loads(last["advice"])["change"] == "about a"
+    assert [data["parent"] for data in bench.data("round_started")] == [None, 1, 1, 1]
+
+
+def test_no_round_is_paid_for_that_could_not_be_evaluated() -> None:
+    bench = Bench({"a": passed(2.0)})
+    llm = ScriptedLLM([code("a")])
+    result = run(bench, llm, replace(SPEC, budget=Budget(evaluations=1)))
+    assert (result.stop_reason, result.rounds_done) == (StopReason.BUDGET, 1)
+    assert result.stop_detail == "all evaluations of the budget are used"
+
+
 def test_nothing_but_garbage_ends_by_the_rounds() -> None:
     llm = ScriptedLLM(["garbage"] * 9)
     result = run(Bench({}), llm)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.budget import Budget
 from agents.errors import LLMError, LLMFailed
 from agents.job import JobResult, JobSpec, run_job
 from agents.parse import Advice, Lesson
@@ -156,6 +157,26 @@ def test_no_tries_no_figures() -> None:
     assert summary_of(()) == {"tries": 0, "passed": 0, "pass_at_k": {}, "best_of_k": None}
 
 
+@pytest.mark.parametrize("strategy", ["sample", "tree"])
+@pytest.mark.parametrize("budget", [Budget(tokens=60_000), Budget(tokens=30_000), Budget(usd=0.3)])
+def test_a_branch_waits_for_what_the_others_leave_of_their_worst_case(strategy: str, budget: Budget) -> None:
+    """Each call reserves a long reply and takes a short one: several do not fit beside each other, all do in turn."""
+
+    class Long(AnsweringLLM):
+        def reply_limit(self, model: str) -> int:
+            return 20_000
+
+    result = run(Bench(), Long(improving), strategy=strategy, rounds=8, budget=budget)
+    assert (result.stop_reason, result.rounds_done) == (StopReason.ROUNDS, 8)
+
+
+def test_no_more_is_written_than_can_be_evaluated() -> None:
+    bench, numbers = Bench(), itertools.count(1)
+    llm = AnsweringLLM(lambda sections, messages: fenced(source(next(numbers))))
+    result = run(bench, llm, strategy="sample", rounds=8, budget=Budget(evaluations=2))
+    assert (result.stop_reason, len(bench.evaluated), len(llm.prompts)) == (StopReason.BUDGET, 2, 2)
+
+
 # contrastive
 
 
@@ -235,6 +256,29 @@ def test_a_branch_that_fails_loses_none_of_the_others() -> None:
     result = run(bench, AnsweringLLM(answer), strategy="tree")
     assert (result.stop_reason, result.rounds_done) == (StopReason.LLM_ERROR, 2)
     assert result.best is not None
+
+
+def test_a_sandbox_that_fails_ends_the_job_at_once_and_resume_goes_on_from_there() -> None:
+    class Failing(Bench):
+        def evaluate(self, text: str) -> Outcome:
+            if len(self.evaluated) == 1 and isinstance(self.broken, bool):
+                self.evaluated.append(-1.0)
+                return Outcome(candidate_hash(text), "sandbox_error", None, "no room")
+            return super().evaluate(text)
+
+        broken: bool | None = True
+
+    bench, llm = Failing(), AnsweringLLM(improving)
+    result = run(bench, llm, strategy="tree", rounds=7)
+    assert (result.stop_reason, result.rounds_done) == (StopReason.SANDBOX_ERROR, 2)
+    asked = len(llm.prompts)
+    whole = Bench()
+    expected = run(whole, AnsweringLLM(improving), strategy="tree", rounds=7)
+    again, mended = AnsweringLLM(improving), Bench()
+    found = run(mended, again, past_of_events(bench.events), strategy="tree", rounds=7)
+    assert (found.best_source, found.rounds_done) == (expected.best_source, 7)
+    calls = sum(event.kind == "llm_call" for event in whole.events)
+    assert len(again.prompts) == calls - asked, "the openings were paid for"
 
 
 def test_tree_ends_when_the_judge_sees_nothing_on_any_branch() -> None:

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -188,6 +189,21 @@ def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, b
     assert len(told) == len(again) + 2, "whoever watches sees the job from its beginning"
     assert [event.kind for event in stored_events(store, job_id)[len(before) :]] == ["round_started", "advice"]
     assert get_job(store, job_id).rounds_done == 2
+
+
+def test_a_better_candidate_of_an_earlier_run_stays_the_best(store, bench):
+    """A branch that failed then passes now: its `best` is new, and that of the faster branch behind it is not."""
+    job_id = start_job(store, bench)
+    play(store, bench, job_id)
+    before, kept = stored_events(store, job_id), get_job(store, job_id).best_evaluation_id
+    journal = Journal(store, job_id, lambda event: None, before)
+    slower = replace(PASSED, speedup={"eager": Interval(1.5, 1.4, 1.6)})
+    digest = candidate_hash("slower")
+    journal(Event("candidate", 3, {"hash": digest, "source": "slower", "change": "", "repeat_of_round": None}))
+    with store.write() as session:
+        keep_evaluation(session, job_id, bench, "slower", slower, round_number=3)
+    journal(Event("best", 3, {"hash": digest, "speedup": 1.5}))
+    assert get_job(store, job_id).best_evaluation_id == kept
 
 
 def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, bench):

@@ -9,6 +9,7 @@ from langgraph.graph import END, START, StateGraph
 
 from agents.coder import Draft
 from agents.errors import LLMError
+from agents.parse import Advice
 from agents.prompting import coder_messages
 from agents.rounds import Round, choose_subject
 from agents.stopping import Stop, StopReason, stop_for
@@ -60,8 +61,7 @@ def _write(workshop: Workshop, state: State) -> State:
     if workshop.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
     workshop.start_round(number, request, subject)
-    advice = rounds[-1].advice if rounds else None
-    messages = coder_messages(workshop.brief, request, subject, rounds, advice=advice)
+    messages = coder_messages(workshop.brief, request, subject, rounds, advice=_advice(rounds))
     try:
         draft = workshop.write(number, messages, request=request, subject=subject)
     except LLMError as error:
@@ -82,8 +82,8 @@ def _evaluate(workshop: Workshop, state: State) -> State:
     except LLMError as error:
         return {**state, "stop": stop_for(error)}
     # Advice that brought no candidate has not been followed yet.
-    unfollowed = rounds[-1].advice if rounds and draft.source is None else None
-    rounds = (*rounds, replace(entry, advice=unfollowed))
+    unfollowed = _advice(rounds) if draft.source is None else None
+    rounds = (*rounds, replace(entry, advice=unfollowed, advised=rounds[-1].advised if unfollowed else None))
     return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": workshop.stop_now(rounds)}
 
 
@@ -100,7 +100,7 @@ def _judge(workshop: Workshop, state: State) -> State:
     if advice is None:
         return {**state, "judged": True}
     stop = Stop(StopReason.JUDGE, advice.bottleneck[:500]) if advice.stop else None
-    rounds = (*rounds[:-1], replace(rounds[-1], advice=advice))
+    rounds = (*rounds[:-1], replace(rounds[-1], advice=advice, advised=subject.outcome.candidate_hash))
     return {"rounds": rounds, "draft": None, "judged": True, "stop": stop}
 
 
@@ -114,9 +114,17 @@ def _next_node(state: State) -> Where:
     return "write"
 
 
+def _advice(rounds: tuple[Round, ...]) -> Advice | None:
+    """The Judge's last words, if they are about the candidate that is worked on next."""
+    subject = choose_subject(rounds)
+    if subject is None or rounds[-1].advised != subject.outcome.candidate_hash:
+        return None
+    return rounds[-1].advice
+
+
 def _change(rounds: tuple[Round, ...]) -> str:
-    """What the next candidate is meant to change: the Judge's last words."""
+    """What the next candidate is meant to change."""
     if not rounds:
         return FIRST
-    advice = rounds[-1].advice
+    advice = _advice(rounds)
     return advice.change if advice else "no advice"

@@ -84,7 +84,8 @@ def _seed(workshop: Workshop, state: State) -> State:
 def _write(workshop: Workshop, state: State) -> State:
     rounds = state["rounds"]
     first = len(rounds) + 1
-    count = min(AT_ONCE, workshop.rules.rounds - len(rounds))
+    left = workshop.evaluations_left(rounds)
+    count = min(AT_ONCE, workshop.rules.rounds - len(rounds), AT_ONCE if left is None else left)
     # Independent: a try sees the seed, if there is one, and no other try.
     seed = best_of(rounds[: state["seeds"]])
     request = "write" if seed is None else "improve"

@@ -100,7 +100,9 @@ def _seed(workshop: Workshop, state: State) -> State:
 def _grow(workshop: Workshop, state: State) -> State:
     rounds = state["rounds"]
     first = rounds[-1].number + 1 if rounds else 1
+    evaluations = workshop.evaluations_left(rounds)
     left = max(workshop.rules.rounds - len(rounds), 1)
+    left = left if evaluations is None else min(left, evaluations)
     if workshop.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidates")}
     if not any(entry.source for entry in rounds):
