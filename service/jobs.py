@@ -73,7 +73,8 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
     events = stored_events(store, job_id)
-    return JobDetails(job, round_lines(events), best, last_stop(events))
+    lines = round_lines(events, None if best is None else best.candidate_hash)
+    return JobDetails(job, lines, best, last_stop(events))
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:
@@ -144,8 +145,8 @@ def last_stop(events: Sequence[Event]) -> End:
     return End()
 
 
-def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
-    """The rounds that a job's events tell of; the last one may still be under way."""
+def round_lines(events: list[Event], best: str | None = None) -> tuple[RoundLine, ...]:
+    """The rounds that a job's events tell of; the last one may still be under way. `best` is a candidate's hash."""
     lines: dict[int, RoundLine] = {}
     changes = {1: "first candidate"}
     for event in events:
@@ -170,11 +171,10 @@ def round_lines(events: list[Event]) -> tuple[RoundLine, ...]:
                     speedup_high=_number(data.get("speedup_high")),
                     candidate_hash=str(data["candidate_hash"]),
                 )
-            case "best":
-                lines = {other: replace(line, best=other == number) for other, line in lines.items()}
             case "round_done" if data.get("verdict") == "no_candidate" and number in lines:
                 lines[number] = replace(lines[number], verdict="no_candidate")
-    return tuple(lines[number] for number in sorted(lines))
+    marked = next((number for number in sorted(lines) if best and lines[number].candidate_hash == best), None)
+    return tuple(replace(lines[number], best=number == marked) for number in sorted(lines))
 
 
 def _number(value: object) -> float | None:
