@@ -1,4 +1,4 @@
-"""A row step needs the whole row, all else is free: what comes before it is fused with its sum, what comes after it with
+"""Only a row step needs the whole row: what comes before it is fused with its sum, what comes after it with
 its scale, and the row stays in the nearest cache between the two loops.
 """
 

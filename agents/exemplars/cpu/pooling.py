@@ -18,8 +18,11 @@ CPP = r"""
 
 constexpr int64_t WINDOW = 5, PAD = WINDOW / 2;
 
-// NaN wins from either side, as in max_pool2d; no call and no branch, so that loops vectorise.
-static inline float highest(float a, float b) { return (a < b) | (b != b) ? b : a; }
+// NaN wins from either side, as in max_pool2d; two selects without a branch, so that loops vectorise.
+static inline float highest(float a, float b) {
+    const float c = a < b ? b : a;
+    return b != b ? b : c;
+}
 
 static inline float highest_of_window(const float* at, int64_t stride) {
     const float left = highest(at[0], at[stride]), right = highest(at[3 * stride], at[4 * stride]);
