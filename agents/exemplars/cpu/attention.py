@@ -21,16 +21,10 @@ static inline float exp_poly(float x) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const float shifted = x * 1.44269504f + magic;
     const float n = shifted - magic;
-    float r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.3930436e-3f;
-    p = p * r + 8.3633062e-3f;
-    p = p * r + 4.1666638e-2f;
-    p = p * r + 1.6666577e-1f;
-    p = p * r + 5.0000000e-1f;
-    p = p * r * r + r + 1.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    const float p = (((1.3930436e-3f * r + 8.3633062e-3f) * r + 4.1666638e-2f) * r + 1.6666577e-1f) * r + 0.5f;
     const int32_t exponent = (__builtin_bit_cast(int32_t, shifted) << 23) + 0x3f800000;
-    return p * __builtin_bit_cast(float, exponent);
+    return (p * r * r + r + 1.0f) * __builtin_bit_cast(float, exponent);
 }
 
 typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vectors: operators work lane by lane
@@ -54,31 +48,34 @@ static inline void multiply(const float* left, int64_t left_stride, const float*
         for (int h = 0; h < 2; ++h) *(vec*)(tile + r * tile_stride + h * 16) = sum[r][h];
 }
 
-// q: rows padded to a multiple of ROWS; kt: transposed keys, padded to a multiple of KEYS like the rows of v, whose
-// columns (`wide`) are padded to a multiple of 32
-extern "C" void attend(const float* q, const float* kt, const float* v, const float* slopes, float* y, int64_t pairs,
-                       int64_t heads, int64_t queries, int64_t keys, int64_t d, int64_t wide, int threads) {
+// q: rows filled up to a multiple of ROWS. panels: keys in blocks of KEYS, the last filled up, each block transposed.
+// v: rows filled up likewise, and columns to `wide`, a multiple of 32.
+extern "C" void attend(const float* q, const float* panels, const float* v, const float* slopes, float* y,
+                       int64_t pairs, int64_t heads, int64_t queries, int64_t keys, int64_t d, int64_t wide,
+                       int threads) {
     const int64_t blocks = (queries + ROWS - 1) / ROWS, padded = (keys + KEYS - 1) / KEYS * KEYS;
     #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t work = 0; work < pairs * blocks; ++work) {
         const int64_t pair = work / blocks, first = work % blocks * ROWS;
-        const float slope = slopes[pair % heads];
+        const float *query = q + (pair * blocks * ROWS + first) * d, slope = slopes[pair % heads];
         std::vector<float> out(ROWS * wide, 0.0f);
         float top[ROWS], total[ROWS] = {}, tile[ROWS * KEYS];
         std::fill_n(top, ROWS, -3e38f);  // finite: scores of -infinity count nothing, and a row of them gives NaN
         for (int64_t start = 0; start < padded; start += KEYS) {
             std::fill_n(tile, ROWS * KEYS, 0.0f);
-            multiply(q + (pair * blocks * ROWS + first) * d, d, kt + pair * d * padded + start, padded, d, tile, KEYS);
+            multiply(query, d, panels + (pair * padded + start) * d, KEYS, d, tile, KEYS);
             for (int64_t r = 0; r < ROWS; ++r) {
                 float* score = tile + r * KEYS;
                 const int32_t offset = start - first - r, count = std::min(KEYS, keys - start);
-                float highest = top[r];
+                float most[KEYS], sum = 0.0f;
                 for (int32_t j = 0; j < KEYS; ++j) {
-                    score[j] -= slope * static_cast<float>(std::abs(offset + j));
-                    score[j] = j < count ? score[j] : -INFINITY;
+                    const float biased = score[j] - slope * static_cast<float>(std::abs(offset + j));
+                    score[j] = most[j] = j < count ? biased : -INFINITY;
                 }
-                for (int32_t j = 0; j < KEYS; ++j) highest = score[j] > highest ? score[j] : highest;
-                float sum = 0.0f;
+                #pragma GCC unroll 5
+                for (int32_t half = KEYS / 2; half > 0; half /= 2)  // by halves: one by one, each waits for the last
+                    for (int32_t j = 0; j < half; ++j) most[j] = most[j] > most[j + half] ? most[j] : most[j + half];
+                const float highest = top[r] > most[0] ? top[r] : most[0];
                 #pragma omp simd reduction(+ : sum)
                 for (int32_t j = 0; j < KEYS; ++j) {
                     const float power = score[j] - highest;
@@ -130,8 +127,9 @@ class ModelNew(nn.Module):
         wide = d + -d % 32
         y = q.new_empty(q.shape)
         padded_q = nn.functional.pad(q * d**-0.5, (0, 0, 0, -queries % 6)).contiguous()
-        kt = nn.functional.pad(k, (0, 0, 0, -keys % 32)).transpose(-2, -1).contiguous()
+        padded_k = nn.functional.pad(k, (0, 0, 0, -keys % 32))
+        panels = padded_k.unflatten(-2, (-1, 32)).transpose(-2, -1).contiguous()
         padded_v = nn.functional.pad(v, (0, wide - d, 0, -keys % 32)).contiguous()
-        pointers = [tensor.data_ptr() for tensor in (padded_q, kt, padded_v, self.slopes, y)]
+        pointers = [tensor.data_ptr() for tensor in (padded_q, panels, padded_v, self.slopes, y)]
         self.kernel(*pointers, batch * heads, heads, queries, keys, d, wide, torch.get_num_threads())
         return y

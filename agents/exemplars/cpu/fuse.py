@@ -19,16 +19,10 @@ static inline float exp_poly(float x) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const float shifted = x * 1.44269504f + magic;
     const float n = shifted - magic;
-    float r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.3930436e-3f;
-    p = p * r + 8.3633062e-3f;
-    p = p * r + 4.1666638e-2f;
-    p = p * r + 1.6666577e-1f;
-    p = p * r + 5.0000000e-1f;
-    p = p * r * r + r + 1.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    const float p = (((1.3930436e-3f * r + 8.3633062e-3f) * r + 4.1666638e-2f) * r + 1.6666577e-1f) * r + 0.5f;
     const int32_t exponent = (__builtin_bit_cast(int32_t, shifted) << 23) + 0x3f800000;
-    return p * __builtin_bit_cast(float, exponent);
+    return (p * r * r + r + 1.0f) * __builtin_bit_cast(float, exponent);
 }
 
 static inline float silu(float x) {

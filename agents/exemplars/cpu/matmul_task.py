@@ -22,9 +22,9 @@ class Model(nn.Module):
 
 def get_inputs() -> list[torch.Tensor]:
     """One call's inputs."""
-    return [torch.randn(1024, 64), torch.randn(1024, 1024), torch.randn(1024, 1024)]
+    return [torch.randn(1280, 32), torch.randn(1280, 1024), torch.randn(1280, 1024)]
 
 
 def get_init_inputs() -> list[object]:
     """Arguments of the constructor."""
-    return [64, 1024]
+    return [32, 1024]

@@ -28,4 +28,4 @@ def get_inputs() -> list[torch.Tensor]:
 
 def get_init_inputs() -> list[object]:
     """Arguments of the constructor."""
-    return [256, 320]
+    return [256, 310]
