@@ -24,7 +24,7 @@ class Model(nn.Module):
 
 def get_inputs() -> list[torch.Tensor]:
     """One call's inputs."""
-    return [torch.rand(32, 512) * 5.0]
+    return [torch.rand(48, 512) * 5.0]
 
 
 def get_init_inputs() -> list[object]:
