@@ -13,6 +13,7 @@ from torch import nn
 CPP = r"""
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vectors: operators work lane by lane
 constexpr int64_t ROWS = 6, COLUMNS = 32;  // a tile of 6 x 2 vectors, with what it is made from, fits the registers
@@ -33,24 +34,33 @@ static inline void multiply(const float* const* left, const float* panel, int64_
     }
 }
 
-// panels: the weight's columns in groups of COLUMNS, the last filled up, so that each tile reads one contiguous run
-extern "C" void linear(const float* x, const float* panels, const float* bias, const float* gate,
+extern "C" void linear(const float* x, const float* weight, const float* bias, const float* gate,
                        const float* residual, float* y, int64_t rows, int64_t inner, int64_t columns, int threads) {
-    #pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns > 4096)
-    for (int64_t first = 0; first < rows; first += ROWS) {
-        const float* left[ROWS];  // beyond the last row, that row again; its products are not written
-        for (int64_t r = 0; r < ROWS; ++r) left[r] = x + std::min(first + r, rows - 1) * inner;
-        for (int64_t start = 0; start < columns; start += COLUMNS) {
-            float tile[ROWS * COLUMNS];
-            multiply(left, panels + start * inner, inner, tile);
-            const int64_t count = std::min(COLUMNS, columns - start);
-            for (int64_t r = 0; r < std::min(ROWS, rows - first); ++r) {
-                const int64_t at = (first + r) * columns + start;
-                #pragma omp simd
-                for (int64_t i = 0; i < count; ++i) {
-                    const float v = tile[r * COLUMNS + i] + bias[start + i];
-                    const float positive = v < 0.0f ? 0.0f : v;  // this order lets NaN through, as relu does
-                    y[at + i] = residual[at + i] + gate[at + i] * (positive * positive);
+    // The weight in groups of 32 outputs, each transposed, the last filled up: a tile reads one contiguous run.
+    std::vector<float> panels((columns + COLUMNS - 1) / COLUMNS * COLUMNS * inner);
+    #pragma omp parallel num_threads(threads) if (rows * columns > 4096)
+    {
+        #pragma omp for schedule(static)
+        for (int64_t o = 0; o < columns; ++o) {
+            float* to = panels.data() + o / COLUMNS * COLUMNS * inner + o % COLUMNS;
+            for (int64_t i = 0; i < inner; ++i) to[i * COLUMNS] = weight[o * inner + i];
+        }  // the barrier at the end of `omp for`
+        #pragma omp for schedule(static)
+        for (int64_t first = 0; first < rows; first += ROWS) {
+            const float* left[ROWS];  // beyond the last row, that row again; its products are not written
+            for (int64_t r = 0; r < ROWS; ++r) left[r] = x + std::min(first + r, rows - 1) * inner;
+            for (int64_t start = 0; start < columns; start += COLUMNS) {
+                float tile[ROWS * COLUMNS];
+                multiply(left, panels.data() + start * inner, inner, tile);
+                const int64_t count = std::min(COLUMNS, columns - start);
+                for (int64_t r = 0; r < std::min(ROWS, rows - first); ++r) {
+                    const int64_t at = (first + r) * columns + start;
+                    #pragma omp simd
+                    for (int64_t i = 0; i < count; ++i) {
+                        const float v = tile[r * COLUMNS + i] + bias[start + i];
+                        const float positive = v < 0.0f ? 0.0f : v;  // this order lets NaN through, as relu does
+                        y[at + i] = residual[at + i] + gate[at + i] * (positive * positive);
+                    }
                 }
             }
         }
@@ -85,8 +95,7 @@ class ModelNew(nn.Module):
         x, gate, residual = x.contiguous(), gate.contiguous(), residual.contiguous()
         y = torch.empty_like(residual)
         inner, columns = x.shape[-1], y.shape[-1]
-        padded = nn.functional.pad(self.linear.weight, (0, 0, 0, -columns % 32))
-        panels = padded.unflatten(0, (-1, 32)).transpose(1, 2).contiguous()
-        pointers = [tensor.data_ptr() for tensor in (x, panels, self.linear.bias, gate, residual, y)]
+        tensors = (x, self.linear.weight, self.linear.bias, gate, residual, y)
+        pointers = [tensor.data_ptr() for tensor in tensors]
         self.kernel(*pointers, x.numel() // inner, inner, columns, torch.get_num_threads())
         return y
