@@ -31,8 +31,8 @@ typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vector
 constexpr int64_t ROWS = 6, KEYS = 32;  // a tile of 6 x 2 vectors fits the registers
 
 // tile (ROWS x 32) += left (ROWS x inner) times right (inner x 32)
-static inline void multiply(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
-                            int64_t inner, float* tile, int64_t tile_stride) {
+static inline void multiply(const float* const* left, const float* right, int64_t right_stride, int64_t inner,
+                            float* tile, int64_t tile_stride) {
     vec sum[ROWS][2];
     for (int r = 0; r < ROWS; ++r)
         for (int h = 0; h < 2; ++h) sum[r][h] = *(const vec*)(tile + r * tile_stride + h * 16);
@@ -40,16 +40,16 @@ static inline void multiply(const float* left, int64_t left_stride, const float*
         const vec a = *(const vec*)(right + i * right_stride), b = *(const vec*)(right + i * right_stride + 16);
         #pragma GCC unroll 6
         for (int r = 0; r < ROWS; ++r) {
-            sum[r][0] += left[r * left_stride + i] * a;
-            sum[r][1] += left[r * left_stride + i] * b;
+            sum[r][0] += left[r][i] * a;
+            sum[r][1] += left[r][i] * b;
         }
     }
     for (int r = 0; r < ROWS; ++r)
         for (int h = 0; h < 2; ++h) *(vec*)(tile + r * tile_stride + h * 16) = sum[r][h];
 }
 
-// q: rows filled up to a multiple of ROWS. panels: keys in blocks of KEYS, the last filled up, each block transposed.
-// v: rows filled up likewise, and columns to `wide`, a multiple of 32.
+// panels: keys in blocks of KEYS, the last filled up, each block transposed; v: rows filled up likewise, and columns to
+// `wide`, a multiple of 32
 extern "C" void attend(const float* q, const float* panels, const float* v, const float* slopes, float* y,
                        int64_t pairs, int64_t heads, int64_t queries, int64_t keys, int64_t d, int64_t wide,
                        int threads) {
@@ -57,19 +57,24 @@ extern "C" void attend(const float* q, const float* panels, const float* v, cons
     #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t work = 0; work < pairs * blocks; ++work) {
         const int64_t pair = work / blocks, first = work % blocks * ROWS;
-        const float *query = q + (pair * blocks * ROWS + first) * d, slope = slopes[pair % heads];
+        const float slope = slopes[pair % heads], scale = 1.0f / std::sqrt(static_cast<float>(d));
         std::vector<float> out(ROWS * wide, 0.0f);
         float top[ROWS], total[ROWS] = {}, tile[ROWS * KEYS];
+        const float *query[ROWS], *scores[ROWS];
+        for (int64_t r = 0; r < ROWS; ++r) {  // beyond the last query, that one again; nothing is written for these
+            query[r] = q + (pair * queries + std::min(first + r, queries - 1)) * d;
+            scores[r] = tile + r * KEYS;
+        }
         std::fill_n(top, ROWS, -3e38f);  // finite: scores of -infinity count nothing, and a row of them gives NaN
         for (int64_t start = 0; start < padded; start += KEYS) {
             std::fill_n(tile, ROWS * KEYS, 0.0f);
-            multiply(query, d, panels + (pair * padded + start) * d, KEYS, d, tile, KEYS);
+            multiply(query, panels + (pair * padded + start) * d, KEYS, d, tile, KEYS);
             for (int64_t r = 0; r < ROWS; ++r) {
                 float* score = tile + r * KEYS;
                 const int32_t offset = start - first - r, count = std::min(KEYS, keys - start);
                 float most[KEYS], sum = 0.0f;
                 for (int32_t j = 0; j < KEYS; ++j) {
-                    const float biased = score[j] - slope * static_cast<float>(std::abs(offset + j));
+                    const float biased = score[j] * scale - slope * static_cast<float>(std::abs(offset + j));
                     score[j] = most[j] = j < count ? biased : -INFINITY;
                 }
                 #pragma GCC unroll 5
@@ -90,7 +95,7 @@ extern "C" void attend(const float* q, const float* panels, const float* v, cons
                 for (int64_t c = 0; c < wide; ++c) out[r * wide + c] *= shrink;
             }
             for (int64_t c = 0; c < wide; c += 32)
-                multiply(tile, KEYS, v + (pair * padded + start) * wide + c, wide, KEYS, out.data() + c, wide);
+                multiply(scores, v + (pair * padded + start) * wide + c, wide, KEYS, out.data() + c, wide);
         }
         for (int64_t r = 0; r < std::min(ROWS, queries - first); ++r)
             for (int64_t c = 0; c < d; ++c) y[((pair * queries) + first + r) * d + c] = out[r * wide + c] / total[r];
@@ -126,10 +131,10 @@ class ModelNew(nn.Module):
         keys = k.shape[-2]
         wide = d + -d % 32
         y = q.new_empty(q.shape)
-        padded_q = nn.functional.pad(q * d**-0.5, (0, 0, 0, -queries % 6)).contiguous()
+        q = q.contiguous()
         padded_k = nn.functional.pad(k, (0, 0, 0, -keys % 32))
         panels = padded_k.unflatten(-2, (-1, 32)).transpose(-2, -1).contiguous()
         padded_v = nn.functional.pad(v, (0, wide - d, 0, -keys % 32)).contiguous()
-        pointers = [tensor.data_ptr() for tensor in (padded_q, panels, padded_v, self.slopes, y)]
+        pointers = [tensor.data_ptr() for tensor in (q, panels, padded_v, self.slopes, y)]
         self.kernel(*pointers, batch * heads, heads, queries, keys, d, wide, torch.get_num_threads())
         return y
