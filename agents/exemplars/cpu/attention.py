@@ -133,7 +133,7 @@ class ModelNew(nn.Module):
         y = q.new_empty(q.shape)
         q = q.contiguous()
         padded_k = nn.functional.pad(k, (0, 0, 0, -keys % 32))
-        panels = padded_k.unflatten(-2, (-1, 32)).transpose(-2, -1).contiguous()
+        panels = padded_k.reshape(batch, heads, -1, 32, d).transpose(-2, -1).contiguous()
         padded_v = nn.functional.pad(v, (0, wide - d, 0, -keys % 32)).contiguous()
         pointers = [tensor.data_ptr() for tensor in (q, panels, padded_v, self.slopes, y)]
         self.kernel(*pointers, batch * heads, heads, queries, keys, d, wide, torch.get_num_threads())

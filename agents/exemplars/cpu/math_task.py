@@ -15,7 +15,8 @@ class Model(nn.Module):
         """q: (..., 4); v: (..., 3)."""
         w, u = q[..., :1], q[..., 1:]
         turned = 2.0 * torch.linalg.cross(u, v)
-        return v + w * turned + torch.linalg.cross(u, turned)
+        rotated: torch.Tensor = v + w * turned + torch.linalg.cross(u, turned)
+        return rotated
 
 
 def get_inputs() -> list[torch.Tensor]:

@@ -1,5 +1,5 @@
-"""With few inputs a product is bound by memory: a tile of it stays in registers for the whole inner dimension, and all
-that follows is done before its one write. With many inputs, use torch.matmul and fuse only what follows.
+"""With few inputs a product is bound by memory: a few rows of it are made in registers, tile by tile, and stay in the
+nearest cache for all that follows. With many inputs, use torch.matmul and fuse only what follows.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ CPP = r"""
 typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vectors: operators work lane by lane
 constexpr int64_t ROWS = 6, COLUMNS = 32;  // a tile of 6 x 2 vectors, with what it is made from, fits the registers
 
-static inline void multiply(const float* const* left, const float* panel, int64_t inner, float* tile) {
+static inline void multiply(const float* const* left, const float* panel, int64_t inner, float* tile, int64_t stride) {
     vec sum[ROWS][2] = {};
     for (int64_t i = 0; i < inner; ++i) {
         const vec a = *(const vec*)(panel + i * COLUMNS), b = *(const vec*)(panel + i * COLUMNS + 16);
@@ -29,17 +29,19 @@ static inline void multiply(const float* const* left, const float* panel, int64_
         }
     }
     for (int r = 0; r < ROWS; ++r) {
-        *(vec*)(tile + r * COLUMNS) = sum[r][0];
-        *(vec*)(tile + r * COLUMNS + 16) = sum[r][1];
+        *(vec*)(tile + r * stride) = sum[r][0];
+        *(vec*)(tile + r * stride + 16) = sum[r][1];
     }
 }
 
 extern "C" void linear(const float* x, const float* weight, const float* bias, const float* gate,
                        const float* residual, float* y, int64_t rows, int64_t inner, int64_t columns, int threads) {
     // The weight in groups of 32 outputs, each transposed, the last filled up: a tile reads one contiguous run.
-    std::vector<float> panels((columns + COLUMNS - 1) / COLUMNS * COLUMNS * inner);
+    const int64_t padded = (columns + COLUMNS - 1) / COLUMNS * COLUMNS;
+    std::vector<float> panels(padded * inner);
     #pragma omp parallel num_threads(threads) if (rows * columns > 4096)
     {
+        std::vector<float> product(ROWS * padded);  // the thread's
         #pragma omp for schedule(static)
         for (int64_t o = 0; o < columns; ++o) {
             float* to = panels.data() + o / COLUMNS * COLUMNS * inner + o % COLUMNS;
@@ -49,18 +51,16 @@ extern "C" void linear(const float* x, const float* weight, const float* bias, c
         for (int64_t first = 0; first < rows; first += ROWS) {
             const float* left[ROWS];  // beyond the last row, that row again; its products are not written
             for (int64_t r = 0; r < ROWS; ++r) left[r] = x + std::min(first + r, rows - 1) * inner;
-            for (int64_t start = 0; start < columns; start += COLUMNS) {
-                float tile[ROWS * COLUMNS];
-                multiply(left, panels.data() + start * inner, inner, tile);
-                const int64_t count = std::min(COLUMNS, columns - start);
-                for (int64_t r = 0; r < std::min(ROWS, rows - first); ++r) {
-                    const int64_t at = (first + r) * columns + start;
-                    #pragma omp simd
-                    for (int64_t i = 0; i < count; ++i) {
-                        const float v = tile[r * COLUMNS + i] + bias[start + i];
-                        const float positive = v < 0.0f ? 0.0f : v;  // this order lets NaN through, as relu does
-                        y[at + i] = residual[at + i] + gate[at + i] * (positive * positive);
-                    }
+            for (int64_t start = 0; start < padded; start += COLUMNS) {
+                multiply(left, panels.data() + start * inner, inner, product.data() + start, padded);
+            }
+            for (int64_t r = 0; r < std::min(ROWS, rows - first); ++r) {  // whole rows, which memory delivers fastest
+                const int64_t at = (first + r) * columns;
+                #pragma omp simd
+                for (int64_t i = 0; i < columns; ++i) {
+                    const float v = product[r * padded + i] + bias[i];
+                    const float positive = v < 0.0f ? 0.0f : v;  // this order lets NaN through, as relu does
+                    y[at + i] = residual[at + i] + gate[at + i] * (positive * positive);
                 }
             }
         }
