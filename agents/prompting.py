@@ -15,8 +15,7 @@ MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print mega
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 
-# The exemplar for a category that has none of its own: work on single elements, or else on rows.
-_NEAREST = dict.fromkeys(("broadcast", "index", "math", "optimizer", "resize"), "activation")
+_DEFAULT_EXEMPLAR = "normalization"  # for a category that has none of its own
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform
     rules = prompts / "platforms" / f"{platform}.md"
     hint = _category_hint(prompts / "categories" / f"{platform}.md", category)
     exemplars = files("agents") / "exemplars" / platform
-    name = category if (exemplars / f"{category}.py").is_file() else _NEAREST.get(category, "normalization")
+    name = category if (exemplars / f"{category}.py").is_file() else _DEFAULT_EXEMPLAR
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
         reference=source,
