@@ -15,7 +15,7 @@ from agents.prompting import coder_messages, contrast_messages
 from agents.rounds import Round, Subject, choose_subject
 from agents.stopping import Stop, StopReason, stop_for
 from agents.strategies.graph import run_graph
-from agents.strategies.seed import seed_rounds
+from agents.strategies.seed import seeded
 from agents.workshop import FIRST, Course, Workshop
 
 SHOWN = 3  # candidates in a prompt
@@ -69,11 +69,8 @@ def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[Subject]:
 
 
 def _seed(workshop: Workshop, state: State) -> State:
-    try:
-        rounds = seed_rounds(workshop)
-    except LLMError as error:
-        return {**state, "stop": stop_for(error)}
-    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}
+    rounds, stop = seeded(workshop)
+    return {**state, "rounds": rounds, "stop": stop}
 
 
 def _write(workshop: Workshop, state: State) -> State:

@@ -8,14 +8,13 @@ from typing import Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from agents.coder import Draft
-from agents.errors import LLMError
 from agents.parallel import AT_ONCE, all_of
 from agents.ports import JSON
 from agents.prompting import coder_messages
 from agents.rounds import Round, best_of
-from agents.stopping import Stop, stop_for
+from agents.stopping import Stop
 from agents.strategies.graph import run_graph
-from agents.strategies.seed import seed_rounds
+from agents.strategies.seed import seeded
 from agents.workshop import Branch, Course, Workshop
 
 CHANGE = "an independent try"
@@ -74,11 +73,8 @@ def summary_of(rounds: tuple[Round, ...]) -> dict[str, JSON]:
 
 
 def _seed(workshop: Workshop, state: State) -> State:
-    try:
-        rounds = seed_rounds(workshop)
-    except LLMError as error:
-        return {**state, "stop": stop_for(error)}
-    return {**state, "rounds": rounds, "seeds": len(rounds), "stop": workshop.stop_now(rounds, plateau=False)}
+    rounds, stop = seeded(workshop, plateau=False)
+    return {**state, "rounds": rounds, "seeds": len(rounds), "stop": stop}
 
 
 def _write(workshop: Workshop, state: State) -> State:

@@ -13,7 +13,7 @@ from agents.prompting import tools_messages
 from agents.rounds import Round, best_of, find_repeat
 from agents.stopping import Stop, StopReason, stop_for
 from agents.strategies.graph import run_graph
-from agents.strategies.seed import seed_rounds
+from agents.strategies.seed import seeded
 from agents.toolbox import TOOLS, Request, ToolError, read_call, result_of
 from agents.workshop import Course, Workshop
 
@@ -50,12 +50,9 @@ def run(workshop: Workshop) -> Course:
 
 
 def _seed(workshop: Workshop, state: State) -> State:
-    try:
-        rounds = seed_rounds(workshop)
-    except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+    rounds, stop = seeded(workshop)
     messages = tools_messages(workshop.brief, best_of(rounds), workshop.rules.rounds - len(rounds))
-    return {**state, "rounds": rounds, "messages": tuple(messages), "stop": workshop.stop_now(rounds)}
+    return {**state, "rounds": rounds, "messages": tuple(messages), "stop": stop}
 
 
 def _ask(workshop: Workshop, state: State) -> State:

@@ -15,7 +15,7 @@ from agents.prompting import coder_messages
 from agents.rounds import Round, Subject, best_of
 from agents.stopping import Stop, StopReason, stop_for
 from agents.strategies.graph import run_graph
-from agents.strategies.seed import seed_rounds
+from agents.strategies.seed import seeded
 from agents.workshop import FIRST, Branch, Course, Workshop
 
 KEPT = 2  # candidates that are taken further
@@ -90,11 +90,8 @@ def _lines(source: str) -> frozenset[str]:
 
 
 def _seed(workshop: Workshop, state: State) -> State:
-    try:
-        rounds = seed_rounds(workshop)
-    except LLMError as error:
-        return {**state, "stop": stop_for(error)}
-    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}
+    rounds, stop = seeded(workshop)
+    return {**state, "rounds": rounds, "stop": stop}
 
 
 def _grow(workshop: Workshop, state: State) -> State:
