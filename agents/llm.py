@@ -15,6 +15,7 @@ from agents.prices import BUILTIN, FREE, is_builtin, most_reply_tokens, price_of
 from agents.receiving import Hearing, Received, read_response, read_stream, read_unasked, wait_for
 from agents.replies import reply_of
 from agents.scrub import scrub
+from tasks.clean import clean_text
 
 MAX_WAIT_S = 120.0  # a longer Retry-After is not worth waiting for
 CONNECT_S = 20.0
@@ -162,7 +163,7 @@ class LiteLLMAccess:
         limit = self.reply_limit(model)
         arguments: dict[str, Any] = {
             "model": model,
-            "messages": [message.to_json() for message in messages],
+            "messages": [replace(message, content=clean_text(message.content)).to_json() for message in messages],
             "max_tokens": limit if reply_tokens is None else min(reply_tokens, limit),
             "num_retries": 0,  # retries are counted here, not once more by LiteLLM and again by its client
             "max_retries": 0,
@@ -221,6 +222,7 @@ class LiteLLMAccess:
                 model,
                 error,
                 retries=0 if is_builtin(model) else self._limits.retries,
+                sending=not hearing.answered,
                 api_base=arguments.get("api_base"),
                 secrets=self._secrets,
             )

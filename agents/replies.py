@@ -10,6 +10,7 @@ from agents.parse import MAX_REPLY_CHARS
 from agents.ports import Message, Reply
 from agents.prices import cost_of, estimate_usage
 from agents.receiving import Received
+from tasks.clean import clean_text
 
 # LiteLLM maps most providers' words to `length` and `content_filter`, but not those of every stream.
 _CUT_OFF = frozenset({"length", "max_tokens", "model_length", "compaction"})
@@ -36,6 +37,7 @@ def reply_of(
     thoughts = None if reasoning else _THOUGHTS.match(text)
     if thoughts is not None:
         text, reasoning = text[thoughts.end() :], thoughts[1]
+    text, reasoning = clean_text(text), clean_text(reasoning)
     usage = received.usage
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
         usage = estimate_usage(litellm, model, messages, received.written)
@@ -49,5 +51,5 @@ def reply_of(
         truncated=finish in _CUT_OFF or len(text) > MAX_REPLY_CHARS,
         reasoning=reasoning[:MAX_REPLY_CHARS],
         reasoning_tokens=received.counted_reasoning,
-        tool_calls=received.tool_calls,
+        tool_calls=tuple(call.cleaned() for call in received.tool_calls),
     )

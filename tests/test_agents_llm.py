@@ -29,6 +29,7 @@ from agents.litellm_setup import import_litellm
 from agents.llm import CallLimits, open_llm
 from agents.ports import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
 from agents.scrub import scrub
+from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.llm_server import LlmServer, start_llm_server
 
@@ -255,6 +256,46 @@ def test_tools_go_there_and_back(serve: Serve, way: list[dict[str, Any]]) -> Non
     assert llm.complete("openai/x", conversation, should_stop=lambda: False, tools=[SUM]).text == "435"
     sent = server.requests[-1]["messages"]
     assert (sent[2]["tool_calls"], sent[3]["tool_call_id"]) == ([first.to_json()], first.id)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_reply_is_clean_by_the_stores_rule(raw: Raw, whole: bool) -> None:
+    bad = "a\ud800b\0c"
+    call = {"index": 0, "id": bad, "type": "function", "function": {"name": bad, "arguments": bad}}
+    message = {"role": "assistant", "content": bad, "reasoning_content": bad, "tool_calls": [call]}
+    event = {**piece("", "tool_calls"), "usage": {**USAGE, "total_tokens": 19}}
+    event["choices"][0]["message" if whole else "delta"] = message
+    raw.answers = [(200, {}, json.dumps(event).encode()) if whole else streams(event, "[DONE]")]
+    reply = ask(open_llm(api_base=raw.url), tools=[SUM])
+    clean = "a\ufffd\ufffd\ufffdb\ufffdc"
+    assert (reply.text, reply.reasoning) == (clean, clean)
+    assert reply.tool_calls == (ToolCall(clean, clean, clean),)
+    kept = [reply.text, reply.reasoning, [call.to_json() for call in reply.tool_calls]]
+    assert clean_json(kept) == kept, "a job that is taken up again works with the same"
+
+
+def test_cut_reply_is_not_made_longer_by_cleaning(raw: Raw) -> None:
+    raw.answers = [says("\ud800" * 1_000_000)]
+    assert len(ask(open_llm(api_base=raw.url)).text) == 2 * 1024 * 1024
+
+
+def test_prompt_that_no_encoding_carries_is_sent_clean(raw: Raw) -> None:
+    raw.answers = [streams(piece("hi", "stop"), "[DONE]")]
+    llm = open_llm(api_base=raw.url)
+    assert llm.complete("openai/x", [Message("user", "a\ud800b\0")], should_stop=lambda: False).text == "hi"
+    assert raw.asked[0]["messages"][0]["content"] == "a\ufffd\ufffd\ufffdb\ufffd"
+
+
+def test_what_cannot_be_encoded_was_not_sent(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw.answers = [streams(piece("hi", "stop"), "[DONE]")]
+    llm = open_llm(api_base=raw.url, sleep=Waits())
+    with pytest.raises(LLMFailed, match="nothing was sent") as failed:
+        ask(llm, tools=[Tool("odd", "\ud800", {})])
+    assert not isinstance(failed.value, ReplyLost), "it would be booked as paid"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-schl\u00fcssel")
+    with pytest.raises(ModelUnavailable, match=r"no header carries.*OPENAI_API_KEY"):
+        ask(llm)
+    assert raw.asked == []
 
 
 def test_tool_calls_that_all_have_the_index_0(raw: Raw) -> None:
