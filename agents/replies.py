@@ -7,8 +7,8 @@ from types import ModuleType
 from agents.errors import LLMRefused, ReplyLost
 from agents.llm_errors import shown
 from agents.parse import MAX_REPLY_CHARS
-from agents.ports import Message, Reply
-from agents.prices import cost_of, estimate_usage
+from agents.ports import Message, Reply, Tool
+from agents.prices import believable_usage, cost_of
 from agents.receiving import Received
 from tasks.clean import clean_text
 
@@ -20,7 +20,12 @@ _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)  # LiteLLM split
 
 
 def reply_of(
-    litellm: ModuleType, model: str, messages: Sequence[Message], received: Received, secrets: Collection[str]
+    litellm: ModuleType,
+    model: str,
+    messages: Sequence[Message],
+    received: Received,
+    secrets: Collection[str],
+    tools: Sequence[Tool] = (),
 ) -> Reply:
     """The reply; its latency and attempts are for the caller to fill in.
 
@@ -38,14 +43,12 @@ def reply_of(
     if thoughts is not None:
         text, reasoning = text[thoughts.end() :], thoughts[1]
     text, reasoning = clean_text(text), clean_text(reasoning)
-    usage = received.usage
-    if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
-        usage = estimate_usage(litellm, model, messages, received.written)
+    usage = believable_usage(litellm, model, messages, received.written, received.usage, tools)
     return Reply(
         text=text[:MAX_REPLY_CHARS],
         model=model,
-        prompt_tokens=usage.prompt_tokens or 0,
-        completion_tokens=usage.completion_tokens or 0,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
         cost_usd=cost_of(litellm, model, usage),
         latency_s=0.0,
         truncated=finish in _CUT_OFF or len(text) > MAX_REPLY_CHARS,

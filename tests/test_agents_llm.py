@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.errors import (
     ContextTooLong,
@@ -28,6 +30,7 @@ from agents.job import JobSpec, run_job
 from agents.litellm_setup import import_litellm
 from agents.llm import CallLimits, open_llm
 from agents.ports import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
+from agents.prices import believable_usage, cost_of, estimate_usage
 from agents.scrub import scrub
 from db.types import clean_json
 from sandbox.base import SandboxUnavailable
@@ -814,7 +817,89 @@ def test_whole_job_over_http(serve: Serve) -> None:
 
 def test_huge_reply_is_cut(serve: Serve, way: list[dict[str, Any]]) -> None:
     reply = ask(open_llm(api_base=serve(*way, {"text": "word " * 700_000}).url))
-    assert (len(reply.text), reply.truncated) == (2 * 1024 * 1024, True)
+    most = 2 * 1024 * 1024
+    asked_for = 16 * 32_768 + 64 * 1024  # a stream is not read for much longer than that
+    assert reply.truncated
+    assert len(reply.text) == most if way else asked_for < len(reply.text) < most
+
+
+def test_stream_that_is_far_longer_than_asked_is_not_read_to_its_end(raw: Raw) -> None:
+    raw.answers = [streams(*[piece("x" * 1000) for _ in range(2000)])]
+    started = time.monotonic()
+    reply = ask(open_llm(api_base=raw.url), reply_tokens=100)
+    assert 1600 + 65_536 < len(reply.text) <= 1600 + 65_536 + 1000
+    assert reply.truncated
+    assert reply.completion_tokens > 1000, "estimated from all that was read"
+    assert time.monotonic() - started < 20
+
+
+def test_names_of_tool_calls_count_as_length_too(raw: Raw) -> None:
+    event = piece("")
+    call = {"index": 0, "type": "function", "function": {"name": "n" * 50_000, "arguments": ""}}
+    events = []
+    for number in range(100):
+        event["choices"][0]["delta"] = {"tool_calls": [{**call, "index": number, "id": f"call {number}"}]}
+        events.append(json.dumps(event))
+    raw.answers = [streams(*events)]
+    reply = ask(open_llm(api_base=raw.url), reply_tokens=100, tools=[SUM])
+    assert (len(reply.tool_calls), reply.truncated) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5000, "completion_tokens": -7000, "total_tokens": -12_000},
+        {"prompt_tokens": 5000, "completion_tokens": 0, "total_tokens": 5000},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        {"prompt_tokens": 0, "completion_tokens": -1, "total_tokens": 10**30},
+        {
+            "prompt_tokens": 12,
+            "completion_tokens": 0,
+            "total_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": 10**6},
+            "completion_tokens_details": {"reasoning_tokens": -3},
+        },
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_usage_that_cannot_be_true_is_not_believed(raw: Raw, whole: bool, usage: dict[str, Any]) -> None:
+    text = "the quick brown fox jumps over the lazy dog " * 100
+    answer = json.loads(says(text)[2]) | {"usage": usage}
+    event = piece(text, "stop", usage=usage)
+    raw.answers = [(200, {}, json.dumps(answer).encode()) if whole else streams(event, "[DONE]")]
+    reply = ask(open_llm(api_base=raw.url), "openai/gpt-4o")
+    assert 800 < reply.completion_tokens < 1200
+    assert reply.prompt_tokens == usage["prompt_tokens"] if usage["prompt_tokens"] > 0 else 3 < reply.prompt_tokens < 40
+    assert reply.cost_usd == pytest.approx(reply.prompt_tokens * 2.5e-6 + reply.completion_tokens * 10e-6)
+    assert (reply.reasoning_tokens or 0) >= 0
+
+
+@given(*[st.one_of(st.none(), st.integers())] * 4, st.sampled_from(["", "some words"]))
+def test_no_usage_is_a_refund(
+    prompt: int | None, reply: int | None, cached: int | None, reasoning: int | None, written: str
+) -> None:
+    litellm = import_litellm()
+    usage = litellm.Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)
+    usage.prompt_tokens, usage.completion_tokens = prompt, reply
+    usage.prompt_tokens_details = litellm.types.utils.PromptTokensDetailsWrapper(cached_tokens=cached)
+    usage.completion_tokens_details = litellm.types.utils.CompletionTokensDetailsWrapper(reasoning_tokens=reasoning)
+    seen = believable_usage(litellm, "openai/gpt-4o", HELLO, written, usage)
+    assert 0 < seen.prompt_tokens <= 10**9
+    assert bool(written) <= seen.completion_tokens <= 10**9
+    assert (cost_of(litellm, "openai/gpt-4o", seen) or 0.0) >= 0
+
+
+def test_calls_and_tools_are_estimated_too() -> None:
+    litellm = import_litellm()
+    words = "the quick brown fox jumps over the lazy dog " * 10
+    told = [*HELLO, Message("assistant", "", (ToolCall("a", "sum", words),))]
+    tool = Tool("sum", words, {"type": "object", "description": words})
+    counted = [
+        estimate_usage(litellm, "openai/gpt-4o", messages, "hi", tools).prompt_tokens
+        for messages, tools in ((HELLO, []), (told, []), (HELLO, [tool]))
+    ]
+    assert counted[1] >= counted[0] + 80
+    assert counted[2] >= counted[0] + 160
 
 
 def custom_llm(answer: object) -> object:
