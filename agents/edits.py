@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 MAX_EDITS = 64
 
-_EDIT = re.compile(
-    r"^<{5,9} ?SEARCH[ \t]*\n(?P<old>.*?)^={5,9}[ \t]*\n(?P<new>.*?)^>{5,9} ?REPLACE[ \t]*$", re.MULTILINE | re.DOTALL
+_MARK = re.compile(
+    r"^(?:(?P<search><{5,9}+ ?SEARCH)|(?P<middle>={5,9}+)|(?P<replace>>{5,9}+ ?REPLACE))[ \t]*+(?:\n|\Z)", re.MULTILINE
 )
-_OPENING = re.compile(r"^<{5,9} ?SEARCH[ \t]*$", re.MULTILINE)
+_NOT_CLOSED = "an edit block is not closed; each needs SEARCH, =======, and REPLACE lines"
 
 
 class EditError(ValueError):
@@ -29,12 +29,25 @@ def find_edits(reply: str) -> tuple[Edit, ...]:
     Raises:
         EditError: a block is not closed, or there are more than MAX_EDITS.
     """
-    edits = tuple(Edit(match["old"], match["new"]) for match in _EDIT.finditer(reply))
-    if len(edits) != len(_OPENING.findall(reply)):
-        raise EditError("an edit block is not closed; each needs SEARCH, =======, and REPLACE lines")
-    if len(edits) > MAX_EDITS:
-        raise EditError(f"there are {len(edits)} edits; at most {MAX_EDITS} are made, give the whole file instead")
-    return edits
+    edits: list[Edit] = []
+    opening: re.Match[str] | None = None  # of the block that the mark is in
+    middle: re.Match[str] | None = None
+    for mark in _MARK.finditer(reply):
+        if mark["search"] is not None:
+            if opening is not None:
+                raise EditError(_NOT_CLOSED)
+            if len(edits) == MAX_EDITS:
+                raise EditError(f"there are too many edits; at most {MAX_EDITS} are made, give the whole file instead")
+            opening = mark
+        elif mark["middle"] is not None:
+            if opening is not None and middle is None:
+                middle = mark
+        elif opening is not None and middle is not None:
+            edits.append(Edit(reply[opening.end() : middle.start()], reply[middle.end() : mark.start()]))
+            opening = middle = None
+    if opening is not None:
+        raise EditError(_NOT_CLOSED)
+    return tuple(edits)
 
 
 def apply_edits(source: str, edits: tuple[Edit, ...]) -> str:

@@ -12,9 +12,10 @@ from agents.litellm_setup import import_litellm, register_provider
 from agents.llm_errors import Fault, Shape, classify
 from agents.ports import LLM, Message, Price, Reply, Tool, ignore_fault
 from agents.prices import BUILTIN, FREE, is_builtin, most_reply_tokens, price_of
-from agents.receiving import Hearing, Received, read_response, read_stream, read_unasked, wait_for
+from agents.receiving import Hearing, Received, most_chars, read_response, read_stream, read_unasked, wait_for
 from agents.replies import reply_of
 from agents.scrub import scrub
+from tasks.clean import clean_text
 
 MAX_WAIT_S = 120.0  # a longer Retry-After is not worth waiting for
 CONNECT_S = 20.0
@@ -133,7 +134,7 @@ class LiteLLMAccess:
         while True:
             attempts += 1
             shape = self._shapes.get(model, _first_shape(model))
-            result = self._attempt(litellm, model, messages, arguments, shape, should_stop)
+            result = self._attempt(litellm, model, messages, tools, arguments, shape, should_stop)
             if isinstance(result, Reply):
                 return replace(result, latency_s=time.monotonic() - started, attempts=attempts)
             if result.no_key and "api_base" in arguments and "api_key" not in arguments:
@@ -162,7 +163,7 @@ class LiteLLMAccess:
         limit = self.reply_limit(model)
         arguments: dict[str, Any] = {
             "model": model,
-            "messages": [message.to_json() for message in messages],
+            "messages": [replace(message, content=clean_text(message.content)).to_json() for message in messages],
             "max_tokens": limit if reply_tokens is None else min(reply_tokens, limit),
             "num_retries": 0,  # retries are counted here, not once more by LiteLLM and again by its client
             "max_retries": 0,
@@ -186,6 +187,7 @@ class LiteLLMAccess:
         litellm: ModuleType,
         model: str,
         messages: Sequence[Message],
+        tools: Sequence[Tool],
         arguments: dict[str, Any],
         shape: Shape,
         should_stop: Callable[[], bool],
@@ -214,13 +216,14 @@ class LiteLLMAccess:
                 # Perhaps a whole response, which LiteLLM takes for one empty event.
                 self._shapes[model] = Shape.WHOLE
                 raise ReplyLost(model, "the stream held no reply.")
-            return reply_of(litellm, model, messages, received, self._secrets)
+            return reply_of(litellm, model, messages, received, self._secrets, tools)
         except Exception as error:
             fault = classify(
                 litellm,
                 model,
                 error,
                 retries=0 if is_builtin(model) else self._limits.retries,
+                sending=not hearing.answered,
                 api_base=arguments.get("api_base"),
                 secrets=self._secrets,
             )
@@ -250,7 +253,8 @@ def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -
         return None
     if hasattr(response, "completion_stream"):
         hearing.answered = response.completion_stream is not None  # else it is only opened at the first read
-        return read_unasked(litellm, response) or read_stream(response, hearing)
+        most = most_chars(arguments["max_tokens"])
+        return read_unasked(litellm, response) or read_stream(response, hearing, most)
     hearing.answered = True
     return read_response(response)
 

@@ -77,11 +77,19 @@ class Fault:
 
 
 def classify(
-    litellm: ModuleType, model: str, error: Exception, *, retries: int, api_base: str | None, secrets: Collection[str]
+    litellm: ModuleType,
+    model: str,
+    error: Exception,
+    *,
+    retries: int,
+    sending: bool = False,
+    api_base: str | None,
+    secrets: Collection[str],
 ) -> Fault:
     """What an exception of `litellm.completion` means.
 
     `retries` is how often a fault that costs nothing is tried again: a rate limit, a server error, nobody listening.
+    `sending`: nothing has come back yet, so that what cannot be encoded is the request, and nothing was sent.
     What the provider may have answered in part, or be paid for, is a `ReplyLost` without retries.
     """
     causes = list(_chain(error))
@@ -90,6 +98,8 @@ def classify(
             return Fault(ModelUnavailable(model, cause.problem, cause.remedy))
         if isinstance(cause, LLMError):
             return Fault(cause)
+        if sending and isinstance(cause, UnicodeEncodeError):
+            return Fault(_unsendable(litellm, model, cause))
     said = _one_line(str(error), secrets)  # codes, which tell what it is, included
     text = _gist(said)
     answered = _status(causes)
@@ -205,6 +215,17 @@ def _fitting_tokens(text: str) -> int | None:
         return None
     left = int(context[1]) - int(prompt[1]) - SPARE_TOKENS
     return left if left >= MIN_REPLY_TOKENS else None
+
+
+def _unsendable(litellm: ModuleType, model: str, error: UnicodeEncodeError) -> LLMError:
+    """What it means that a request could not be encoded: a body is UTF-8, headers and addresses are ASCII."""
+    if error.encoding in ("ascii", "latin-1", "idna"):
+        return ModelUnavailable(
+            model,
+            "the key or the address holds a character that no header carries.",
+            f"Check {_key_names(litellm, model)}.",
+        )
+    return LLMFailed(model, "the request holds characters that UTF-8 cannot encode; nothing was sent.")
 
 
 def _key_names(litellm: ModuleType, model: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agents.ports import JSON, Message, Tool, ToolCall
 from agents.sections import parse
+from tasks.clean import clean_text
 
 _TITLES = {"system": "System", "user": "Prompt", "assistant": "Your earlier reply", "tool": "What the tool answered"}
 _NO_REQUEST = "prompt"
@@ -38,13 +39,16 @@ def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], stem: str) -
 
 
 def read_reply(text: str, kind: str, *, stem: str, offered: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
-    """A reply file as a model's reply: text (a bare .py or .json file in a fence) and calls of the tools on offer."""
+    """A reply file as a model's reply, cleaned: text (a bare .py or .json file in a fence) and calls of the tools on
+    offer."""
     if kind == "py":
-        return _fenced(text, "python"), ()
+        return _fenced(clean_text(text), "python"), ()
     if kind == "json":
-        calls = _tool_calls(text, stem) if offered else None
-        return calls if calls is not None else (_fenced(text, "json"), ())
-    return text, ()
+        called = _tool_calls(text, stem) if offered else None
+        if called is None:
+            return _fenced(clean_text(text), "json"), ()
+        return clean_text(called[0]), tuple(call.cleaned() for call in called[1])
+    return clean_text(text), ()
 
 
 def _how_to_answer(stem: str, tools: Sequence[Tool]) -> str:

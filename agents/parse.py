@@ -19,7 +19,8 @@ MAX_REPLY_CHARS = 2 * 1024 * 1024
 MAX_FENCES = 256  # fence marks looked at, from the end
 MAX_ATTEMPTS = 64  # blocks tried
 
-_FENCE_LINE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+# Possessive, so that a line which is no fence is read once.
+_FENCE_LINE = re.compile(r"^[ \t]*+(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*+)$")
 
 
 _PYTHON = frozenset({"python", "py", "python3"})

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Protocol, TypeAlias
 
+from tasks.clean import clean_text
+
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
 
@@ -164,6 +166,10 @@ class ToolCall:
     name: str
     arguments: str
 
+    def cleaned(self) -> "ToolCall":
+        """This call as the store keeps it."""
+        return ToolCall(clean_text(self.id), clean_text(self.name), clean_text(self.arguments))
+
     def to_json(self) -> dict[str, JSON]:
         """As the Chat Completions protocol writes it."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
@@ -191,6 +197,8 @@ class Message:
 @dataclass(frozen=True)
 class Reply:
     """A model's answer and what it took. `cost_usd` is None where no price is known; latency covers every attempt.
+
+    Its texts are clean (`tasks.clean`): a job that is taken up again reads the same from the store.
 
     `reasoning` is what the model thought aloud, as far as its provider shows it; `reasoning_tokens` (part of
     `completion_tokens`) is None where the provider does not count it.

@@ -1,12 +1,17 @@
 """What models cost and how much they may write, by the list that LiteLLM brings along."""
 
 import contextlib
+<<<<<<< HEAD
 import re
 from collections.abc import Mapping, Sequence
+=======
+import json
+from collections.abc import Sequence
+>>>>>>> hostile-replies
 from types import ModuleType
 from typing import Any
 
-from agents.ports import Message, Price
+from agents.ports import Message, Price, Tool
 
 BUILTIN = "builtin"  # provider of the built-in model, `builtin/compiler`
 FREE = Price(0.0, 0.0)
@@ -14,8 +19,12 @@ FREE = Price(0.0, 0.0)
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
 _OWN_MACHINE = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 
+<<<<<<< HEAD
 _STEP = re.compile(r"(input|output)_cost_per_token_above_(\d+)k_tokens")
 
+=======
+MAX_TOKENS = 10**9  # counted of one prompt or reply, whatever a provider says
+>>>>>>> hostile-replies
 MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on more
 _CHARS_A_TOKEN = 4  # rough, as for English text and code
 
@@ -70,12 +79,40 @@ def cost_of(litellm: ModuleType, model: str, usage: Any) -> float | None:
         )
     except Exception:  # it raises whatever its provider's calculation stumbles over
         return prompt_tokens * price.prompt_usd + reply_tokens * price.reply_usd
-    return float(prompt_usd + reply_usd)
+    return max(float(prompt_usd + reply_usd), 0.0)
 
 
-def estimate_usage(litellm: ModuleType, model: str, messages: Sequence[Message], written: str) -> Any:
+def believable_usage(
+    litellm: ModuleType, model: str, messages: Sequence[Message], written: str, usage: Any, tools: Sequence[Tool] = ()
+) -> Any:
+    """`usage` as far as it can be true: no count is negative, and what was sent and written is not counted as nothing.
+
+    Where a count is missing, zero or less, it is estimated; `written` is all that the model wrote.
+    """
+    prompt, reply = token_count(getattr(usage, "prompt_tokens", 0)), token_count(getattr(usage, "completion_tokens", 0))
+    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None) or 0
+    if prompt and (reply or not written) and 0 <= cached <= prompt:
+        if (prompt, reply) == (usage.prompt_tokens, usage.completion_tokens):
+            return usage
+    else:
+        estimate = estimate_usage(litellm, model, messages, written, tools)
+        prompt, reply = prompt or estimate.prompt_tokens, reply or estimate.completion_tokens
+    return litellm.Usage(prompt_tokens=prompt, completion_tokens=reply, total_tokens=prompt + reply)
+
+
+def token_count(value: object) -> int:
+    """A provider's count of tokens: at least 0, and at most what every store holds."""
+    return min(max(value, 0), MAX_TOKENS) if isinstance(value, int) else 0
+
+
+def estimate_usage(
+    litellm: ModuleType, model: str, messages: Sequence[Message], written: str, tools: Sequence[Tool] = ()
+) -> Any:
     """A `litellm.Usage` for a reply that came without one; `written` is all that the model wrote."""
-    prompt = _count(litellm, model, "\n".join(message.content for message in messages)) + 4 * len(messages)
+    asked = [message.content for message in messages]
+    asked += [call.name + call.arguments for message in messages for call in message.tool_calls]
+    asked += [f"{tool.name} {tool.description} {json.dumps(tool.parameters)}" for tool in tools]
+    prompt = _count(litellm, model, "\n".join(asked)) + 4 * len(asked)
     reply = _count(litellm, model, written)
     return litellm.Usage(prompt_tokens=prompt, completion_tokens=reply, total_tokens=prompt + reply)
 

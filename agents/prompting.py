@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from agents.parse import Advice
-from agents.ports import JSON, Message
+from agents.ports import JSON, Message, Outcome
 from agents.rounds import Round, Subject, best_of, history_json, lessons_of
 from agents.sections import render
 
@@ -112,6 +112,20 @@ def judge_messages(brief: Brief, subject: Subject, rounds: Sequence[Round], *, n
     return [Message("system", _template("judge")), Message("user", _whole(sections, request))]
 
 
+def evaluation_text(outcome: Outcome) -> str:
+    """What prompts show of an evaluation: JSON, a field a line. Its profile and metrics have sections of their own."""
+    shown = outcome.to_json()
+    for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
+        shown.pop(name, None)
+    shown["detail"] = _shorten(outcome.detail, MAX_DETAIL_CHARS)
+    return _dumps(shown)
+
+
+def profile_text(outcome: Outcome) -> str:
+    """What prompts show of a profile."""
+    return _shorten(outcome.profile_text, MAX_PROFILE_CHARS)
+
+
 def judge_request(subject: Subject) -> str:
     """`judge-improve` for a candidate that passed, else `judge-repair`."""
     return "judge-improve" if subject.outcome.passed else "judge-repair"
@@ -130,19 +144,10 @@ def _about(subject: Subject | None, rounds: Sequence[Round]) -> dict[str, str]:
     sections: dict[str, str] = {}
     best = best_of(rounds)
     if subject is not None:
-        outcome = subject.outcome.to_json()
-        profile = str(outcome.pop("profile_text", ""))
-        for name in (
-            "metrics",
-            "evaluation_id",
-            "took_s",
-        ):  # metrics have a section of their own, in the Judge's prompt
-            outcome.pop(name, None)
-        outcome["detail"] = _shorten(subject.outcome.detail, MAX_DETAIL_CHARS)
         sections["candidate"] = subject.source
-        sections["evaluation"] = _dumps(outcome)
-        if profile:
-            sections["profile"] = _shorten(profile, MAX_PROFILE_CHARS)
+        sections["evaluation"] = evaluation_text(subject.outcome)
+        if subject.outcome.profile_text:
+            sections["profile"] = profile_text(subject.outcome)
     if best is not None and (subject is None or best.source != subject.source):
         sections["best"] = best.source
     return {**sections, **_past(rounds)}

@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 from agents.errors import LLMCancelled, ReplyLost
 from agents.parse import MAX_REPLY_CHARS
 from agents.ports import ToolCall
+from agents.prices import token_count
 
 POLL_S = 0.1
+_CHARS_A_TOKEN = 16  # far more than any tokenizer's average
+_SPARE_CHARS = 64 * 1024
 
 T = TypeVar("T")
 
@@ -97,8 +100,15 @@ def read_unasked(litellm: ModuleType, stream: Any) -> Received | None:
     return read_response(litellm.ModelResponse(**value))
 
 
-def read_stream(stream: Any, hearing: Hearing) -> Received:
+def most_chars(reply_tokens: int) -> int:
+    """The characters after which a stream that was asked for at most so many tokens is no longer read."""
+    return min(MAX_REPLY_CHARS, _CHARS_A_TOKEN * reply_tokens + _SPARE_CHARS)
+
+
+def read_stream(stream: Any, hearing: Hearing, most: int = MAX_REPLY_CHARS) -> Received:
     """Read a stream of LiteLLM's (`CustomStreamWrapper`) to its end and put the pieces together.
+
+    Of a stream of more than `most` characters the rest is not read, and what was is a reply that was cut off.
 
     At the end LiteLLM says `stop` also of a stream that only ended early, so the reason counts that the provider gave.
     """
@@ -117,7 +127,7 @@ def read_stream(stream: Any, hearing: Hearing) -> Received:
             hearing.writing = hearing.writing or pieces.size > 0
             if finished is None and _finish_of(stream) is not None:
                 finished = pieces.size
-            if hearing.given_up or pieces.size > MAX_REPLY_CHARS:
+            if hearing.given_up or pieces.size > most:
                 break
     except Exception:
         if finished != pieces.size:
@@ -129,7 +139,7 @@ def read_stream(stream: Any, hearing: Hearing) -> Received:
                 each.close()
     received = pieces.joined()
     received.streamed = True
-    received.finish = "length" if pieces.size > MAX_REPLY_CHARS else _finish_of(stream)
+    received.finish = "length" if pieces.size > most else _finish_of(stream)
     # As the provider sent it; LiteLLM's sum at the end, which it may have failed to reach, adds guesses.
     sent = [usage for chunk in reversed(stream.chunks) if (usage := getattr(chunk, "usage", None)) is not None]
     received.usage = received.usage or next(iter(sent), None)
@@ -237,7 +247,7 @@ class _Pieces:
         call.id = call.id or fragment.id or ""
         call.name = call.name or function.name or ""
         self._add_to(call.arguments, function.arguments)
-        self.size += 1
+        self.size += 1 + len(fragment.id or "") + len(function.name or "")
 
 
 @dataclass
@@ -263,4 +273,4 @@ def _finish_of(stream: Any) -> str | None:
 
 def _counted_reasoning(usage: Any) -> int | None:
     count = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None)
-    return count if isinstance(count, int) else None
+    return token_count(count) if isinstance(count, int) else None

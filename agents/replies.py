@@ -7,9 +7,10 @@ from types import ModuleType
 from agents.errors import LLMRefused, ReplyLost
 from agents.llm_errors import shown
 from agents.parse import MAX_REPLY_CHARS
-from agents.ports import Message, Reply
-from agents.prices import cost_of, estimate_usage
+from agents.ports import Message, Reply, Tool
+from agents.prices import believable_usage, cost_of
 from agents.receiving import Received
+from tasks.clean import clean_text
 
 # LiteLLM maps most providers' words to `length` and `content_filter`, but not those of every stream.
 _CUT_OFF = frozenset({"length", "max_tokens", "model_length", "compaction"})
@@ -19,7 +20,12 @@ _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)  # LiteLLM split
 
 
 def reply_of(
-    litellm: ModuleType, model: str, messages: Sequence[Message], received: Received, secrets: Collection[str]
+    litellm: ModuleType,
+    model: str,
+    messages: Sequence[Message],
+    received: Received,
+    secrets: Collection[str],
+    tools: Sequence[Tool] = (),
 ) -> Reply:
     """The reply; its latency and attempts are for the caller to fill in.
 
@@ -36,18 +42,17 @@ def reply_of(
     thoughts = None if reasoning else _THOUGHTS.match(text)
     if thoughts is not None:
         text, reasoning = text[thoughts.end() :], thoughts[1]
-    usage = received.usage
-    if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
-        usage = estimate_usage(litellm, model, messages, received.written)
+    text, reasoning = clean_text(text), clean_text(reasoning)
+    usage = believable_usage(litellm, model, messages, received.written, received.usage, tools)
     return Reply(
         text=text[:MAX_REPLY_CHARS],
         model=model,
-        prompt_tokens=usage.prompt_tokens or 0,
-        completion_tokens=usage.completion_tokens or 0,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
         cost_usd=cost_of(litellm, model, usage),
         latency_s=0.0,
         truncated=finish in _CUT_OFF or len(text) > MAX_REPLY_CHARS,
         reasoning=reasoning[:MAX_REPLY_CHARS],
         reasoning_tokens=received.counted_reasoning,
-        tool_calls=received.tool_calls,
+        tool_calls=tuple(call.cleaned() for call in received.tool_calls),
     )

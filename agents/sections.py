@@ -5,7 +5,8 @@ backslash after the `<`, and `parse` takes it away again, so that every body sur
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 SECTIONS = (
     "request",
@@ -27,9 +28,11 @@ SECTIONS = (
 )
 
 _NAMES = "|".join(SECTIONS)
-_TAG_IN_BODY = re.compile(rf"<(?=\\*\s*/?\s*(?:{_NAMES})\b)", re.IGNORECASE)
-_ESCAPED_TAG = re.compile(rf"<\\(?=\\*\s*/?\s*(?:{_NAMES})\b)", re.IGNORECASE)
-_SECTION = re.compile(rf"^<({_NAMES})>\n(.*?)\n</\1>$", re.MULTILINE | re.DOTALL)
+# Possessive, so that a failure is not tried again with every other split: each `<` costs what follows it, once.
+_TAG_IN_BODY = re.compile(rf"<(?=\\*+\s*+/?+\s*+(?:{_NAMES})\b)", re.IGNORECASE)
+_ESCAPED_TAG = re.compile(rf"<\\(?=\\*+\s*+/?+\s*+(?:{_NAMES})\b)", re.IGNORECASE)
+_OPENING = re.compile(rf"^<({_NAMES})>\n", re.MULTILINE)
+_CLOSINGS = {name: re.compile(rf"\n</{name}>$", re.MULTILINE) for name in SECTIONS}
 
 
 def render(sections: Mapping[str, str]) -> str:
@@ -50,14 +53,44 @@ def parse(text: str) -> dict[str, str]:
     Where a name occurs twice (which `render` never writes), the first counts.
     """
     found: dict[str, str] = {}
-    for match in _SECTION.finditer(text):
-        found.setdefault(match[1], _ESCAPED_TAG.sub("<", match[2]))
+    for section in _sections(text):
+        found.setdefault(section.name, _ESCAPED_TAG.sub("<", section.body))
     return found
 
 
 def outside(text: str) -> str:
     """What a message says before, between and after its sections."""
-    return _SECTION.sub("", text).strip()
+    parts, end = [], 0
+    for section in _sections(text):
+        parts.append(text[end : section.start])
+        end = section.end
+    return "".join((*parts, text[end:])).strip()
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    body: str
+    start: int
+    end: int
+
+
+def _sections(text: str) -> Iterator[_Section]:
+    """The sections of a message from its beginning; one that is not closed is text.
+
+    Takes time in proportion to the text: a section that is found is not looked at again, and a name that is not closed
+    is looked for only once.
+    """
+    unclosed: set[str] = set()
+    position = 0
+    while (opening := _OPENING.search(text, position)) is not None:
+        name, position = opening[1], opening.end()
+        closing = None if name in unclosed else _CLOSINGS[name].search(text, position)
+        if closing is None:
+            unclosed.add(name)
+            continue
+        yield _Section(name, text[position : closing.start()], opening.start(), closing.end())
+        position = closing.end()
 
 
 def _escape(body: str) -> str:

@@ -8,19 +8,12 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from db.records import JsonValue
+from tasks.clean import clean_text
 
 
 def utc_now() -> datetime:
     """The present moment, timezone-aware in UTC."""
     return datetime.now(UTC)
-
-
-def clean_text(text: str) -> str:
-    """`text` without what a database refuses (NUL, lone surrogates): each becomes U+FFFD.
-
-    Messages come from hostile code, and PostgreSQL rejects a whole row for one NUL.
-    """
-    return text.replace("\x00", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def clean_json(value: JsonValue) -> JsonValue:

@@ -1,5 +1,8 @@
 """Anchored edits: made where they fit exactly once, refused with the reason everywhere else."""
 
+import re
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,3 +84,40 @@ def test_any_text_is_edits_or_an_error(text: str) -> None:
     except EditError:
         return
     assert all(isinstance(edit, Edit) for edit in edits)
+
+
+SLOW = re.compile(  # what the scanner does, as one expression; takes minutes on some texts
+    r"^<{5,9} ?SEARCH[ \t]*\n(?P<old>.*?)^={5,9}[ \t]*\n(?P<new>.*?)^>{5,9} ?REPLACE[ \t]*$", re.MULTILINE | re.DOTALL
+)
+SLOW_OPENING = re.compile(r"^<{5,9} ?SEARCH[ \t]*$", re.MULTILINE)
+MARKS = ["<<<<<<< SEARCH", "<<<<<SEARCH \t", "<<<< SEARCH", "<<<<<<<<<< SEARCH", "=======", "=====\t", "====", "=" * 10]
+MARKS += [">>>>>>> REPLACE", ">>>>>REPLACE  ", ">>>>>>> REPLACE x", " =======", "x", "", "\r", "======= x"]
+
+
+@given(st.lists(st.sampled_from(MARKS), max_size=14).map("\n".join), st.booleans())
+def test_marks_mean_what_the_plain_expression_says(text: str, ends: bool) -> None:
+    text += "\n" * ends
+    expected = [Edit(match["old"], match["new"]) for match in SLOW.finditer(text)]
+    if len(expected) == len(SLOW_OPENING.findall(text)):
+        assert list(find_edits(text)) == expected
+    else:
+        with pytest.raises(EditError, match="not closed"):
+            find_edits(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<<<<<<< SEARCH\n" * 100_000 + "=======\n" * 100_000 + "REPLACE",
+        "<<<<<<< SEARCH\n" + "=======\n" * 250_000 + "REPLACE",
+        "<<<<<<< SEARCH\n" + "=====" + " " * 2_000_000 + "x\nREPLACE",
+        "<" * 2_000_000 + " SEARCH REPLACE",
+        "\n" * 2_000_000 + "REPLACE",
+        block("x\n", "y\n") * 50_000,
+    ],
+)
+def test_hostile_marks_are_read_in_no_time(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ReplyError):
+        extract_candidate(text, base=FILE)
+    assert time.monotonic() - started < 5

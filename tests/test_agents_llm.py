@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.errors import (
     ContextTooLong,
@@ -28,7 +30,9 @@ from agents.job import JobSpec, run_job
 from agents.litellm_setup import import_litellm
 from agents.llm import CallLimits, open_llm
 from agents.ports import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
+from agents.prices import believable_usage, cost_of, estimate_usage
 from agents.scrub import scrub
+from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.llm_server import LlmServer, start_llm_server
 
@@ -255,6 +259,46 @@ def test_tools_go_there_and_back(serve: Serve, way: list[dict[str, Any]]) -> Non
     assert llm.complete("openai/x", conversation, should_stop=lambda: False, tools=[SUM]).text == "435"
     sent = server.requests[-1]["messages"]
     assert (sent[2]["tool_calls"], sent[3]["tool_call_id"]) == ([first.to_json()], first.id)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_reply_is_clean_by_the_stores_rule(raw: Raw, whole: bool) -> None:
+    bad = "a\ud800b\0c"
+    call = {"index": 0, "id": bad, "type": "function", "function": {"name": bad, "arguments": bad}}
+    message = {"role": "assistant", "content": bad, "reasoning_content": bad, "tool_calls": [call]}
+    event = {**piece("", "tool_calls"), "usage": {**USAGE, "total_tokens": 19}}
+    event["choices"][0]["message" if whole else "delta"] = message
+    raw.answers = [(200, {}, json.dumps(event).encode()) if whole else streams(event, "[DONE]")]
+    reply = ask(open_llm(api_base=raw.url), tools=[SUM])
+    clean = "a\ufffd\ufffd\ufffdb\ufffdc"
+    assert (reply.text, reply.reasoning) == (clean, clean)
+    assert reply.tool_calls == (ToolCall(clean, clean, clean),)
+    kept = [reply.text, reply.reasoning, [call.to_json() for call in reply.tool_calls]]
+    assert clean_json(kept) == kept, "a job that is taken up again works with the same"
+
+
+def test_cut_reply_is_not_made_longer_by_cleaning(raw: Raw) -> None:
+    raw.answers = [says("\ud800" * 1_000_000)]
+    assert len(ask(open_llm(api_base=raw.url)).text) == 2 * 1024 * 1024
+
+
+def test_prompt_that_no_encoding_carries_is_sent_clean(raw: Raw) -> None:
+    raw.answers = [streams(piece("hi", "stop"), "[DONE]")]
+    llm = open_llm(api_base=raw.url)
+    assert llm.complete("openai/x", [Message("user", "a\ud800b\0")], should_stop=lambda: False).text == "hi"
+    assert raw.asked[0]["messages"][0]["content"] == "a\ufffd\ufffd\ufffdb\ufffd"
+
+
+def test_what_cannot_be_encoded_was_not_sent(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw.answers = [streams(piece("hi", "stop"), "[DONE]")]
+    llm = open_llm(api_base=raw.url, sleep=Waits())
+    with pytest.raises(LLMFailed, match="nothing was sent") as failed:
+        ask(llm, tools=[Tool("odd", "\ud800", {})])
+    assert not isinstance(failed.value, ReplyLost), "it would be booked as paid"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-schl\u00fcssel")
+    with pytest.raises(ModelUnavailable, match=r"no header carries.*OPENAI_API_KEY"):
+        ask(llm)
+    assert raw.asked == []
 
 
 def test_tool_calls_that_all_have_the_index_0(raw: Raw) -> None:
@@ -780,7 +824,89 @@ def test_whole_job_over_http(serve: Serve) -> None:
 
 def test_huge_reply_is_cut(serve: Serve, way: list[dict[str, Any]]) -> None:
     reply = ask(open_llm(api_base=serve(*way, {"text": "word " * 700_000}).url))
-    assert (len(reply.text), reply.truncated) == (2 * 1024 * 1024, True)
+    most = 2 * 1024 * 1024
+    asked_for = 16 * 32_768 + 64 * 1024  # a stream is not read for much longer than that
+    assert reply.truncated
+    assert len(reply.text) == most if way else asked_for < len(reply.text) < most
+
+
+def test_stream_that_is_far_longer_than_asked_is_not_read_to_its_end(raw: Raw) -> None:
+    raw.answers = [streams(*[piece("x" * 1000) for _ in range(2000)])]
+    started = time.monotonic()
+    reply = ask(open_llm(api_base=raw.url), reply_tokens=100)
+    assert 1600 + 65_536 < len(reply.text) <= 1600 + 65_536 + 1000
+    assert reply.truncated
+    assert reply.completion_tokens > 1000, "estimated from all that was read"
+    assert time.monotonic() - started < 20
+
+
+def test_names_of_tool_calls_count_as_length_too(raw: Raw) -> None:
+    event = piece("")
+    call = {"index": 0, "type": "function", "function": {"name": "n" * 50_000, "arguments": ""}}
+    events = []
+    for number in range(100):
+        event["choices"][0]["delta"] = {"tool_calls": [{**call, "index": number, "id": f"call {number}"}]}
+        events.append(json.dumps(event))
+    raw.answers = [streams(*events)]
+    reply = ask(open_llm(api_base=raw.url), reply_tokens=100, tools=[SUM])
+    assert (len(reply.tool_calls), reply.truncated) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5000, "completion_tokens": -7000, "total_tokens": -12_000},
+        {"prompt_tokens": 5000, "completion_tokens": 0, "total_tokens": 5000},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        {"prompt_tokens": 0, "completion_tokens": -1, "total_tokens": 10**30},
+        {
+            "prompt_tokens": 12,
+            "completion_tokens": 0,
+            "total_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": 10**6},
+            "completion_tokens_details": {"reasoning_tokens": -3},
+        },
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_usage_that_cannot_be_true_is_not_believed(raw: Raw, whole: bool, usage: dict[str, Any]) -> None:
+    text = "the quick brown fox jumps over the lazy dog " * 100
+    answer = json.loads(says(text)[2]) | {"usage": usage}
+    event = piece(text, "stop", usage=usage)
+    raw.answers = [(200, {}, json.dumps(answer).encode()) if whole else streams(event, "[DONE]")]
+    reply = ask(open_llm(api_base=raw.url), "openai/gpt-4o")
+    assert 800 < reply.completion_tokens < 1200
+    assert reply.prompt_tokens == usage["prompt_tokens"] if usage["prompt_tokens"] > 0 else 3 < reply.prompt_tokens < 40
+    assert reply.cost_usd == pytest.approx(reply.prompt_tokens * 2.5e-6 + reply.completion_tokens * 10e-6)
+    assert (reply.reasoning_tokens or 0) >= 0
+
+
+@given(*[st.one_of(st.none(), st.integers())] * 4, st.sampled_from(["", "some words"]))
+def test_no_usage_is_a_refund(
+    prompt: int | None, reply: int | None, cached: int | None, reasoning: int | None, written: str
+) -> None:
+    litellm = import_litellm()
+    usage = litellm.Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)
+    usage.prompt_tokens, usage.completion_tokens = prompt, reply
+    usage.prompt_tokens_details = litellm.types.utils.PromptTokensDetailsWrapper(cached_tokens=cached)
+    usage.completion_tokens_details = litellm.types.utils.CompletionTokensDetailsWrapper(reasoning_tokens=reasoning)
+    seen = believable_usage(litellm, "openai/gpt-4o", HELLO, written, usage)
+    assert 0 < seen.prompt_tokens <= 10**9
+    assert bool(written) <= seen.completion_tokens <= 10**9
+    assert (cost_of(litellm, "openai/gpt-4o", seen) or 0.0) >= 0
+
+
+def test_calls_and_tools_are_estimated_too() -> None:
+    litellm = import_litellm()
+    words = "the quick brown fox jumps over the lazy dog " * 10
+    told = [*HELLO, Message("assistant", "", (ToolCall("a", "sum", words),))]
+    tool = Tool("sum", words, {"type": "object", "description": words})
+    counted = [
+        estimate_usage(litellm, "openai/gpt-4o", messages, "hi", tools).prompt_tokens
+        for messages, tools in ((HELLO, []), (told, []), (HELLO, [tool]))
+    ]
+    assert counted[1] >= counted[0] + 80
+    assert counted[2] >= counted[0] + 160
 
 
 def custom_llm(answer: object) -> object:

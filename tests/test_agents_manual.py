@@ -1,5 +1,6 @@
 """`manual/DIR`: prompts and replies as real files, answered by another thread."""
 
+import json
 import os
 import threading
 import time
@@ -12,11 +13,13 @@ from agents.budget import Budget
 from agents.errors import LLMCancelled, ModelUnavailable
 from agents.job import JobSpec, run_job
 from agents.manual import ManualLLM
+from agents.manual_text import read_reply
 from agents.models import Models
 from agents.parse import extract_advice, extract_candidate
 from agents.ports import Message, Outcome, Past, Tool, candidate_hash
 from agents.sections import render
 from agents.stopping import StopReason
+from db.types import clean_json
 from tests.fakes import ScriptedLLM, fenced
 
 CANDIDATE = 'import torch\n\n\nclass ModelNew(torch.nn.Module):\n    """Fast."""\n'
@@ -193,6 +196,26 @@ def test_text_that_utf8_cannot_hold_is_replaced(tmp_path):
 
 
 # Replies
+
+
+@pytest.mark.parametrize("kind", ["md", "py", "json"])
+def test_reply_is_clean_by_the_stores_rule(kind):
+    for text in (
+        "a\0b\ud800",
+        json.dumps({"text": "\0", "tool_calls": [{"id": "\0", "name": "\ud800", "arguments": "\0"}]}),
+    ):
+        answer, calls = read_reply(text, kind, stem="001-x", offered=[SEARCH])
+        kept = [answer, [call.to_json() for call in calls]]
+        assert clean_json(kept) == kept
+
+
+def test_reply_with_a_null_byte_is_known_again_as_the_ledger_has_it(tmp_path):
+    (tmp_path / "001-repair.reply.md").write_bytes(b"a\0b")
+    reply = ask(tmp_path)
+    assert reply.text == "a\ufffdb"
+    past = Past(replies={"1/coder/0" + ledger_key("", f"manual/{tmp_path}", PROMPT): reply})
+    (tmp_path / "002-repair.reply.md").write_text("new")
+    assert ask(tmp_path, llm=ManualLLM(past=past)).text == "new"
 
 
 def test_a_bare_candidate_and_bare_advice_are_as_good_as_fenced_ones(tmp_path):

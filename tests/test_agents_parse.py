@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import time
 
 import pytest
@@ -17,7 +18,7 @@ from agents.parse import (
     extract_advice,
     extract_candidate,
 )
-from agents.sections import SECTIONS, parse, render
+from agents.sections import SECTIONS, outside, parse, render
 
 GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 OTHER = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    x = 1\n"
@@ -101,6 +102,16 @@ def test_reply_of_fences_alone_takes_no_time() -> None:
         with pytest.raises(ReplyError):
             extract_candidate(line * (MAX_REPLY_CHARS // len(line)))
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    "line", ["```" + " " * 2_000_000 + "`", "~" * 2_000_000 + "`", " " * 2_000_000 + "`", "`" * 2_000_000]
+)
+def test_line_that_is_almost_a_fence_takes_no_time(line: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ReplyError):
+        extract_candidate(line)
+    assert time.monotonic() - started < 5
 
 
 @given(st.text())
@@ -219,6 +230,66 @@ def test_no_body_closes_or_opens_a_section(body: str) -> None:
     text = render({"reference": body, "request": "write"}).lower()
     for name in SECTIONS:
         assert text.count(f"<{name}>") == text.count(f"</{name}>") == (name in ("reference", "request"))
+
+
+@given(
+    st.text("\\", max_size=3),
+    st.text(" \t\n\r\f\v\u00a0\u2028", max_size=40),
+    st.sampled_from(["", "/"]),
+    st.text(" \t\n\u3000", max_size=40),
+    st.sampled_from(SECTIONS),
+    st.booleans(),
+)
+def test_no_odd_tag_gets_through(slashes: str, before: str, mark: str, after: str, name: str, upper: bool) -> None:
+    tag = f"<{slashes}{before}{mark}{after}{name.upper() if upper else name}"
+    text = render({"note": f"a {tag}> b"})
+    assert f"<\\{tag[1:]}> b" in text
+    assert parse(text) == {"note": f"a {tag}> b"}
+
+
+def test_long_whitespace_in_a_tag_hides_it_from_nobody() -> None:
+    tag = f"<{' ' * 30_000}/{chr(10) * 30_000}Candidate>"
+    assert f"<\\{tag[1:]}" in render({"note": tag})
+    assert parse(render({"note": tag})) == {"note": tag}
+
+
+SLOW_SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n</\1>$", re.MULTILINE | re.DOTALL)
+TAGS = ["<note>", "</note>", "<best>", "</best>", "</best> ", "<task>", " <task>", "</task>", "x", "", "</note><note>"]
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=12).map("\n".join))
+def test_sections_are_what_the_plain_expression_says(text: str) -> None:
+    expected: dict[str, str] = {}
+    for name, body in SLOW_SECTION.findall(text):
+        expected.setdefault(name, body)
+    assert parse(text) == expected
+    assert outside(text) == SLOW_SECTION.sub("", text).strip()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "# <" + " " * 2_000_000,
+        "<" + " " * 1_000_000 + "/" + " " * 1_000_000,
+        "<\\" * 700_000,
+        "<" + "\\" * 2_000_000,
+        "<" * 2_000_000,
+        "< / " * 500_000,
+    ],
+)
+def test_body_of_what_is_almost_a_tag_takes_no_time(body: str) -> None:
+    started = time.monotonic()
+    assert parse(render({"note": body})) == {"note": body}
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("unit", ["<note>\n", "<note>\n<best>\n", "<note>\n</note>x\n", "<note>\nx\n</note>\n"])
+def test_message_of_tags_alone_takes_no_time(unit: str) -> None:
+    started = time.monotonic()
+    text = unit * (MAX_REPLY_CHARS // len(unit))
+    parse(text)
+    outside(text)
+    assert time.monotonic() - started < 5
 
 
 def test_body_that_no_encoding_carries_is_mended() -> None:

@@ -44,7 +44,8 @@ from db.results import (
 from db.store import Store
 from db.tables import EvaluationRow, TaskRow
 from db.tasks import add_task, get_task
-from db.types import clean_json, clean_text
+from db.types import clean_json
+from tasks.clean import clean_text
 
 ROOT = Path(__file__).parent.parent
 ME = Owner("here", 1, "then")
