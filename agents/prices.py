@@ -1,13 +1,9 @@
 """What models cost and how much they may write, by the list that LiteLLM brings along."""
 
 import contextlib
-<<<<<<< HEAD
+import json
 import re
 from collections.abc import Mapping, Sequence
-=======
-import json
-from collections.abc import Sequence
->>>>>>> hostile-replies
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +15,9 @@ FREE = Price(0.0, 0.0)
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
 _OWN_MACHINE = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 
-<<<<<<< HEAD
 _STEP = re.compile(r"(input|output)_cost_per_token_above_(\d+)k_tokens")
 
-=======
 MAX_TOKENS = 10**9  # counted of one prompt or reply, whatever a provider says
->>>>>>> hostile-replies
 MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on more
 _CHARS_A_TOKEN = 4  # rough, as for English text and code
 
