@@ -721,6 +721,14 @@ def test_no_error_holds_a_secret(
     assert len(told) == (status in (429, 500))
 
 
+@pytest.mark.parametrize("echo", ["\\u005ayxw98Vuts76Rqpo54", "Zyxw98\\u001bVuts76\\u200bRqpo54"])
+def test_secret_that_is_spelt_in_escapes_is_not_shown(raw: Raw, echo: str) -> None:
+    raw.answers = [(401, {}, f'{{"error": {{"message": "bad key {echo}", "code": "x"}}}}'.encode())]
+    with pytest.raises(ModelUnavailable, match=r"bad key \[removed\]") as caught:
+        ask(open_llm(api_base=raw.url, secrets=[ODD_KEY]))
+    assert ODD_KEY not in str(caught.value)
+
+
 def test_slow_server_hits_the_time_limit(raw: Raw) -> None:
     raw.answers = [streams(*[piece("x") for _ in range(50)])]
     raw.drip_s = 0.2  # each byte restarts a socket's own limit
