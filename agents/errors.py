@@ -35,7 +35,14 @@ class ReplyLost(LLMFailed):
 
 
 class LLMCancelled(LLMError):
-    """The job was told to stop while it waited for the model."""
+    """The job was told to stop while it waited for the model.
+
+    `sent`: a request was under way, which may be billed. Not so between attempts, or before the first.
+    """
+
+    def __init__(self, model: str, problem: str, remedy: str = "", *, sent: bool = True) -> None:
+        super().__init__(model, problem, remedy)
+        self.sent = sent
 
 
 class BudgetTooSmall(LLMError):

@@ -121,7 +121,7 @@ class LiteLLMAccess:
             ContextTooLong: the prompt does not fit.
             ReplyLost: the reply did not arrive whole; it may have been paid for.
             LLMFailed: the provider failed, and so did the retries.
-            LLMCancelled: `should_stop()` held while waiting.
+            LLMCancelled: `should_stop()` held before, between or while waiting (`sent`).
         """
         litellm = import_litellm()
         if is_builtin(model):
@@ -131,7 +131,10 @@ class LiteLLMAccess:
         arguments = self._arguments(model, messages, reply_tokens, tools)
         started = time.monotonic()
         attempts = failures = 0
+        shortened = False
         while True:
+            if should_stop():
+                raise LLMCancelled(model, "cancelled before it was asked.", sent=False)
             attempts += 1
             shape = self._shapes.get(model, _first_shape(model))
             result = self._attempt(litellm, model, messages, tools, arguments, shape, should_stop)
@@ -141,7 +144,8 @@ class LiteLLMAccess:
                 arguments["api_key"] = "none"  # a server of one's own often wants no key, but the client does
                 attempts -= 1  # nothing was sent
                 continue
-            if result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
+            if not shortened and result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
+                shortened = True  # once: a server may name a smaller context each time
                 arguments["max_tokens"] = result.fitting_tokens
                 self._tell(on_fault, f"{result.error} Asking again at once for {result.fitting_tokens} reply tokens.")
                 continue
@@ -241,7 +245,7 @@ class LiteLLMAccess:
         left = seconds
         while left > 0:
             if should_stop():
-                raise LLMCancelled(model, "cancelled while waiting to try again.")
+                raise LLMCancelled(model, "cancelled while waiting to try again.", sent=False)
             self._sleep(min(left, 1.0))
             left -= 1.0
 

@@ -101,7 +101,7 @@ def classify(
         if sending and isinstance(cause, UnicodeEncodeError):
             return Fault(_unsendable(litellm, model, cause))
     said = _one_line(str(error), secrets)  # codes, which tell what it is, included
-    text = _gist(said)
+    text = _gist(said, secrets)
     answered = _status(causes)
     status = _mapped_status(error) if answered is None else answered
     kinds = litellm.exceptions
@@ -160,15 +160,15 @@ def shown(text: str, secrets: Collection[str]) -> str:
 
 def _one_line(text: str, secrets: Collection[str]) -> str:
     words = " ".join(scrub(text[:MAX_READ_CHARS], secrets).split())
-    return "".join(character for character in words if character.isprintable())
+    return scrub("".join(character for character in words if character.isprintable()), secrets)
 
 
-def _gist(said: str) -> str:
+def _gist(said: str, secrets: Collection[str]) -> str:
     """The provider's message without what LiteLLM and JSON put around it."""
     message = _JSON_MESSAGE.search(said)
     if message is not None:
         with contextlib.suppress(ValueError):  # else the text as it is
-            return _bounded(_one_line(str(json.loads(message[1])), ()))
+            return _bounded(_one_line(str(json.loads(message[1])), secrets))
     return _bounded(_SUFFIX.sub("", _PREFIX.sub("", said)))
 
 

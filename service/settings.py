@@ -1,15 +1,20 @@
 """Settings: the one place that reads the environment (prefix KERNELWRIGHT_) and `.env`."""
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import BadRequest
 
 PREFIX = "KERNELWRIGHT_"
+MIN_SECRET_CHARS = 6  # shorter values are words that stand in any text
+
+_SECRET_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_KEY")
+_MAY_HOLD_SECRETS = frozenset({"database_url", "api_base"})
 
 
 class Settings(BaseSettings):
@@ -22,6 +27,7 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
+        hide_input_in_errors=True,
     )
 
     data_dir: Path = Field(default_factory=lambda: user_data_dir() / "kernelwright")
@@ -44,6 +50,17 @@ class Settings(BaseSettings):
     image: str | None = None
     api_base: str | None = None
     measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
+
+    @field_validator("api_base")
+    @classmethod
+    def _without_userinfo(cls, value: str | None) -> str | None:
+        """Refuse a key in an address that is kept with the job and shown."""
+        if value is not None and _has_userinfo(value):
+            raise ValueError(
+                "an address with a name or password in it would be stored and shown;"
+                " put the key into the provider's variable, such as OPENAI_API_KEY"
+            )
+        return value
 
     @property
     def store_url(self) -> str:
@@ -70,8 +87,9 @@ def load_settings(**options: object) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0])
         origin = f"--{name.replace('_', '-')} " if name in given else f"{PREFIX}{name.upper()}="
-        value = "..." if name == "database_url" else str(first["input"])[:80]
-        raise BadRequest(f"{origin}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
+        value = "..." if name in _MAY_HOLD_SECRETS else str(first["input"])[:80]
+        said = first["msg"].removeprefix("Value error, ")
+        raise BadRequest(f"{origin}{value}: {said[:1].lower()}{said[1:]}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f".env: cannot be read ({error}); correct or remove it") from error
     return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
@@ -81,3 +99,19 @@ def user_data_dir() -> Path:
     """The user's folder for data: XDG_DATA_HOME, or ~/.local/share."""
     chosen = os.environ.get("XDG_DATA_HOME", "")
     return Path(chosen) if chosen.startswith("/") else Path.home() / ".local" / "share"
+
+
+def environment_secrets() -> tuple[str, ...]:
+    """The keys and tokens in the environment, by the names of their variables: what no text may show."""
+    return tuple(
+        value
+        for name, value in os.environ.items()
+        if name.upper().endswith(_SECRET_ENDINGS) and len(value) >= MIN_SECRET_CHARS
+    )
+
+
+def _has_userinfo(address: str) -> bool:
+    """Whether an address holds `user:password@`, also where the password breaks it (`http://me:a/b@host`)."""
+    authority = re.split(r"[/?#\\]", address.partition("//")[2] or address, maxsplit=1)[0]
+    port = authority.rpartition("]")[2].partition(":")[2]
+    return "@" in authority or ("@" in address and port != "" and not port.isdecimal())

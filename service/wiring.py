@@ -13,7 +13,7 @@ from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from evaluator.profile import with_detail
 from sandbox.base import Sandbox
 from service.errors import BadRequest
-from service.settings import Settings
+from service.settings import Settings, environment_secrets
 from service.stopping import Stop
 from service.turns import StillWaiting, TurnSandbox, device_lock, turn
 from tasks.task import Task
@@ -149,7 +149,7 @@ def open_models(
 
     lock = device_lock(settings.lock_dir, bench.platform.name)
     sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
-    others = open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base)
+    others = open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base, secrets=environment_secrets())
     return Models(others, ManualLLM(on_wait=step, past=past))
 
 

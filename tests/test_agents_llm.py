@@ -455,6 +455,31 @@ def test_reply_that_does_not_fit_beside_the_prompt_is_made_shorter(raw: Raw) -> 
     assert raw.asked[1]["max_tokens"] == 8192 - 123 - 64
 
 
+def too_long(context: int) -> Answer:
+    return fails(400, f"This model's maximum context length is {context} tokens and your request has 123 input tokens.")
+
+
+def test_reply_is_made_shorter_only_once(raw: Raw) -> None:
+    """A server may name a context that is one token smaller each time."""
+    raw.answers = [too_long(8192 - number) for number in range(20)]
+    told: list[str] = []
+    with pytest.raises(ContextTooLong):
+        ask(open_llm(api_base=raw.url, sleep=Waits()), on_fault=told.append)
+    assert (len(raw.asked), len(told)) == (2, 1)
+
+
+def test_nothing_is_asked_once_the_job_is_told_to_stop(raw: Raw) -> None:
+    raw.answers = [too_long(8192), streams(piece("hi", "stop"), "[DONE]")]
+    llm = open_llm(api_base=raw.url)
+    with pytest.raises(LLMCancelled) as before:
+        llm.complete("openai/x", HELLO, should_stop=lambda: True)
+    assert (raw.asked, before.value.sent) == ([], False)
+    told: list[str] = []
+    with pytest.raises(LLMCancelled) as between:
+        llm.complete("openai/x", HELLO, should_stop=lambda: bool(told), on_fault=told.append)
+    assert (len(raw.asked), between.value.sent) == (1, False)
+
+
 ANTHROPIC_START = {
     "type": "message_start",
     "message": {
@@ -728,6 +753,14 @@ def test_no_error_holds_a_secret(
     assert len(told) == (status in (429, 500))
 
 
+@pytest.mark.parametrize("echo", ["\\u005ayxw98Vuts76Rqpo54", "Zyxw98\\u001bVuts76\\u200bRqpo54"])
+def test_secret_that_is_spelt_in_escapes_is_not_shown(raw: Raw, echo: str) -> None:
+    raw.answers = [(401, {}, f'{{"error": {{"message": "bad key {echo}", "code": "x"}}}}'.encode())]
+    with pytest.raises(ModelUnavailable, match=r"bad key \[removed\]") as caught:
+        ask(open_llm(api_base=raw.url, secrets=[ODD_KEY]))
+    assert ODD_KEY not in str(caught.value)
+
+
 def test_slow_server_hits_the_time_limit(raw: Raw) -> None:
     raw.answers = [streams(*[piece("x") for _ in range(50)])]
     raw.drip_s = 0.2  # each byte restarts a socket's own limit
@@ -741,8 +774,9 @@ def test_slow_server_hits_the_time_limit(raw: Raw) -> None:
 def test_cancel_while_the_model_thinks(serve: Serve) -> None:
     server = serve({"fault": "timeout"})
     started = time.monotonic()
-    with pytest.raises(LLMCancelled):
+    with pytest.raises(LLMCancelled) as cancelled:
         open_llm(api_base=server.url).complete("openai/x", HELLO, should_stop=lambda: bool(server.requests))
+    assert cancelled.value.sent, "it may be billed"
     assert time.monotonic() - started < 30
 
 
@@ -758,9 +792,10 @@ def test_stream_that_nobody_waits_for_is_closed(raw: Raw) -> None:
 def test_cancel_while_waiting_to_try_again(serve: Serve) -> None:
     server = serve({"fault": "rate_limit", "retry_after": 60})
     waits = Waits()
-    with pytest.raises(LLMCancelled):
+    with pytest.raises(LLMCancelled) as cancelled:
         open_llm(api_base=server.url, sleep=waits).complete("openai/x", HELLO, should_stop=lambda: len(waits) >= 3)
     assert sum(waits) == 3
+    assert not cancelled.value.sent, "the rate limit cost nothing"
 
 
 def test_ctrl_c_while_the_model_thinks(serve: Serve) -> None:

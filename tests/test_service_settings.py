@@ -1,16 +1,23 @@
 """Settings come from options, then the environment, then `.env`, then defaults; bad ones are refused in one line."""
 
+import http.server
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agents.errors import ModelUnavailable
+from agents.ports import Message
 from service.errors import BadRequest
-from service.settings import load_settings
+from service.settings import environment_secrets, load_settings
+from service.stopping import Stop
+from service.wiring import open_models
 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch, tmp_path):
-    for name in ("DATA_DIR", "DATABASE_URL", "MODEL", "ROUNDS", "SANDBOX"):
+    for name in ("DATA_DIR", "DATABASE_URL", "MODEL", "ROUNDS", "SANDBOX", "API_BASE"):
         monkeypatch.delenv(f"KERNELWRIGHT_{name}", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
@@ -84,3 +91,74 @@ def test_the_databases_password_is_not_shown(monkeypatch):
     settings = load_settings()
     assert "secret" not in repr(settings)
     assert settings.store_url.endswith("secret@host/db")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:hunter2@host/v1",
+        "https://hunter2@host:8000/v1",
+        "me:hunter2@host",
+        "//me:hunter2@host",
+        "http://me:hunter2/@host/v1",
+        "http://me:hunter2?#@host/v1",
+        "http://me:hunter2@[::1]:8000/v1",
+    ],
+)
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_key_in_the_address_is_refused_and_not_repeated(monkeypatch, address, by_variable):
+    if by_variable:
+        monkeypatch.setenv("KERNELWRIGHT_API_BASE", address)
+    with pytest.raises(BadRequest, match=r"API_BASE=|--api-base") as caught:
+        load_settings(**({} if by_variable else {"api_base": address}))
+    error = caught.value
+    assert "put the key into the provider's variable" in str(error) and "\n" not in str(error)
+    assert "hunter2" not in f"{error} {error!r} {error.__cause__} {error.__context__}"
+
+
+@pytest.mark.parametrize("address", ["http://host/v1", "http://[::1]:8000/v1", "https://host/@me/v1", "localhost:8000"])
+def test_an_address_without_one_is_kept(address):
+    assert load_settings(api_base=address).api_base == address
+
+
+def test_secrets_are_known_by_the_names_of_their_variables(monkeypatch):
+    named = {"A_API_KEY": "aaaaaa1", "B_TOKEN": "bbbbbb1", "C_SECRET": "cccccc1", "my_private_key": "dddddd1"}
+    others = {"E_KEY": "short", "KEYBOARD": "eeeeee1", "F_TOKENS": "ffffff1"}
+    for name, value in {**named, **others}.items():
+        monkeypatch.setenv(name, value)
+    assert set(named.values()) <= set(environment_secrets())
+    assert not set(others.values()) & set(environment_secrets())
+
+
+def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
+    key = "Zyxw98Vuts76Rqpo54"  # looks like no key of any provider
+
+    class Echo(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = b'{"error": {"message": "who is ' + self.headers["Authorization"].split()[-1].encode() + b'?"}}'
+            self.send_response(401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        settings = load_settings(api_base=f"http://127.0.0.1:{server.server_address[1]}/v1", lock_dir=tmp_path)
+        bench = SimpleNamespace(
+            sandbox=SimpleNamespace(name="none", promises=frozenset()), platform=SimpleNamespace(name="cpu")
+        )
+        models = open_models(settings, bench, step=lambda text: None, stop=Stop())
+        with pytest.raises(ModelUnavailable, match=r"who is \[removed\]\?") as caught:
+            models.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
+        assert key not in str(caught.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
