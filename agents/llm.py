@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -60,6 +60,7 @@ def open_llm(
     *,
     builtin: object | None = None,
     api_base: str | None = None,
+    keys: Mapping[str, str] | None = None,
     limits: CallLimits | None = None,
     secrets: Collection[str] = (),
     sleep: Callable[[float], None] = time.sleep,
@@ -67,11 +68,16 @@ def open_llm(
     """Models by LiteLLM's names. LiteLLM itself is imported at the first call.
 
     `builtin` is the handler (a `litellm.CustomLLM`) that answers `builtin/…`. `api_base` sends every model of an
-    OpenAI-compatible provider (`openai/…`, `hosted_vllm/…`, a bare name) there. Keys are LiteLLM's affair: it reads
-    each provider's own environment variable. `secrets` are values to keep out of error texts besides what looks like a
-    key by itself.
+    OpenAI-compatible provider (`openai/…`, `hosted_vllm/…`, a bare name) there. `keys` are by
+    provider; for those without one LiteLLM reads the provider's own environment variable. `secrets` are values to keep
+    out of error texts besides these keys and what looks like one by itself.
     """
-    return LiteLLMAccess(builtin, api_base, limits or CallLimits(), secrets, sleep)
+    return LiteLLMAccess(builtin, api_base, dict(keys or {}), limits or CallLimits(), secrets, sleep)
+
+
+def provider_of(model: str) -> str:
+    """The provider of a model by LiteLLM's name; a bare name is an OpenAI-compatible server's."""
+    return model.partition("/")[0] if "/" in model else "openai"
 
 
 class LiteLLMAccess:
@@ -81,6 +87,7 @@ class LiteLLMAccess:
         self,
         builtin: object | None,
         api_base: str | None,
+        keys: Mapping[str, str],
         limits: CallLimits,
         secrets: Collection[str],
         sleep: Callable[[float], None],
@@ -88,7 +95,8 @@ class LiteLLMAccess:
         self._builtin = builtin
         self._api_base = api_base
         self._limits = limits
-        self._secrets = tuple(secrets)
+        self._keys = keys
+        self._secrets = (*secrets, *keys.values())
         self._sleep = sleep
         self._shapes: dict[str, Shape] = {}  # by model, once its server has rejected the first one
 
@@ -178,6 +186,8 @@ class LiteLLMAccess:
 
         # Whoever waits gives up first; the client's own limit then ends the thread that is left behind.
         arguments["timeout"] = Timeout(self._limits.timeout_s + 5.0, connect=CONNECT_S)
+        if key := self._keys.get(provider_of(model)):
+            arguments["api_key"] = key
         if tools:
             arguments["tools"] = [_tool_json(tool) for tool in tools]
         if self._api_base is not None and ("/" not in model or model.partition("/")[0] in _COMPATIBLE):

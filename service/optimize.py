@@ -24,7 +24,7 @@ from service.jobs import get_job, last_stop, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
-from service.settings import Settings
+from service.settings import Settings, read_key
 from service.stopping import Stop, stop_when
 from service.wiring import BUILTIN_PREFIX, Bench, Stopped, only_builtin, open_bench, open_models
 from tasks.load import find_task
@@ -34,7 +34,17 @@ SANDBOX_UNAVAILABLE = "sandbox_unavailable"
 
 # What a job was asked for and must keep when it is taken up again, besides the columns of its row.
 _OPTIONS = (
-    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "api_base", "image", "price"),
+    *(
+        "judge_model",
+        "rounds",
+        "seed",
+        "plateau_rounds",
+        "roofline_target",
+        "api_base",
+        "api_key_file",
+        "image",
+        "price",
+    ),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 
@@ -79,6 +89,9 @@ def optimize(
     if out is not None:
         check_target(out, keep=Path(ref))
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
+    if settings.api_key_file is not None:
+        read_key(settings.api_key_file)
+        options["api_key_file"] = str(settings.api_key_file.expanduser().absolute())
     options |= {"ref": ref, "out": None if out is None else str(out.absolute())}
     with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
         spec = _spec(bench, bench.platform.device().describe())

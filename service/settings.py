@@ -11,8 +11,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.errors import BadRequest
 
 PREFIX = "KERNELWRIGHT_"
+MAX_KEY_BYTES = 16 * 1024
 MIN_SECRET_CHARS = 6  # shorter values are words that stand in any text
 
+_PRICES = re.compile(r"\d+(\.\d+)?,\d+(\.\d+)?")
 _SECRET_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_KEY")
 _MAY_HOLD_SECRETS = frozenset({"database_url", "api_base"})
 
@@ -43,12 +45,13 @@ class Settings(BaseSettings):
     budget_tokens: int | None = Field(None, ge=0)
     budget_s: float | None = Field(None, ge=0, allow_inf_nan=False)
     budget_evaluations: int | None = Field(None, ge=0)
-    price: str | None = Field(None, pattern=r"^\d+(\.\d+)?,\d+(\.\d+)?$")  # dollars a million tokens: prompt, reply
+    price: str | None = None  # dollars a million tokens: prompt, reply
     plateau_rounds: int = Field(4, ge=0, le=1000)
     roofline_target: float = Field(0.95, gt=0, le=1)
     sandbox: Literal["docker", "process"] | None = None
     image: str | None = None
     api_base: str | None = None
+    api_key_file: Path | None = None
     measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
 
     @field_validator("api_base")
@@ -60,6 +63,13 @@ class Settings(BaseSettings):
                 "an address with a name or password in it would be stored and shown;"
                 " put the key into the provider's variable, such as OPENAI_API_KEY"
             )
+        return value
+
+    @field_validator("price")
+    @classmethod
+    def _two_prices(cls, value: str | None) -> str | None:
+        if value is not None and not _PRICES.fullmatch(value):
+            raise ValueError("give dollars for a million tokens as PROMPT,REPLY, such as 0.5,1.5")
         return value
 
     @property
@@ -99,6 +109,23 @@ def user_data_dir() -> Path:
     """The user's folder for data: XDG_DATA_HOME, or ~/.local/share."""
     chosen = os.environ.get("XDG_DATA_HOME", "")
     return Path(chosen) if chosen.startswith("/") else Path.home() / ".local" / "share"
+
+
+def read_key(path: Path) -> str:
+    """The key in a file that holds nothing else.
+
+    Raises:
+        BadRequest: the file cannot be read, or does not hold one word.
+    """
+    try:
+        with path.expanduser().open("rb") as file:
+            words = file.read(MAX_KEY_BYTES + 1).decode("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise BadRequest(f"--api-key-file {path}: cannot be read ({reason})") from error
+    if len(words) != 1 or len(words[0]) > MAX_KEY_BYTES:
+        raise BadRequest(f"--api-key-file {path}: must hold a key and nothing else")
+    return words[0]
 
 
 def environment_secrets() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from agents.ports import LLM, NO_PAST, Past
 from evaluator.cache import BuildCache
@@ -13,7 +14,7 @@ from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from evaluator.profile import with_detail
 from sandbox.base import Sandbox
 from service.errors import BadRequest
-from service.settings import Settings, environment_secrets
+from service.settings import Settings, environment_secrets, read_key
 from service.stopping import Stop
 from service.turns import StillWaiting, TurnSandbox, device_lock, turn
 from tasks.task import Task
@@ -143,13 +144,18 @@ def open_models(
     The built-in compiler works inside the bench's sandbox and takes its turn on the device.
     """
     from agents.builtin.provider import open_builtin
-    from agents.llm import open_llm
+    from agents.llm import open_llm, provider_of
     from agents.manual import ManualLLM
     from agents.models import Models
 
     lock = device_lock(settings.lock_dir, bench.platform.name)
     sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
-    others = open_llm(builtin=open_builtin(sandbox), api_base=settings.api_base, secrets=environment_secrets())
+    keys = {}
+    if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable
+        keys[provider_of(settings.model)] = read_key(Path(settings.api_key_file))
+    others = open_llm(
+        builtin=open_builtin(sandbox), api_base=settings.api_base, keys=keys, secrets=environment_secrets()
+    )
     return Models(others, ManualLLM(on_wait=step, past=past))
 
 

@@ -48,6 +48,7 @@ class Model:
     def __init__(self):
         self.script = []
         self.requests = []
+        self.keys = []
         self.asked_to_hang = threading.Event()
         self.over = threading.Event()
         outer = self
@@ -55,6 +56,7 @@ class Model:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.keys.append(self.headers["Authorization"])
                 text = outer.answer(body["messages"])
                 if text is HANG:
                     outer.asked_to_hang.set()
@@ -312,6 +314,25 @@ def test_no_model_to_work_with_is_status_3_and_one_line(shell, arguments, words)
     (line,) = [line for line in done.stderr_text.splitlines() if line.startswith("error: ")]
     assert words in line
     assert json.loads(done.stdout_text)["error"]["message"] == line.removeprefix("error: ")
+
+
+def test_a_key_from_a_file_reaches_the_server_and_nothing_else(shell, model, tmp_path):
+    (tmp_path / "key").write_text("a-key-of-no-known-form-7\n")
+    model.script = [WRONG]
+    done = shell.run("optimize", "op.py", "--rounds", 1, "--sandbox", "process", "--api-key-file", "key")
+    assert done.returncode == 0, done.stderr_text
+    assert model.keys == ["Bearer a-key-of-no-known-form-7"]
+    shown = shell.run("jobs", "show", 1, "--json", "--transcript").stdout_text + done.stdout_text + done.stderr_text
+    assert "a-key-of-no-known-form-7" not in shown
+    for file in (tmp_path / "data").rglob("*"):
+        assert not file.is_file() or b"a-key-of-no-known-form-7" not in file.read_bytes(), file
+    for content, words in ((None, "cannot be read"), ("", "a key and nothing else"), ("two words", "nothing else")):
+        (tmp_path / "key").unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / "key").write_text(content)
+        refused = shell.run("optimize", "op.py", "--sandbox", "process", "--api-key-file", "key")
+        assert refused.returncode == 2
+        assert words in refused.stderr_text
 
 
 def test_two_jobs_at_once_take_turns_on_the_device(shell, model):

@@ -1,5 +1,6 @@
 """`kernelwright optimize`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,6 +39,9 @@ def optimize(
     sandbox: SandboxName = None,
     image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
     api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the key of the Coder's provider.")
+    ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> int:
@@ -71,6 +75,7 @@ def optimize(
         sandbox=sandbox,
         image=image,
         api_base=api_base,
+        api_key_file=api_key_file,
     )
     store = open_store(settings)
     stop = Stop()
