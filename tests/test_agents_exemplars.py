@@ -75,4 +75,6 @@ def test_exemplar_passes_and_is_faster(name: str, docker_sandbox: Sandbox) -> No
         effort=EFFORT,
     )
     assert evaluation.verdict == "passed", f"{evaluation.code}: {evaluation.message}\n{evaluation.detail}"
-    assert evaluation.speedup is not None and evaluation.speedup["eager"].value > 1.0
+    assert evaluation.speedup is not None
+    # With other programs on the cores the figures say nothing, and the evaluation says that.
+    assert evaluation.speedup["eager"].value > 1.0 or "noisy" in evaluation.tags
