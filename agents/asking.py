@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agents.budget import Purse, Reservation
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, PriceUnknown, ReplyLost
-from agents.ports import JSON, LLM, NO_PAST, Event, Message, Past, Price, Record, Reply, Tool
+from agents.ports import FREE, JSON, LLM, NO_PAST, Event, Message, Past, Price, Record, Reply, Tool
 
 MAX_ASKS = 3  # a reply that cannot be used is asked for again at most twice
 MAX_LOST = 3  # attempts at a reply that does not arrive whole
@@ -83,7 +83,7 @@ class Asker:
         price = self.price(model)
         made = self._reserve(about, model, messages, tools, price, number)
         about = {**about, "attempt": self._count(str(about["key"]))}
-        free = price == Price(0.0, 0.0)  # a person, or a model on this machine: nothing is owed for a lost reply
+        free = price == FREE
         worst: dict[str, JSON] = {"worst_usd": made.usd, "worst_tokens": 0 if free else made.tokens}
         self._record(Event("llm_started", number, {**about, **worst}))
 
@@ -101,7 +101,7 @@ class Asker:
                 on_fault=tell,
             )
         except LLMError as error:
-            sent = isinstance(error, ReplyLost) or (isinstance(error, LLMCancelled) and getattr(error, "sent", True))
+            sent = isinstance(error, ReplyLost) or (isinstance(error, LLMCancelled) and error.sent)
             self._failed(about, made, error, number, maybe_paid=sent and not free)
             if isinstance(error, LLMCancelled) and self.purse.time_is_up() and not self._should_stop():
                 raise BudgetTooSmall(model, "the wall time of the budget is used up.") from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agents.errors import BudgetTooSmall, LLMCancelled
-from agents.ports import Message, Price, Reply, Spent, Tool
+from agents.ports import FREE, Message, Price, Reply, Spent, Tool
 
 MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 _PER_MESSAGE_TOKENS = 16  # role and separators, of every chat format seen
@@ -91,7 +91,7 @@ class Purse:
             LLMCancelled: `should_stop()` held while waiting.
         """
         prompt = prompt_bound(messages, tools)
-        known = (price or Price(0.0, 0.0)).for_prompt(prompt)
+        known = (price or FREE).for_prompt(prompt)
         with self._lock:
             while True:
                 try:

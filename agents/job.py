@@ -8,13 +8,13 @@ from agents.budget import Budget, Purse
 from agents.errors import PriceUnknown
 from agents.ports import JSON, LLM, NO_PAST, Evaluate, Event, Outcome, Past, Price, Record, Spent
 from agents.prompting import load_brief
+from agents.providers import is_builtin
 from agents.rounds import best_of
 from agents.stopping import Stop, StopReason, StopRules, stop_for
 from agents.strategies.choose import NEEDS_AN_LLM, STRATEGIES, open_strategy
 from agents.workshop import Course, Workshop
 
 MAX_ROUNDS = 1000
-BUILTIN_PREFIX = "builtin/"
 SEEDS = {"compiler": "builtin/compiler"}
 
 
@@ -97,7 +97,7 @@ def run_job(
         coder_model=spec.model,
         judge_model=judge_model,
         seed_model=None if spec.seed is None else SEEDS[spec.seed],
-        coder_is_search=spec.model.startswith(BUILTIN_PREFIX),
+        coder_is_search=is_builtin(spec.model),
         asker=asker,
         evaluate=evaluate,
         record=record,
@@ -163,7 +163,7 @@ def check_spec(spec: JobSpec) -> None:
     """
     if spec.strategy not in STRATEGIES:
         raise ValueError(f"strategy {spec.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
-    if spec.strategy in NEEDS_AN_LLM and spec.model.startswith(BUILTIN_PREFIX):
+    if spec.strategy in NEEDS_AN_LLM and is_builtin(spec.model):
         raise ValueError(f"strategy {spec.strategy!r} needs a language model; {spec.model} is a compiler search")
     if spec.seed is not None and spec.seed not in SEEDS:
         raise ValueError(f"seed {spec.seed!r} is unknown; known: {', '.join(SEEDS)}")

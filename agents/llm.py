@@ -10,8 +10,9 @@ from typing import Any
 from agents.errors import LLMCancelled, LLMFailed, ModelUnavailable, ReplyLost
 from agents.litellm_setup import import_litellm, register_provider
 from agents.llm_errors import Fault, Shape, classify
-from agents.ports import LLM, Message, Price, Reply, Tool, ignore_fault
-from agents.prices import BUILTIN, FREE, is_builtin, most_reply_tokens, price_of
+from agents.ports import FREE, LLM, Message, Price, Reply, Tool, ignore_fault
+from agents.prices import most_reply_tokens, price_of
+from agents.providers import BUILTIN, is_builtin, provider_of
 from agents.receiving import Hearing, Received, most_chars, read_response, read_stream, read_unasked, wait_for
 from agents.replies import reply_of
 from agents.scrub import scrub
@@ -73,11 +74,6 @@ def open_llm(
     out of error texts besides these keys and what looks like one by itself.
     """
     return LiteLLMAccess(builtin, api_base, dict(keys or {}), limits or CallLimits(), secrets, sleep)
-
-
-def provider_of(model: str) -> str:
-    """The provider of a model by LiteLLM's name; a bare name is an OpenAI-compatible server's."""
-    return model.partition("/")[0] if "/" in model else "openai"
 
 
 class LiteLLMAccess:
@@ -190,7 +186,7 @@ class LiteLLMAccess:
             arguments["api_key"] = key
         if tools:
             arguments["tools"] = [_tool_json(tool) for tool in tools]
-        if self._api_base is not None and ("/" not in model or model.partition("/")[0] in _COMPATIBLE):
+        if self._api_base is not None and provider_of(model) in _COMPATIBLE:
             arguments["api_base"] = self._api_base
             if "/" not in model:
                 arguments["custom_llm_provider"] = "openai"
@@ -274,7 +270,7 @@ def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -
 
 
 def _first_shape(model: str) -> Shape:
-    return Shape.WHOLE if model.partition("/")[0] in _ENDLESS_STREAMS else Shape.FULL
+    return Shape.WHOLE if provider_of(model) in _ENDLESS_STREAMS else Shape.FULL
 
 
 def _shape_arguments(shape: Shape) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from types import ModuleType
 
 from agents.errors import ContextTooLong, LLMError, LLMFailed, LLMRefused, ModelUnavailable, ReplyLost
+from agents.providers import provider_of
 from agents.scrub import scrub
 from sandbox.base import SandboxUnavailable
 
@@ -234,8 +235,7 @@ def _key_names(litellm: ModuleType, model: str) -> str:
         missing = litellm.validate_environment(model)["missing_keys"]
     except Exception:  # a helper of LiteLLM's for a hint; whatever it raises, the hint stays general
         missing = []
-    provider = model.partition("/")[0] if "/" in model else "openai"
-    return " and ".join(missing) if missing else f"{provider.upper().replace('-', '_')}_API_KEY"
+    return " and ".join(missing) if missing else f"{provider_of(model).upper().replace('-', '_')}_API_KEY"
 
 
 def _retry_after_s(causes: Sequence[BaseException]) -> float | None:

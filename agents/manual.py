@@ -23,7 +23,7 @@ from agents.manual_files import (
     reply_there,
 )
 from agents.manual_text import prompt_text, read_reply, request_of
-from agents.ports import NO_PAST, Message, Past, Price, Reply, Tool, ignore_fault
+from agents.ports import FREE, NO_PAST, Message, Past, Price, Reply, Tool, ignore_fault
 
 PREFIX = "manual/"
 POLL_S = 0.1
@@ -87,7 +87,7 @@ class ManualLLM:
 
     def price(self, model: str) -> Price | None:
         """Nothing, whoever answers."""
-        return Price(0.0, 0.0)
+        return FREE
 
     def reply_limit(self, model: str) -> int:
         """As many tokens as the largest reply file holds."""

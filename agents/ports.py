@@ -234,6 +234,10 @@ class Price:
         )
 
 
+FREE = Price(0.0, 0.0)
+"""A person's, or a model's on this machine: nothing is owed for it."""
+
+
 def ignore_fault(line: str) -> None:
     """What `LLM.complete` tells of faults goes nowhere."""
 

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from agents.ports import Message, Price, Tool
-
-BUILTIN = "builtin"  # provider of the built-in model, `builtin/compiler`
-FREE = Price(0.0, 0.0)
+from agents.ports import FREE, Message, Price, Tool
+from agents.providers import is_builtin, provider_of
 
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
 _OWN_MACHINE = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
@@ -22,14 +20,9 @@ MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on more
 _CHARS_A_TOKEN = 4  # rough, as for English text and code
 
 
-def is_builtin(model: str) -> bool:
-    """Whether the built-in provider answers for this model."""
-    return model.partition("/")[0] == BUILTIN
-
-
 def price_of(litellm: ModuleType, model: str) -> Price | None:
     """The model's price, None where it is not known. Reasoning tokens that cost more than others set the reply's."""
-    if is_builtin(model) or model.partition("/")[0] in _OWN_MACHINE:
+    if is_builtin(model) or provider_of(model) in _OWN_MACHINE:
         return FREE
     # The list itself and not `get_model_info`, which takes a price that is missing for 0.
     listed = litellm.model_cost.get(_model_info(litellm, model).get("key")) or {}
@@ -54,7 +47,7 @@ def _longer(listed: Mapping[str, Any], prompt: float, reply: float) -> tuple[tup
 
 def most_reply_tokens(litellm: ModuleType, model: str) -> int | None:
     """The longest reply that the model can give, None where it is not known."""
-    if is_builtin(model) or model.partition("/")[0] in _OWN_MACHINE:
+    if is_builtin(model) or provider_of(model) in _OWN_MACHINE:
         return None
     most = _model_info(litellm, model).get("max_output_tokens")
     return most if isinstance(most, int) and most > 0 else None

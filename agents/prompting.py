@@ -10,6 +10,7 @@ from agents.parse import Advice
 from agents.ports import JSON, Message, Outcome
 from agents.rounds import Round, Subject, best_of, history_json, lessons_of
 from agents.sections import render
+from agents.shortening import shorten
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print megabytes)
 MAX_PROFILE_CHARS = 12_000
@@ -117,13 +118,13 @@ def evaluation_text(outcome: Outcome) -> str:
     shown = outcome.to_json()
     for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
         shown.pop(name, None)
-    shown["detail"] = _shorten(outcome.detail, MAX_DETAIL_CHARS)
+    shown["detail"] = shorten(outcome.detail, MAX_DETAIL_CHARS)
     return _dumps(shown)
 
 
 def profile_text(outcome: Outcome) -> str:
     """What prompts show of a profile."""
-    return _shorten(outcome.profile_text, MAX_PROFILE_CHARS)
+    return shorten(outcome.profile_text, MAX_PROFILE_CHARS)
 
 
 def judge_request(subject: Subject) -> str:
@@ -195,14 +196,6 @@ def _category_hint(path: Traversable, category: str) -> str:
         if category in [name.strip() for name in heading.split(",")]:
             return text.strip()
     return ""
-
-
-def _shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a text longer than `limit`: the first and last lines of an error say most."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
 
 
 def _dumps(value: Mapping[str, JSON] | Sequence[JSON]) -> str:

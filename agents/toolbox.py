@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agents.parse import candidate_problem
 from agents.ports import JSON, Outcome, Tool, ToolCall
+from agents.shortening import shorten
 
 MAX_RESULT_CHARS = 6_000
 
@@ -68,13 +69,13 @@ def result_of(tool: str, outcome: Outcome) -> str:
     if tool == "build" or not built:
         said = {"built": built}
         if not built:
-            said |= {"message": outcome.message, "detail": _cut(outcome.detail)}
+            said |= {"message": outcome.message, "detail": shorten(outcome.detail, MAX_RESULT_CHARS)}
     elif not outcome.passed:
         said = {"verdict": outcome.verdict, "code": outcome.code, "message": outcome.message}
-        said["detail"] = _cut(outcome.detail)
+        said["detail"] = shorten(outcome.detail, MAX_RESULT_CHARS)
     elif tool == "profile":
         said = {"roofline_fraction": outcome.roofline_fraction, "roofline_bound": outcome.roofline_bound}
-        said |= {"profile": _cut(outcome.profile_text)}
+        said |= {"profile": shorten(outcome.profile_text, MAX_RESULT_CHARS)}
     elif tool == "check":
         said = {"verdict": outcome.verdict, "tags": list(outcome.tags)}
     else:
@@ -88,10 +89,3 @@ def result_of(tool: str, outcome: Outcome) -> str:
             "roofline_fraction": outcome.roofline_fraction,
         }
     return json.dumps(said, ensure_ascii=False)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_RESULT_CHARS:
-        return text
-    half = MAX_RESULT_CHARS // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

@@ -8,6 +8,7 @@ from typing import Any
 from agents.budget import Budget
 from agents.job import JobResult, JobSpec, check_spec, run_job
 from agents.ports import NO_PAST, Outcome, Past, Price
+from agents.providers import is_builtin
 from agents.replay import past_of_events
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
@@ -26,7 +27,7 @@ from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
 from service.settings import Settings, read_key
 from service.stopping import Stop, stop_when
-from service.wiring import BUILTIN_PREFIX, Bench, Stopped, only_builtin, open_bench, open_models
+from service.wiring import Bench, Stopped, only_builtin, open_bench, open_models
 from tasks.load import find_task
 from tasks.task import Task
 
@@ -233,7 +234,7 @@ class _Run:
     def _shows_profiles(self) -> bool:
         """Whether a language model will look at the profile of the candidate of this round."""
         spec = self._spec
-        looks = spec.strategy in SHOWS_PROFILES and not (spec.judge_model or spec.model).startswith(BUILTIN_PREFIX)
+        looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
         return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:

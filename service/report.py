@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agents.providers import is_builtin
 from db.records import EvaluationRecord, JobRecord
 from service.jobs import RoundLine
 
@@ -48,7 +49,7 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
         lines.append("Measured with cold caches, as asked for: not comparable with other results.")
     if "slower" in best.tags:
         lines.append("It is slower than eager.")
-    if (job.model or "").startswith("builtin/"):
+    if is_builtin(job.model or ""):
         lines.append("The model is the built-in compiler search. It is not an LLM.")
     if best.sandbox == "process" or not (best.result.get("provenance") or {}).get("security_boundary", False):
         lines.append(

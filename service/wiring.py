@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.ports import LLM, NO_PAST, Past
+from agents.providers import is_builtin, provider_of
 from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
@@ -20,7 +21,6 @@ from service.turns import StillWaiting, TurnSandbox, device_lock, turn
 from tasks.task import Task
 
 WAITING = "waiting for the device: another job measures on it"
-BUILTIN_PREFIX = "builtin/"
 
 
 class Stopped(Exception):
@@ -144,7 +144,7 @@ def open_models(
     The built-in compiler works inside the bench's sandbox and takes its turn on the device.
     """
     from agents.builtin.provider import open_builtin
-    from agents.llm import open_llm, provider_of
+    from agents.llm import open_llm
     from agents.manual import ManualLLM
     from agents.models import Models
 
@@ -162,4 +162,4 @@ def open_models(
 def only_builtin(settings: Settings) -> bool:
     """Whether no code but the user's own and the built-in model's will run."""
     models = (settings.model, settings.judge_model or settings.model)
-    return all(model.startswith(BUILTIN_PREFIX) for model in models)
+    return all(is_builtin(model) for model in models)

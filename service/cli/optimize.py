@@ -49,6 +49,7 @@ def optimize(
 
     The default model, builtin/compiler, is a compiler search and not an LLM; it needs no key and no network.
     """
+    from agents.providers import is_builtin
     from service.cli.finish import finish
     from service.cli.progress import showing
     from service.cli.result import NOT_AN_LLM
@@ -79,7 +80,7 @@ def optimize(
     )
     store = open_store(settings)
     stop = Stop()
-    about = NOT_AN_LLM if settings.model.startswith("builtin/") else settings.model
+    about = NOT_AN_LLM if is_builtin(settings.model) else settings.model
     try:
         with stopping_on_signals(stop), showing(f"Optimizing {op} for {settings.platform} with {about}") as observe:
             report = run(op, settings=settings, store=store, observe=observe, stop=stop, out=out)

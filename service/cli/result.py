@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from agents.providers import is_builtin
 from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def show_report(report: "JobReport") -> None:
     else:
         show_evaluation(report.best.result, last="best candidate")
     show_spent(job.rounds_done, job.tokens, job.cost_usd, report.unsettled_usd, report.summary)
-    if (job.model or "").startswith("builtin/"):
+    if is_builtin(job.model or ""):
         _line(f"model      {NOT_AN_LLM}")
     if report.exported is not None:
         _verbatim(f"kernel     {report.exported.kernel}")

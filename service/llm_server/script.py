@@ -33,9 +33,6 @@ FaultName = Literal[
     "no_stream_options",  # 400 to a request with `stream_options`; others get the reply
     "no_stream",  # 400 to a request for a stream; others get the reply
 ]
-# Faults of how a reply is sent, or on a condition; the others come in place of one.
-CARRYING_FAULTS = frozenset({"drop", "stall", "no_done", "drop_late", "no_usage", "no_stream_options", "no_stream"})
-
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -104,11 +101,6 @@ class Entry(BaseModel):
         if self.retry_after is not None and self.fault not in ("rate_limit", "overloaded"):
             raise ValueError("retry_after goes with the faults rate_limit and overloaded only")
         return self
-
-    @property
-    def replaces_reply(self) -> bool:
-        """Whether a fault stands here in place of a reply."""
-        return self.fault is not None and self.fault not in CARRYING_FAULTS and self.fault != "refusal"
 
 
 class Script(BaseModel):

@@ -1,0 +1,13 @@
+"""Whose model a name by LiteLLM's scheme stands for: `provider/model`, or a bare name."""
+
+BUILTIN = "builtin"  # provider of the built-in model, `builtin/compiler`
+
+
+def provider_of(model: str) -> str:
+    """The provider of a model; a bare name is an OpenAI-compatible server's."""
+    return model.partition("/")[0] if "/" in model else "openai"
+
+
+def is_builtin(model: str) -> bool:
+    """Whether the built-in provider answers for this model."""
+    return provider_of(model) == BUILTIN
