@@ -72,7 +72,7 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     job = get_job(store, job_id)
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
-    events = stored_events(store, job_id)
+    events = read_events(store, job_id)
     lines = round_lines(events, None if best is None else best.candidate_hash)
     return JobDetails(job, lines, best, last_stop(events))
 
@@ -102,14 +102,19 @@ def settle(store: Store) -> None:
                 jobs.mark_interrupted(session, job.id, job.owner)
 
 
+def read_events(store: Store, job_id: int) -> list[Event]:
+    """A job's events without what is bulky: candidates' sources, and what models were asked and said."""
+    with store.read() as session:
+        return [Event(event.kind, event.round, event.data) for event in results.list_events(session, job_id)]
+
+
 def stored_events(store: Store, job_id: int) -> list[Event]:
     """A job's events as the agents recorded them, with candidates' sources and what models were asked and said."""
     with store.read() as session:
         sources = results.list_candidate_sources(session, job_id)
         calls = {call.key: call for call in results.list_llm_calls(session, job_id) if call.key is not None}
-        events = results.list_events(session, job_id)
     whole = []
-    for event in events:
+    for event in read_events(store, job_id):
         data: dict[str, Any] = dict(event.data)
         if event.kind == "candidate":
             data["source"] = sources[str(data["hash"])]

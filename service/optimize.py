@@ -21,7 +21,7 @@ from sandbox.base import SandboxUnavailable
 from service.convert import outcome_of
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
-from service.jobs import get_job, last_stop, stored_events, worked_s
+from service.jobs import get_job, last_stop, read_events, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
@@ -136,7 +136,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     )
     kept = job.task
     task = Task(name=kept.name, source=kept.source, suite=kept.suite, category=kept.category, dtype=kept.dtype)
-    events = stored_events(store, job_id)
+    events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
     with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
@@ -182,7 +182,7 @@ class _Run:
         job = get_job(self._store, self._job_id)
         best = self._best(job)
         exported = None if best is None else self._export(job)
-        end = last_stop(stored_events(self._store, job.id))
+        end = last_stop(read_events(self._store, job.id))
         return JobReport(job, best, exported, reason, detail, end.unsettled_usd, end.summary)
 
     def _work(self, past: Past) -> tuple[str, str]:
