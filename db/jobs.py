@@ -57,14 +57,27 @@ def get_job(session: Session, job_id: int) -> JobRecord:
 
 
 def list_jobs(
-    session: Session, *, kind: str | None = None, status: JobStatus | None = None, limit: int | None = None
+    session: Session,
+    *,
+    kind: str | None = None,
+    status: JobStatus | None = None,
+    user: str | None = None,
+    batch_id: int | None = None,
+    before: int | None = None,
+    limit: int | None = None,
 ) -> list[JobRecord]:
-    """Jobs, newest first."""
+    """Jobs, newest first; `before`: only those with a lower id."""
     query = select(JobRow, TaskRow).join(TaskRow).order_by(JobRow.id.desc())
     if kind is not None:
         query = query.where(JobRow.kind == kind)
     if status is not None:
         query = query.where(JobRow.status == status.value)
+    if user is not None:
+        query = query.where(JobRow.user == user)
+    if batch_id is not None:
+        query = query.where(JobRow.batch_id == batch_id)
+    if before is not None:
+        query = query.where(JobRow.id < before)
     if limit is not None:
         query = query.limit(limit)
     return [_record(job, task) for job, task in session.execute(query)]
@@ -121,6 +134,11 @@ def count_round(session: Session, job_id: int) -> None:
 def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) -> None:
     """Keep what a job's LLM calls took."""
     _change(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
+
+
+def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
+    """Keep the most that a job's calls may have cost whose reply was lost."""
+    _change(session, JobRow.id == job_id, unsettled_usd=unsettled_usd)
 
 
 def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
@@ -201,4 +219,12 @@ def _record(row: JobRow, task: TaskRow) -> JobRecord:
         created_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
+        user=row.user,
+        priority=row.priority,
+        fair_tag=row.fair_tag,
+        attempt=row.attempt,
+        worker_id=row.worker_id,
+        batch_id=row.batch_id,
+        sample=row.sample,
+        unsettled_usd=row.unsettled_usd,
     )

@@ -71,6 +71,14 @@ class JobRecord:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    user: str
+    priority: int
+    fair_tag: int
+    attempt: int
+    worker_id: str | None
+    batch_id: int | None
+    sample: int | None
+    unsettled_usd: float
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,7 @@ class EvaluationRecord:
     measured: Measured
     result: Mapping[str, JsonValue]
     created_at: datetime
+    retracted_at: datetime | None = None
 
 
 @dataclass(frozen=True)

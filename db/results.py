@@ -171,6 +171,7 @@ def _record(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
         measured=Measured(**{name: getattr(row, name) for name in _MEASURED}),
         result=row.result,
         created_at=row.created_at,
+        retracted_at=row.retracted_at,
     )
 
 

@@ -17,6 +17,10 @@ NAMING = {
 }
 
 
+LOCAL_USER = "local"
+"""Who works on this machine without logging in."""
+
+
 class Base(DeclarativeBase):
     """Common to all tables."""
 
@@ -46,10 +50,14 @@ class TaskRow(Base):
 
 
 class JobRow(Base):
-    """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model."""
+    """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model.
+
+    `fair_tag` is its place among the jobs of all users (service/fairness.py), `attempt` counts how often it was queued,
+    `unsettled_usd` is the most that calls may have cost whose reply was lost. Jobs of a batch have a `sample` from 1.
+    """
 
     __tablename__ = "jobs"
-    __table_args__ = (Index(None, "status"),)
+    __table_args__ = (Index(None, "status"), Index(None, "user", "created_at"))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
@@ -73,6 +81,14 @@ class JobRow(Base):
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    user: Mapped[str] = mapped_column(String(64), default=LOCAL_USER, server_default=LOCAL_USER)
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    fair_tag: Mapped[int] = mapped_column(default=0, server_default="0")
+    attempt: Mapped[int] = mapped_column(default=0, server_default="0")
+    worker_id: Mapped[str | None] = mapped_column(String(36))
+    batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
+    sample: Mapped[int | None]
+    unsettled_usd: Mapped[float] = mapped_column(default=0.0, server_default="0")
 
 
 class RoundRow(Base):
@@ -128,6 +144,7 @@ class EvaluationRow(Base):
     roofline_fraction: Mapped[float | None]
     result: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    retracted_at: Mapped[datetime | None]
 
 
 class LlmCallRow(Base):
@@ -166,3 +183,87 @@ class EventRow(Base):
     round: Mapped[int]
     data: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class BatchRow(Base):
+    """Tasks times models times platforms times samples, as jobs; `spec` is what was asked for."""
+
+    __tablename__ = "batches"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(255))
+    user: Mapped[str] = mapped_column(String(64))
+    spec: Mapped[dict[str, Any]]
+    budget_usd: Mapped[float | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class WorkerRow(Base):
+    """A process that takes jobs and evaluations from the queue for one device of its host.
+
+    `kind` names the kind of device in a few letters: evaluations of a job stay with one kind.
+    """
+
+    __tablename__ = "workers"
+    __table_args__ = (Index(None, "status"),)
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    started: Mapped[str]
+    platform: Mapped[str] = mapped_column(String(32))
+    slot: Mapped[int]
+    device: Mapped[str]
+    kind: Mapped[str] = mapped_column(String(32))
+    sandbox: Mapped[str] = mapped_column(String(32))
+    version: Mapped[str] = mapped_column(String(64))
+    status: Mapped[str] = mapped_column(String(16))
+    started_at: Mapped[datetime] = mapped_column(default=utc_now)
+    heartbeat_at: Mapped[datetime] = mapped_column(default=utc_now)
+    stopped_at: Mapped[datetime | None]
+
+
+class TokenRow(Base):
+    """Who may do what over HTTP. Only the hash of a token is kept."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(255))
+    user: Mapped[str] = mapped_column(String(64))
+    role: Mapped[str] = mapped_column(String(16))
+    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    max_jobs: Mapped[int | None]
+    max_usd_a_day: Mapped[float | None]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class IdempotencyRow(Base):
+    """What a request with this key was answered with, so that sending it again changes nothing."""
+
+    __tablename__ = "idempotency_keys"
+
+    user: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class AuditRow(Base):
+    """Who changed what others rely on, and why. Rows are only ever added."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "subject"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=utc_now)
+    actor: Mapped[str] = mapped_column(String(64))
+    action: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(128))
+    reason: Mapped[str]
+    data: Mapped[dict[str, Any]]

@@ -74,6 +74,8 @@ class Journal:
                 self._keep_best(session, data["hash"])
             case "round_done":
                 jobs.count_round(session, job_id)
+            case "job_stopped":
+                jobs.set_unsettled(session, job_id, float(data.get("unsettled_usd") or 0.0))
 
     def _keep_best(self, session: Session, digest: str) -> None:
         """Note a better candidate, unless an earlier run of the job had a better one yet: its event is not new now."""

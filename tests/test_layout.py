@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service")
+PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
 MAY_SET_ENVIRONMENT = {"agents/litellm_setup.py"}

@@ -4,7 +4,7 @@ from service.cli.output import note, print_json
 from service.cli.result import report_json, show_report
 from service.cli.signals import exit_status
 from service.errors import BadRequest, Unavailable
-from service.optimize import JobReport
+from service.run import JobReport
 from service.stopping import Stop
 
 _NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")

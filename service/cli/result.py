@@ -8,7 +8,7 @@ from agents.providers import is_builtin
 from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
 
 if TYPE_CHECKING:
-    from service.optimize import JobReport
+    from service.run import JobReport
 
 WIDTH = 80
 INDENT = " " * 11

@@ -1,0 +1,219 @@
+"""One job in one process: from the moment that it is ours to its end and its exported best candidate."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agents.job import JobResult, JobSpec, run_job
+from agents.ports import LLM, Outcome, Past
+from agents.providers import is_builtin
+from agents.stopping import StopReason
+from agents.strategies.choose import SHOWS_PROFILES
+from db import jobs, results
+from db.errors import StoreError
+from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
+from db.store import Store
+from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.platforms import Platform
+from sandbox.base import SandboxUnavailable
+from service.convert import outcome_of
+from service.errors import BadRequest
+from service.export import Exported, export_job
+from service.jobs import get_job, last_stop, read_events
+from service.journal import Journal
+from service.keeping import keep_evaluation
+from service.settings import Settings
+from service.stopping import Stop, stop_when
+from service.wiring import Bench, Stopped
+
+SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+
+_STATUS_OF_REASON = {
+    StopReason.MODEL_UNAVAILABLE: JobStatus.FAILED,
+    StopReason.LLM_ERROR: JobStatus.FAILED,
+    StopReason.TASK_INVALID: JobStatus.FAILED,
+    StopReason.SANDBOX_ERROR: JobStatus.FAILED,
+    StopReason.CANCELLED: JobStatus.CANCELLED,
+    SANDBOX_UNAVAILABLE: JobStatus.FAILED,
+    "interrupted": JobStatus.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """How a job ended: `best` and `exported` are None where no candidate passed.
+
+    `unsettled_usd` is the most that calls may have cost whose reply was lost; `summary` holds figures of the strategy's
+    own (pass@k).
+    """
+
+    job: JobRecord
+    best: EvaluationRecord | None
+    exported: Exported | None
+    stop_reason: str
+    stop_detail: str
+    unsettled_usd: float
+    summary: Mapping[str, Any]
+
+
+class Measure(Protocol):
+    """Evaluates a candidate of the job and keeps what came out, here or on another machine."""
+
+    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+        """The evaluation as it is in the store.
+
+        Raises:
+            Stopped: a stop was requested before there was a result.
+            SandboxUnavailable: nothing can be evaluated.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Have what the next evaluation needs made ready, while its candidate is being written."""
+        ...
+
+
+class MeasureHere:
+    """Evaluates on this host's own device."""
+
+    def __init__(self, store: Store, job_id: int, bench: Bench, step: Callable[[str], None], stop: Stop) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._bench = bench
+        self._step = step
+        self._stop = stop
+
+    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+        """As `Measure`."""
+        evaluation = self._bench.evaluate(source, step=self._step, stop=self._stop, profile=profile)
+        with self._store.write() as session:
+            evaluation_id = keep_evaluation(
+                session, self._job_id, self._bench, source, evaluation, round_number=round_number
+            )
+            return results.get_evaluation(session, evaluation_id)
+
+    def prepare(self) -> None:
+        """As `Measure`."""
+        self._bench.prepare()
+
+
+class JobRun:
+    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates."""
+
+    def __init__(
+        self,
+        store: Store,
+        job_id: int,
+        owner: Owner,
+        *,
+        spec: JobSpec,
+        settings: Settings,
+        journal: Journal,
+        measure: Measure,
+        platform: Platform,
+        llm: LLM,
+        stop: Stop,
+    ) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._owner = owner
+        self._spec = spec
+        self._settings = settings
+        self._journal = journal
+        self._measure = measure
+        self._platform = platform
+        self._llm = llm
+        self._stop = stop
+
+    def run(self, past: Past) -> JobReport:
+        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill."""
+        try:
+            with stop_when(self._cancel_requested, self._stop, "cancelled"):
+                reason, detail = self._work(past)
+        except KeyboardInterrupt:
+            self._finish(JobStatus.INTERRUPTED, "interrupted", "")
+            raise
+        except BaseException as error:
+            self._finish(JobStatus.FAILED, "error", f"{type(error).__name__}: {error}")
+            raise
+        if self._stop.requested() and self._stop.reason is not None:
+            reason, detail = self._stop.reason, f"in round {self._journal.round}"
+        status = _STATUS_OF_REASON.get(reason, JobStatus.DONE)
+        self._finish(status, reason, detail)
+        job = get_job(self._store, self._job_id)
+        best = self._best(job)
+        exported = None if best is None else self._export(job)
+        end = last_stop(read_events(self._store, job.id))
+        return JobReport(job, best, exported, reason, detail, end.unsettled_usd, end.summary)
+
+    def _work(self, past: Past) -> tuple[str, str]:
+        """Why the agents stopped, and one line of detail."""
+        self._measure.prepare()
+        try:
+            result = run_job(
+                self._spec,
+                evaluate=self._evaluate,
+                record=self._journal,
+                llm=self._llm,
+                should_stop=self._stop.requested,
+                past=past,
+            )
+        except Stopped:
+            return self._stop.reason or "cancelled", ""
+        except SandboxUnavailable as error:
+            return SANDBOX_UNAVAILABLE, str(error)
+        self._keep_end(result)
+        return str(result.stop_reason), result.stop_detail
+
+    def _keep_end(self, result: JobResult) -> None:
+        """What the whole course says counts, also where events of an earlier run stood in another order."""
+        with self._store.write() as session:
+            jobs.set_rounds_done(session, self._job_id, result.rounds_done)
+            if result.best is not None:
+                jobs.set_best(session, self._job_id, result.best.evaluation_id)
+
+    def _evaluate(self, source: str) -> Outcome:
+        """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""
+        digest = candidate_hash(source)
+        with self._store.read() as session:
+            kept = results.find_evaluation(session, self._job_id, digest)
+        if kept is None or kept.verdict == "sandbox_error":
+            kept = self._measure(source, round_number=self._journal.round, profile=self._shows_profiles())
+            if self._journal.round < self._spec.rounds:
+                self._measure.prepare()
+        # As it is in the store: when the job is taken up again, prompts must be the same to the letter.
+        evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id
+        return outcome_of(evaluation, self._platform, candidate_hash=digest, evaluation_id=evaluation_id)
+
+    def _shows_profiles(self) -> bool:
+        """Whether a language model will look at the profile of the candidate of this round."""
+        spec = self._spec
+        looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
+        return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
+
+    def _best(self, job: JobRecord) -> EvaluationRecord | None:
+        if job.best_evaluation_id is None:
+            return None
+        with self._store.read() as session:
+            return results.get_evaluation(session, job.best_evaluation_id)
+
+    def _export(self, job: JobRecord) -> Exported:
+        settings = self._settings
+        try:
+            return export_job(self._store, job, settings)
+        except BadRequest as error:  # the place was good when the job began; a result is not lost for it
+            self._journal.step(str(error))
+            return export_job(self._store, job, settings, out=settings.job_dir(job.id) / "best.py")
+
+    def _cancel_requested(self) -> bool:
+        try:
+            with self._store.read() as session:
+                return jobs.cancel_requested(session, self._job_id)
+        except StoreError:
+            return False  # whoever writes next will say so
+
+    def _finish(self, status: JobStatus, reason: str, detail: str) -> None:
+        error = detail if status is JobStatus.FAILED else None
+        with self._store.write() as session:
+            jobs.finish_job(session, self._job_id, self._owner, status=status, stop_reason=reason, error=error)
+            results.add_event(session, self._job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})

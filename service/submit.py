@@ -1,0 +1,72 @@
+"""Put jobs in line for the workers: of one user, one at a time or by batch."""
+
+from sqlalchemy.orm import Session
+
+from agents.providers import provider_of
+from db import queued
+from db.store import Store
+from db.tables import LOCAL_USER
+from evaluator.platforms import PLATFORM_NAMES
+from service.errors import BadRequest
+from service.keeping import keep_task
+from service.settings import Settings
+from service.spec import options_of, spec_of
+from tasks.task import Task
+
+PRIORITIES = {"low": 1, "normal": 0, "high": -1}
+"""Names of priorities, as the queue counts them: the lowest number first."""
+
+
+def submit(task: Task, *, settings: Settings, store: Store, user: str = LOCAL_USER, priority: str = "normal") -> int:
+    """Queue a job that optimizes `task` as the settings say; its id. Some worker takes it when its turn has come.
+
+    Raises:
+        BadRequest: what was asked for makes no sense; nothing was queued.
+    """
+    check_submission(task, settings, priority)
+    with store.write() as session:
+        return queue_job(session, task, settings=settings, user=user, priority=priority)
+
+
+def check_submission(task: Task, settings: Settings, priority: str) -> None:
+    """Find out whether a job could be queued.
+
+    Raises:
+        BadRequest: platform, priority, model or strategy are not to be had.
+    """
+    if priority not in PRIORITIES:
+        raise BadRequest(f"priority {priority[:80]!r} is unknown; there is: {', '.join(PRIORITIES)}")
+    if settings.platform not in PLATFORM_NAMES:
+        raise BadRequest(f"platform {settings.platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
+    for model in (settings.model, settings.judge_model or settings.model):
+        if provider_of(model) == "manual":
+            raise BadRequest(
+                f"model {model[:80]}: works with files of one machine; use it with `kernelwright optimize`"
+            )
+    spec_of(task, settings, device="")
+
+
+def queue_job(
+    session: Session,
+    task: Task,
+    *,
+    settings: Settings,
+    user: str,
+    priority: str,
+    batch_id: int | None = None,
+    sample: int | None = None,
+) -> int:
+    """Store a job that was checked, within the caller's transaction; its id."""
+    return queued.add_queued_job(
+        session,
+        task_id=keep_task(session, task),
+        kind="optimize",
+        platform=settings.platform,
+        model=settings.model,
+        strategy=settings.strategy,
+        options=options_of(settings) | {"ref": task.id, "out": None},
+        user=user,
+        priority=PRIORITIES[priority],
+        batch_id=batch_id,
+        sample=sample,
+    )

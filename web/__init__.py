@@ -1,0 +1,1 @@
+"""The HTTP API and the pages: thin, they call service."""
