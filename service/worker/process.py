@@ -136,7 +136,8 @@ def _work(place: Place, stop: Stop, faults: list[BaseException]) -> None:
                     heard = workers.beat(session, place.worker_id)
                 if not heard:
                     raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
-                keeper.take_over()
+                if keeper.take_over():
+                    next_sweep = now  # a worker of this host may have left a container behind
                 next_beat = now + BEAT_S
             if now >= next_sweep:
                 _sweep(place)
