@@ -28,23 +28,7 @@ from evaluator.referee import (
 from evaluator.referee.profile_callgrind import Cache
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
-
-OP = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-
-
-def get_inputs():
-    return [torch.randn(8)]
-
-
-def get_init_inputs():
-    return []
-"""
+from tests.commands import OP
 
 KERNEL = r"""
 #include <cmath>

@@ -1,11 +1,8 @@
 """Calls of models as they were stored: linked to what came of them, read as a transcript, written for training."""
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,9 +23,9 @@ from service.store import open_store
 from service.transcript import transcript, transcript_json
 from service.transcript_lines import WIDTH
 from tasks.task import Task
+from tests.commands import KERNELWRIGHT, environment
 from tests.fakes import fenced
 
-ROOT = Path(__file__).parent.parent
 FIRST = "class ModelNew:\n    first = 1\n"
 SECOND = "class ModelNew:\n    second = 2\n"
 LASTING = {"task": '{"id": "local/op"}', "device": "a CPU", "reference": "class Model:\n    pass\n", "exemplar": "e\nf"}
@@ -130,9 +127,9 @@ def data_dir(tmp_path):
 
 def run(data_dir, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "service.cli", *map(str, arguments)],
+        [*KERNELWRIGHT, *map(str, arguments)],
         cwd=data_dir.parent,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KERNELWRIGHT_DATA_DIR": str(data_dir)},
+        env=environment(data_dir.parent),
         capture_output=True,
         text=True,
         check=False,
