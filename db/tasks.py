@@ -38,6 +38,27 @@ def get_task(session: Session, task_id: int) -> TaskRecord:
     return task_record(row)
 
 
+def list_tasks(
+    session: Session, *, suite: str | None = None, before: int | None = None, limit: int = 50
+) -> list[TaskRecord]:
+    """Tasks that were kept, newest first; `before`: only those with a lower id."""
+    query = select(TaskRow).order_by(TaskRow.id.desc()).limit(limit)
+    if suite is not None:
+        query = query.where(TaskRow.suite == suite)
+    if before is not None:
+        query = query.where(TaskRow.id < before)
+    return [task_record(row) for row in session.scalars(query)]
+
+
+def find_task(session: Session, *, suite: str, name: str, source_hash: str | None = None) -> TaskRecord | None:
+    """The newest task of this name, or the one with this source; None if there is none."""
+    query = select(TaskRow).where(TaskRow.suite == suite, TaskRow.name == name)
+    if source_hash is not None:
+        query = query.where(TaskRow.source_hash == source_hash)
+    row = session.scalar(query.order_by(TaskRow.id.desc()).limit(1))
+    return None if row is None else task_record(row)
+
+
 def task_record(row: TaskRow) -> TaskRecord:
     """The row as a plain value."""
     return TaskRecord(row.id, row.suite, row.name, row.source_hash, row.source, row.category, row.dtype)
