@@ -139,7 +139,7 @@ def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
     return [getattr(StandingRow, name) == value for name, value in given.items() if value is not None]
 
 
-def _order(sort: Sort, descending: bool | None) -> list[ColumnElement[Any]]:
+def _order(sort: Sort, descending: bool | None) -> list[Any]:
     row = StandingRow
     board: list[Any] = [row.task, row.source_hash, row.platform, row.device, row.sandbox, row.place]
     if sort in _FIGURES:

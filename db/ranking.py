@@ -80,8 +80,8 @@ def entry_key(task_id: int, platform: str, device: str, sandbox: str, model: str
 def places(board: Sequence[Claim]) -> list[Place]:
     """The place of each entry of one board, in the order in which they are given.
 
-    Ranks follow falling speedup: 1, 1, 3, … where the first two overlap. Who overlaps with the first of those that share
-    a rank shares it.
+    Ranks follow falling speedup: 1, 1, 3, … where the first two overlap. Who overlaps with the first of those that
+    share a rank shares it.
     """
     order = sorted(range(len(board)), key=lambda index: _standing(board[index]))
     found: dict[int, Place] = {}

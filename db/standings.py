@@ -141,7 +141,7 @@ def _keep(session: Session, line: Mapping[str, Any], *, is_new: bool) -> None:
 def _rank_board(session: Session, board: str) -> None:
     """Give each line of a board its place and rank; writes those that changed."""
     lines = session.execute(_lines().where(StandingRow.board == board)).mappings().all()
-    for line, place in zip(lines, places([claim_of(line) for line in lines]), strict=True):
+    for line, place in zip(lines, places([claim_of(dict(line)) for line in lines]), strict=True):
         if (line["place"], line["rank"]) != (place.place, place.rank):
             moved = update(StandingRow).where(StandingRow.key == line["key"])
             session.execute(moved.values(place=place.place, rank=place.rank))

@@ -84,7 +84,7 @@ def _best_of_each(*only: ColumnElement[bool]) -> Any:
         .where(EvaluationRow.verdict.not_in(NOT_THE_MODELS_FAULT), EvaluationRow.retracted_at.is_(None), *only)
         .subquery()
     )
-    taken = [chosen.c[name] for name in chosen.c.keys() if name != "place_of_evaluation"]
+    taken = [column for column in chosen.c if column.name != "place_of_evaluation"]
     return (
         select(
             *taken,

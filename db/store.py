@@ -42,8 +42,8 @@ class Store:
     def write(self) -> Iterator[Session]:
         """A transaction that commits at the end and rolls back on an exception. Keep it short: others wait.
 
-        On SQLite one is written at a time; on PostgreSQL several are, so whoever decides by what he reads locks it first
-        (db.locks).
+        On SQLite one is written at a time; on PostgreSQL several are, so whoever decides by what he reads locks it
+        first (db.locks).
 
         Raises:
             StoreError: the database does not answer, its disk is full, or someone else writes for too long.

@@ -150,8 +150,8 @@ class EvaluationRow(Base):
 class StandingRow(Base):
     """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/standings.py).
 
-    `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from `speedup`
-    on tell of the evaluation that stands for the model; all are null where nothing passed.
+    `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from
+    `speedup` on tell of the evaluation that stands for the model; all are null where nothing passed.
     """
 
     __tablename__ = "standings"

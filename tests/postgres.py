@@ -121,17 +121,9 @@ def opened(url: str | None) -> Iterator[Postgres]:
 
 
 def _initialize(programs: Path, folder: Path, user: str) -> None:
-    command = [
-        programs / "initdb",
-        "--pgdata",
-        folder / "data",
-        "--username",
-        SUPERUSER,
-        "--auth",
-        "trust",
-        "--no-sync",
-    ]
-    command += ["--encoding", "UTF8", "--no-locale"]
+    command = [programs / "initdb", "--pgdata", folder / "data", "--username", SUPERUSER, "--auth", "trust"]
+    # In English order "a" comes before "B": what must sort by code points has to say so.
+    command += ["--no-sync", "--encoding", "UTF8", "--locale", "C", "--locale-provider", "icu", "--icu-locale", "en"]
     done = subprocess.run(
         command, user=user if os.geteuid() == 0 else None, cwd=folder, capture_output=True, text=True, check=False
     )
@@ -143,15 +135,11 @@ def _initialize(programs: Path, folder: Path, user: str) -> None:
 
 @contextlib.contextmanager
 def _running(programs: Path, folder: Path, user: str, options: tuple[str, ...]) -> Iterator[None]:
-    settings = [
-        word
-        for option in (*options, "listen_addresses=", f"unix_socket_directories={folder}")
-        for word in ("-c", option)
-    ]
+    settings = (*options, "listen_addresses=", f"unix_socket_directories={folder}")
     log = folder / "log"
     with log.open("w") as stream:
         server = subprocess.Popen(
-            [programs / "postgres", "-D", folder / "data", *settings],
+            [programs / "postgres", "-D", folder / "data", *(f"--{setting}" for setting in settings)],
             user=user if os.geteuid() == 0 else None,
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -39,8 +39,8 @@ def upgrade(as_json: Json = False) -> None:
 
 
 def check(as_json: Json = False) -> int:
-    """Compare the store with this version's tables and the leaderboard with all evaluations, and have the database check
-    itself; exit status 3 if anything differs.
+    """Compare the store with this version's tables and its leaderboard with all evaluations, and have the database
+    check itself; exit status 3 if anything differs.
     """
     from service.cli.output import note, print_json
     from service.settings import load_settings
