@@ -146,6 +146,15 @@ def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
     _change(session, JobRow.id == job_id, best_evaluation_id=evaluation_id)
 
 
+def set_options(session: Session, job_id: int, **options: JsonValue) -> None:
+    """Keep some of a job's options anew; the others stay.
+
+    Raises:
+        NotInStore: there is no such job.
+    """
+    _change(session, JobRow.id == job_id, options=clean_json({**get_job(session, job_id).options, **options}))
+
+
 def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:
     """Say that `owner` died while he ran this job; False if the job went on in the meantime."""
     return finish_job(session, job_id, owner, status=JobStatus.INTERRUPTED, stop_reason="interrupted")

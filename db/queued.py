@@ -62,8 +62,8 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     return max(own, begun) + 1
 
 
-def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str, sandbox: str) -> bool:
-    """Make `owner` run a job that waits in this attempt; False if it does not wait any more."""
+def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str | None, sandbox: str) -> bool:
+    """Make `owner`, a worker or (None) a command, run a job that waits in this attempt; False if it waits no more."""
     changed = session.execute(
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.status == JobStatus.QUEUED.value, JobRow.attempt == attempt)
