@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from db import batches, jobs
+from db import batches, jobs, queued
 from db.batches import BatchRecord
 from db.records import JobStatus
 from db.store import Store
@@ -16,7 +16,7 @@ from service.jobs import settle
 from service.paired import Comparison, compare
 from service.settings import Settings
 from service.statistics import Sample
-from service.submit import queue_job
+from service.submit import PRIORITIES, queue_job
 
 FINAL = ("task_invalid",)
 """Reasons that running a job once more would not change."""
@@ -84,7 +84,8 @@ def start_batch(
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     with store.write() as session:
         batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
-        for planned in plan.jobs:
+        first_tag = queued.next_fair_tag(session, user, PRIORITIES[spec.priority])
+        for number, planned in enumerate(plan.jobs):
             queue_job(
                 session,
                 planned.task,
@@ -93,6 +94,7 @@ def start_batch(
                 priority=spec.priority,
                 batch_id=batch_id,
                 sample=planned.sample,
+                fair_tag=first_tag + number,
             )
     return batch_id
 
