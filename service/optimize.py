@@ -6,11 +6,11 @@ from pathlib import Path
 from agents.ports import NO_PAST, Past
 from agents.replay import past_of_events
 from db import jobs
-from db.records import JobStatus, Owner
+from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from service.allotment import allot
 from service.errors import BadRequest
-from service.export import check_target
+from service.export import Exported, check_target, export_job
 from service.jobs import get_job, read_events, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.keeping import keep_task
@@ -54,7 +54,8 @@ def optimize(
                 strategy=settings.strategy,
                 options=options,
             )
-        return run_here(store, job_id, owner, bench, options["device"], Journal(store, job_id, observe), stop, NO_PAST)
+        journal = Journal(store, job_id, observe, owner=owner)
+        return run_here(store, job_id, owner, bench, options["device"], journal, stop, NO_PAST)
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
@@ -84,7 +85,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
             bench = replace(bench, settings=settings_of(jobs.get_job(session, job_id), settings))
         events = stored_events(store, job_id)  # whoever ran it before has written the last of them by now
         past = past_of_events(events, wall_s=worked_s(store, job_id))
-        journal = Journal(store, job_id, observe, events)
+        journal = Journal(store, job_id, observe, events, owner=owner)
         return run_here(store, job_id, owner, bench, str(job.options["device"]), journal, stop, past)
 
 
@@ -93,15 +94,25 @@ def run_here(
 ) -> JobReport:
     """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it."""
     journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
-    return JobRun(
+    report = JobRun(
         store,
         job_id,
         owner,
         spec=spec_of(bench.task, bench.settings, device=device),
-        settings=bench.settings,
         journal=journal,
         measure=MeasureHere(store, job_id, bench, journal.step, stop),
         platform=bench.platform,
         llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
     ).run(past)
+    if report.best is None:
+        return report
+    return replace(report, exported=_export(store, report.job, bench.settings, journal))
+
+
+def _export(store: Store, job: JobRecord, settings: Settings, journal: Journal) -> Exported:
+    try:
+        return export_job(store, job, settings)
+    except BadRequest as error:  # the place was good when the job began; a result is not lost for it
+        journal.step(str(error))
+        return export_job(store, job, settings, out=settings.job_dir(job.id) / "best.py")

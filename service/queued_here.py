@@ -13,6 +13,7 @@ from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest
 from service.jobs import get_job, settle, stored_events, worked_s
 from service.journal import Journal, Observer
+from service.kinds import kind_of
 from service.optimize import run_here
 from service.owner import this_process
 from service.run import JobReport
@@ -26,7 +27,7 @@ Told = Callable[[JobRecord], Observer]
 
 
 def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport | None:
-    """Run a job that waits; None if someone else took it, or nothing is left of its batch's budget.
+    """Run a job that waits; None if it is not ours to run, or nothing is left of its batch's budget.
 
     What an earlier run of it did and paid for stays done.
 
@@ -39,19 +40,26 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     settings = settings_of(job, settings)
     with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
         owner = this_process()
-        device = str(job.options.get("device") or bench.platform.device().describe())
+        device = bench.platform.device()
+        kind = kind_of(device)
+        if job.options.get("device_kind", kind) != kind:
+            return None  # it began on a device of another kind, and its speedups are of that one
+        described = str(job.options.get("device") or device.describe())
         with store.write() as session:
             if not queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=bench.sandbox.name):
                 return None
             if allot(session, job_id) <= 0:
                 finish_without_budget(session, job_id, owner)
                 return None
-            jobs.set_options(session, job_id, device=device)  # prompts are the same when it is taken up again
+            jobs.set_options(
+                session, job_id, device=described, device_kind=kind
+            )  # prompts are the same when it is taken up again
             taken = jobs.get_job(session, job_id)
         bench = replace(bench, settings=settings_of(taken, settings))
         events = stored_events(store, job_id)
         past = past_of_events(events, wall_s=worked_s(store, job_id)) if events else NO_PAST
-        return run_here(store, job_id, owner, bench, device, Journal(store, job_id, observe, events), stop, past)
+        journal = Journal(store, job_id, observe, events, owner=owner)
+        return run_here(store, job_id, owner, bench, described, journal, stop, past)
 
 
 def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, stop: Stop) -> None:

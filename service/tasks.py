@@ -111,7 +111,7 @@ def check_tasks(
         Stopped: a stop was requested before the end.
     """
     platform = open_platform(settings.platform)
-    lock = device_lock(settings.lock_dir, platform.name)
+    lock = device_lock(settings.lock_dir, platform.name, settings.device)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         for task in tasks:
             with (
