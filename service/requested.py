@@ -17,32 +17,13 @@ from service.quotas import check_quota, worst_left_usd
 from service.settings import Settings, override
 from service.spec import settings_of
 from service.submit import check_submission, queue_job
-from tasks.suites import list_suites, load_suite
-from tasks.task import Task, TaskError
+from tasks.task import Task
 
 OPTIONS = (
     *("platform", "model", "judge_model", "strategy", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 """What a job from elsewhere may set. Not among them: addresses, key files, images, sandboxes, paths of the server."""
-
-
-def builtin_task(ref: str) -> Task:
-    """The task `suite/name` of a built-in suite; never a file.
-
-    Raises:
-        BadRequest: there is none.
-    """
-    suite, _, name = ref.partition("/")
-    try:
-        found = (
-            None if suite not in list_suites() else next((t for t in load_suite(suite).tasks if t.name == name), None)
-        )
-    except TaskError as error:
-        raise BadRequest(str(error)) from error
-    if found is None:
-        raise BadRequest(f"task {ref[:200]!r}: no such task; GET /api/v1/tasks lists those that there are")
-    return found
 
 
 def settings_for(settings: Settings, principal: Principal, options: Mapping[str, Any]) -> Settings:

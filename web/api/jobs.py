@@ -11,7 +11,8 @@ from service.errors import Conflict
 from service.export import kernel_text
 from service.jobs import get_job, show_job
 from service.report import report_text
-from service.requested import builtin_task, cancel_for, resume_for, submit_for
+from service.requested import cancel_for, resume_for, submit_for
+from service.tasks import find_task
 from service.version import program_version
 from tasks.load import task_from_source
 from web.api.answers import problems
@@ -33,7 +34,10 @@ def submit(
     body: JobRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
 ) -> Job:
     """Queue a job for a built-in task, or for an op of one's own. What is not given is as the server has it."""
-    task = builtin_task(body.task) if isinstance(body, JobOfTask) else task_from_source(body.source, name=body.name)
+    if isinstance(body, JobOfTask):
+        task = find_task(body.task, store=parts.store, files=False)
+    else:
+        task = task_from_source(body.source, name=body.name)
     job_id, new = submit_for(
         principal,
         task,

@@ -7,8 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from db.leaderboard import Entry
-from db.records import EvaluationRecord
-from db.tables import WorkerRow
+from db.records import EvaluationRecord, WorkerRecord, WorkerStatus
 from web.api.fields import Reason
 
 
@@ -86,6 +85,7 @@ class Board(BaseModel):
     task: str
     source_hash: str
     category: str
+    dtype: str
     platform: str
     device: str
     sandbox: str
@@ -97,6 +97,8 @@ class Board(BaseModel):
     speedup_low: float | None
     speedup_high: float | None
     speedup_compile: float | None
+    speedup_compile_low: float | None
+    speedup_compile_high: float | None
     candidate_ms: float | None
     eager_ms: float | None
     compile_ms: float | None
@@ -106,6 +108,7 @@ class Board(BaseModel):
     evaluation_id: str | None
     candidate_hash: str | None
     evaluated_at: datetime | None
+    cost_usd: float | None = Field(description="What the whole job took that wrote the candidate.")
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
@@ -131,27 +134,27 @@ class Device(BaseModel):
     kind: str
     sandbox: str
     version: str
-    status: str
+    status: WorkerStatus
     started_at: datetime
     heartbeat_at: datetime
     heartbeat_age_s: float
 
     @classmethod
-    def of(cls, row: WorkerRow, now: datetime) -> Self:
+    def of(cls, worker: WorkerRecord, now: datetime) -> Self:
         """A worker for the API."""
         return cls(
-            worker_id=row.id,
-            host=row.host,
-            platform=row.platform,
-            slot=row.slot,
-            device=row.device,
-            kind=row.kind,
-            sandbox=row.sandbox,
-            version=row.version,
-            status=row.status,
-            started_at=row.started_at,
-            heartbeat_at=row.heartbeat_at,
-            heartbeat_age_s=max((now - row.heartbeat_at).total_seconds(), 0.0),
+            worker_id=worker.id,
+            host=worker.owner.host,
+            platform=worker.platform,
+            slot=worker.slot,
+            device=worker.device,
+            kind=worker.kind,
+            sandbox=worker.sandbox,
+            version=worker.version,
+            status=worker.status,
+            started_at=worker.started_at,
+            heartbeat_at=worker.heartbeat_at,
+            heartbeat_age_s=max((now - worker.heartbeat_at).total_seconds(), 0.0),
         )
 
 

@@ -1,4 +1,4 @@
-"""Tasks: those that are built in, those that people submitted, and whether source text is one."""
+"""Tasks: those that are built in or imported, those that people submitted, and whether source text is one."""
 
 from typing import Annotated, Literal
 
@@ -6,17 +6,15 @@ from fastapi import APIRouter, Path, Query
 
 from db import tasks as kept_tasks
 from db.errors import NotInStore
-from service.errors import BadRequest
-from service.requested import builtin_task
-from service.tasks import list_tasks
+from db.records import TaskRecord
+from service.tasks import find_task, known_tasks
 from tasks.load import task_from_source
-from tasks.suites import list_suites
-from tasks.task import TaskError
+from tasks.task import LOCAL_SUITE, Task, TaskError
 from web.api.answers import problems
 from web.api.fields import HEX_64, WORD, Cursor, Limit, Suite
 from web.api.schemas import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
 from web.identity import Submitter, Viewer
-from web.parts import TheParts
+from web.parts import Parts, TheParts
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 
@@ -26,8 +24,9 @@ def list_(
     parts: TheParts,
     _: Viewer,
     origin: Annotated[
-        Literal["builtin", "stored"], Query(description="Built-in suites, or what people submitted, newest first.")
-    ] = "builtin",
+        Literal["suites", "stored"],
+        Query(description="Suites, built in or imported; or every source that jobs were for, newest first."),
+    ] = "suites",
     suite: Suite = None,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -39,7 +38,7 @@ def list_(
         shown = [TaskSummary.of(task) for task in stored[:limit]]
         return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
     begin = cursor or 0
-    found = list_tasks(suite) if suite is None or suite in list_suites() else []
+    found = [task for task in known_tasks(parts.store) if suite in (None, task.suite)]
     page = [TaskSummary.of(task) for task in found[begin : begin + limit]]
     return TaskPage(tasks=page, next_cursor=begin + limit if begin + limit < len(found) else None)
 
@@ -61,19 +60,28 @@ def show(
     parts: TheParts,
     _: Viewer,
     source_hash: Annotated[
-        str | None, Query(pattern=HEX_64, description="One certain source of this name; else the newest.")
+        str | None, Query(pattern=HEX_64, description="One certain source of this name; else the present one.")
     ] = None,
 ) -> TaskWhole:
-    """Show a task with its source: the built-in one, or the newest that was submitted under this name."""
-    ref = f"{suite}/{name}"
-    try:
-        builtin = builtin_task(ref)
-        if source_hash in (None, builtin.source_hash):
-            return TaskWhole(**TaskSummary.of(builtin).model_dump(), source=builtin.source)
-    except BadRequest:
-        pass
-    with parts.store.read() as session:
-        found = kept_tasks.find_task(session, suite=suite, name=name, source_hash=source_hash)
-    if found is None:
-        raise NotInStore(f"task {ref} is not known; GET /api/v1/tasks lists those that are")
+    """Show a task with its source: that of a suite, or the newest that was submitted under this name."""
+    found = _find(parts, suite, name, source_hash)
     return TaskWhole(**TaskSummary.of(found).model_dump(), source=found.source)
+
+
+def _find(parts: Parts, suite: str, name: str, source_hash: str | None) -> Task | TaskRecord:
+    found: Task | TaskRecord | None = None
+    if suite != LOCAL_SUITE:
+        try:
+            found = find_task(f"{suite}/{name}", store=parts.store, files=False)
+        except TaskError as error:
+            raise NotInStore(str(error)) from error
+        if source_hash in (None, found.source_hash):
+            return found
+    with parts.store.read() as session:
+        if source_hash is None:
+            found = kept_tasks.find_current(session, suite, name)
+        else:
+            found = kept_tasks.find_source(session, suite, name, source_hash)
+    if found is None:
+        raise NotInStore(f"task {suite}/{name} is not known; GET /api/v1/tasks lists those that are")
+    return found
