@@ -34,9 +34,9 @@ class Chosen:
     device: Annotated[
         str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device, by its whole name.")
     ] = None
-    sort: Annotated[Sort, Query(description="`board`: task by task, each by rank. Those without a rank stand last.")] = (
-        Sort.BOARD
-    )
+    sort: Annotated[
+        Sort, Query(description="`board`: task by task, each by rank. Those without a rank stand last.")
+    ] = Sort.BOARD
     descending: Annotated[
         bool | None, Query(description="Default: each order's own, the best or latest first, names from A.")
     ] = None
