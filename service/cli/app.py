@@ -22,7 +22,8 @@ AddTo = Callable[[typer.Typer], None]
 def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
     """Run the command line and return its exit status: 0 done, 2 bad usage or op, 3 nothing to work with.
 
-    `more` adds commands of packages that this one must not import. Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it.
+    Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it. `more` adds commands
+    of packages that this one must not import.
     """
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Json
+from service.cli.options import Json, Server
 
 _RIGHT = ("rank", "over eager", "compile", "ms", "job")
 
@@ -18,6 +18,7 @@ def leaderboard(
     suite: Annotated[str | None, typer.Option(help="Only tasks of this suite (`local`: your own ops).")] = None,
     platform: Annotated[str | None, typer.Option(help="Only this platform.")] = None,
     task: Annotated[str | None, typer.Option(help="Only this task, as suite/name.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
@@ -27,18 +28,12 @@ def leaderboard(
     from dataclasses import asdict
     from itertools import groupby
 
-    from db.leaderboard import leaderboard as entries_of
     from service.cli.output import milliseconds, note, plain, print_json, print_table, ratio
     from service.cli.result import NO_BOUNDARY
-    from service.settings import load_settings
-    from service.store import open_store
+    from service.cli.where import where
 
-    store = open_store(load_settings())
-    try:
-        with store.read() as session:
-            entries = entries_of(session, suite=suite, platform=platform, task=task)
-    finally:
-        store.close()
+    with where(server) as place:
+        entries = place.leaderboard(suite=suite, platform=platform, task=task)
     if as_json:
         print_json({"schema": "kernelwright.leaderboard/1", "entries": [asdict(entry) for entry in entries]})
         return
