@@ -1,6 +1,7 @@
 """`optimize` and `jobs resume` through a server: submit, follow, and bring the kernel home."""
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from tasks.load import load_task, names_file
 DETACHED = 130
 
 
-def optimize_there(op: str, settings: Settings, *, flags: dict[str, object], out: Path | None, as_json: bool) -> int:
+def optimize_there(op: str, settings: Settings, *, flags: Mapping[str, object], out: Path | None, as_json: bool) -> int:
     """Have a server optimize an op; what options or this machine's environment set is asked for.
 
     `flags` are those that only the server can set.
