@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from db.leaderboard import Entry
+from db.leaderboard import Entry, Sort
 from db.records import JobRecord
 from service.errors import BadRequest, Unavailable
 from service.jobs import End, JobDetails, RoundLine
@@ -83,15 +83,19 @@ class Remote:
         """The best candidate's kernel and its report."""
         return self._send("GET", f"/jobs/{job_id}/export").text, self._send("GET", f"/jobs/{job_id}/report").text
 
-    def leaderboard(self, **filters: str | None) -> list[Entry]:
-        """All entries, board by board."""
-        wanted = {name: value for name, value in filters.items() if value is not None}
+    def leaderboard(
+        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
+    ) -> tuple[list[Entry], int]:
+        """Entries, and how many there are with these filters."""
+        wanted = {name: value for name, value in filters.items() if value is not None} | {"sort": sort.value}
         found: list[Entry] = []
         while True:
-            page = self._json("GET", "/leaderboard", params={**wanted, "limit": MAX_PAGE, "offset": len(found)})
+            size = MAX_PAGE if limit is None else min(limit - len(found), MAX_PAGE)
+            page = self._json("GET", "/leaderboard", params={**wanted, "limit": size, "offset": len(found)})
             found += [entry_of(entry) for entry in page["entries"]]
-            if not page["entries"] or len(found) >= page["total"]:
-                return found
+            total = int(page["total"])
+            if not page["entries"] or len(found) >= (total if limit is None else min(limit, total)):
+                return found, total
 
     def follow(self, job_id: int, *, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """What happens in a job until it ends: `message` with an event, `status`, and at last `end`.

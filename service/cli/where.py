@@ -1,10 +1,10 @@
 """Where jobs and leaderboard are looked up: in this machine's store, or at a server."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from db.leaderboard import Entry, leaderboard
+from db.leaderboard import Entry, Sort, count_entries, leaderboard
 from db.records import JobRecord
 from db.store import Store
 from service import jobs
@@ -29,8 +29,10 @@ class Place(Protocol):
         """Stop a job."""
         ...
 
-    def leaderboard(self, **filters: str | None) -> list[Entry]:
-        """All entries, board by board."""
+    def leaderboard(
+        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
+    ) -> tuple[list[Entry], int]:
+        """Entries, and how many there are with these filters."""
         ...
 
 
@@ -52,15 +54,12 @@ class Here:
         """As `Place`."""
         return jobs.cancel_job(self._store, job_id)
 
-    def leaderboard(self, **filters: str | None) -> list[Entry]:
+    def leaderboard(
+        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """As `Place`."""
         with self._store.read() as session:
-            return leaderboard(
-                session,
-                suite=filters.get("suite"),
-                platform=filters.get("platform"),
-                task=filters.get("task"),
-            )
+            return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
 
 
 @contextlib.contextmanager
