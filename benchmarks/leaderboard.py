@@ -5,18 +5,12 @@ Writes benchmarks/results/leaderboard.md. Stores of all sizes are filled first, 
 then every query goes to each of them in turn, so that all sizes meet the same machine.
 """
 
-import argparse
 import contextlib
-import datetime
 import json
-import platform as host
 import random
-import statistics
-import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +18,13 @@ from typing import Any
 from sqlalchemy import insert, text
 
 from benchmarks.leaderboard_rows import MODELS, TASKS, Rows, rows_of
-from db.engine import make_engine, open_store
+from db.engine import open_store
 from db.leaderboard import Sort, count_entries, leaderboard
 from db.records import Measured
 from db.results import add_evaluation
 from db.standings_check import mend_standings, standings_problems
 from db.store import Store
 from db.tables import Base
-from tests.postgres import started
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = 100

@@ -1,5 +1,5 @@
-"""Made-up jobs and evaluations in the proportions of a benchmark week: tasks times models times platforms times devices,
-ten rounds a job.
+"""Made-up jobs and evaluations in the proportions of a benchmark week: tasks, models, platforms, devices,
+with ten rounds a job at most.
 """
 
 import random
