@@ -109,9 +109,9 @@ def _told(failed: float | None, without: float | None, waiting: int, unjudged: i
     if failed is not None and without is not None and without > failed + 1e-9:
         parts.append(f"{_share(without - failed)} passed, but unreliably timed: counts as 1.0")
     if unjudged:
-        parts.append(f"{unjudged} jobs say nothing of it and are left out")
+        parts.append(f"left out, for they say nothing of it: {unjudged}")
     if waiting:
-        parts.append(f"{waiting} jobs have not ended")
+        parts.append(f"not ended: {waiting}")
     return parts
 
 
