@@ -1,20 +1,16 @@
 """A batch's total budget is never exceeded, whatever jobs cost and in whatever order they begin, end and die."""
 
 import math
-import shutil
-import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from db import batches, jobs, queued, results
-from db.engine import open_store
 from db.records import JobRecord, JobStatus, LlmCall
 from db.store import Store
 from db.tables import BatchRow, EventRow, JobRow, LlmCallRow
@@ -35,15 +31,6 @@ FITTING = {
     "die": (JobStatus.RUNNING,),
     "requeue": (JobStatus.INTERRUPTED, JobStatus.FAILED),
 }
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    folder = tempfile.mkdtemp()
-    opened = open_store(f"sqlite:///{folder}/kernelwright.db")
-    yield opened
-    opened.close()
-    shutil.rmtree(folder)
 
 
 def make_batch(
@@ -111,7 +98,7 @@ def courses(draw: st.DrawFn) -> list[tuple[str, int, float, float]]:
     return draw(st.lists(st.tuples(acts, st.integers(0, 2), share, share), min_size=6, max_size=30))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     course=courses(),
     total=st.floats(0.001, 100, allow_nan=False),
