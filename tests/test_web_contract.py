@@ -1,4 +1,4 @@
-"""The API keeps its own description: schemathesis calls every operation with good and bad values, and its checks hold."""
+"""The API keeps its own description: schemathesis calls each operation with good and bad values."""
 
 import pytest
 import schemathesis
@@ -12,7 +12,7 @@ from tests.webbing import add_done_job, listening, opened
 from web.app import create_app
 from web.parts import Parts
 
-# What is wrong with an op, a task or a model that the schema cannot rule out is a 422; so is a budget that is not there.
+# What is wrong with an op, a task or a model that the schema cannot rule out is a 422; so is a missing budget.
 CONFIG = SchemathesisConfig.from_dict(
     {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", "401", "403", "404", "409", "422"]}}}
 )
