@@ -53,6 +53,7 @@ async def stream(
     await run_in_threadpool(_check, parts, job_id)
     begin = max(after, int(last_event_id or 0))
     hub: Hub = request.app.state.hub
+    hub.check_room()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
         _messages(hub, parts, principal, job_id, begin), media_type="text/event-stream", headers=headers
