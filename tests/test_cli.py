@@ -167,7 +167,7 @@ def test_errors_are_one_json_object_too(kernelwright):
 
 def test_an_unexpected_error_says_what_to_report_and_debug_shows_it(kernelwright, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import service.tasks\ndef fail(suite): raise ZeroDivisionError('by design')\nservice.tasks.list_tasks = fail\n"
+        "import service.tasks\ndef fail(*_): raise ZeroDivisionError('by design')\nservice.tasks.list_tasks = fail\n"
     )
     path = f"{tmp_path}:{ROOT}"
     done = kernelwright("tasks", "list", PYTHONPATH=path)
