@@ -168,7 +168,8 @@ def test_states_are_told_when_they_change(web, address):
     assert states == ["queued", "running", "cancelled"]
 
 
-def test_a_listener_who_leaves_is_forgotten(web, address):
+def test_a_listener_who_leaves_is_forgotten_with_the_next_sign_of_life(web, address, monkeypatch):
+    monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.2)
     job = add_waiting_job(web)
     with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", trust_env=False) as response:
         next(response.iter_text())
