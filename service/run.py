@@ -9,7 +9,7 @@ from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
-from db import jobs, results
+from db import jobs, queued, results
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
@@ -17,6 +17,7 @@ from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
 from service.convert import outcome_of
+from service.errors import JobLost
 from service.export import Exported
 from service.jobs import get_job, last_stop, read_events
 from service.journal import Journal
@@ -25,6 +26,9 @@ from service.stopping import Stop, stop_when
 from service.wiring import Bench, Stopped
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+INTERRUPTED = "interrupted"
+
+_NOT_THE_JOBS_FAULT = (INTERRUPTED, SANDBOX_UNAVAILABLE)
 
 _STATUS_OF_REASON = {
     StopReason.MODEL_UNAVAILABLE: JobStatus.FAILED,
@@ -33,7 +37,7 @@ _STATUS_OF_REASON = {
     StopReason.SANDBOX_ERROR: JobStatus.FAILED,
     StopReason.CANCELLED: JobStatus.CANCELLED,
     SANDBOX_UNAVAILABLE: JobStatus.FAILED,
-    "interrupted": JobStatus.INTERRUPTED,
+    INTERRUPTED: JobStatus.INTERRUPTED,
 }
 
 
@@ -96,7 +100,10 @@ class MeasureHere:
 
 
 class JobRun:
-    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates."""
+    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates.
+
+    With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line.
+    """
 
     def __init__(
         self,
@@ -110,6 +117,7 @@ class JobRun:
         platform: Platform,
         llm: LLM,
         stop: Stop,
+        worker_id: str | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -120,14 +128,22 @@ class JobRun:
         self._platform = platform
         self._llm = llm
         self._stop = stop
+        self._worker_id = worker_id
 
     def run(self, past: Past) -> JobReport:
-        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill."""
+        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill.
+
+        Raises:
+            StoreError: the store is gone; the job can be resumed.
+            JobLost: someone else has the job now.
+        """
         try:
             with stop_when(self._cancel_requested, self._stop, "cancelled"):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
-            self._finish(JobStatus.INTERRUPTED, "interrupted", "")
+            self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
+            raise
+        except (StoreError, JobLost):
             raise
         except BaseException as error:
             self._finish(JobStatus.FAILED, "error", f"{type(error).__name__}: {error}")
@@ -163,6 +179,8 @@ class JobRun:
     def _keep_end(self, result: JobResult) -> None:
         """What the whole course says counts, also where events of an earlier run stood in another order."""
         with self._store.write() as session:
+            if not jobs.is_run_by(session, self._job_id, self._owner):
+                raise JobLost(f"job {self._job_id} was given to someone else")
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
             if result.best is not None:
                 jobs.set_best(session, self._job_id, result.best.evaluation_id)
@@ -200,7 +218,12 @@ class JobRun:
             return False  # whoever writes next will say so
 
     def _finish(self, status: JobStatus, reason: str, detail: str) -> None:
+        job_id, worker_id = self._job_id, self._worker_id
         error = detail if status is JobStatus.FAILED else None
         with self._store.write() as session:
-            jobs.finish_job(session, self._job_id, self._owner, status=status, stop_reason=reason, error=error)
-            results.add_event(session, self._job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})
+            if worker_id is not None and reason in _NOT_THE_JOBS_FAULT:
+                kept = queued.requeue_job(session, job_id, worker_id=worker_id)
+            else:
+                kept = jobs.finish_job(session, job_id, self._owner, status=status, stop_reason=reason, error=error)
+            if kept:
+                results.add_event(session, job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})
