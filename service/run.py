@@ -202,7 +202,7 @@ class JobRun:
         """Whether a language model will look at the profile of the candidate of this round."""
         spec = self._spec
         looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
-        return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
+        return looks and self._journal.round < spec.rounds
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:
         if job.best_evaluation_id is None:
