@@ -9,13 +9,14 @@ from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
-from db import jobs, queued, results
+from db import jobs, queued, results, retractions
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
+from service.better import is_better_record
 from service.convert import outcome_of
 from service.errors import JobLost
 from service.export import Exported
@@ -182,8 +183,9 @@ class JobRun:
             if not jobs.is_run_by(session, self._job_id, self._owner):
                 raise JobLost(f"job {self._job_id} was given to someone else")
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
-            if result.best is not None:
-                jobs.set_best(session, self._job_id, result.best.evaluation_id)
+            best = result.best
+            if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
+                retractions.choose_best(session, self._job_id, is_better_record)
 
     def _evaluate(self, source: str) -> Outcome:
         """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""

@@ -1,4 +1,4 @@
-"""`kernelwright jobs list|show|cancel|resume|export`."""
+"""`kernelwright jobs list|show|cancel|resume|export|retract|restore`."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from service.cli.export import export
 from service.cli.options import JobId, Json, SandboxName
+from service.cli.retract import restore, retract
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,6 +20,8 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
     group.command(epilog="Example: kernelwright jobs resume 7")(resume)
     group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
+    group.command(epilog='Example: kernelwright jobs retract 3f2c… --reason "measured with a broken fan"')(retract)
+    group.command(epilog='Example: kernelwright jobs restore 3f2c… --reason "the fan was not to blame"')(restore)
     app.add_typer(group, name="jobs")
 
 
