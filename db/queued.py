@@ -60,7 +60,7 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     lock_name(session, "line", priority)
     of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
     own = session.scalar(of_priority.where(JobRow.user == user)) or 0
-    begun = session.scalar(of_priority.where(JobRow.status != JobStatus.QUEUED.value)) or 0
+    begun = session.scalar(of_priority.where(JobRow.started_at.is_not(None))) or 0  # not those cancelled in line
     return max(own, begun) + 1
 
 

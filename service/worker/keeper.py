@@ -41,10 +41,11 @@ class Keeper:
     def fill(self) -> int:
         """Put jobs in line that wait and are not; how many. New ones are looked for each time, others now and then."""
         now = time.monotonic()
-        if now >= self._next_verified:
+        verifies = now >= self._next_verified
+        if verifies:
             self._in_line.clear()
             self._next_verified = now + _VERIFIED_EVERY_S
-        whole = now >= self._next_whole
+        whole = verifies or now >= self._next_whole
         with self._store.read() as session:
             waiting = queued.list_waiting(session, after=0 if whole else self._newest)
         if whole:
