@@ -139,7 +139,7 @@ def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) ->
 
 
 def is_run_by(session: Session, job_id: int, owner: Owner) -> bool:
-    """Whether `owner` runs this job now; in a transaction that writes he does so until its end."""
+    """Whether `owner` runs this job now; he does so until the transaction ends, which must be one that writes."""
     mine = (JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, *_owned_by(owner))
     return session.scalar(select(JobRow.id).where(*mine).with_for_update()) is not None
 

@@ -47,7 +47,12 @@ def beat(session: Session, worker_id: str) -> bool:
 
 
 def is_seen(session: Session, worker_id: str) -> bool:
-    """Whether this worker has not been given up; in a transaction that writes it is not until its end."""
+    """Whether this worker has neither ended nor been given up."""
+    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id)) in SEEN
+
+
+def hold(session: Session, worker_id: str) -> bool:
+    """As `is_seen`, and it stays so until the transaction ends, which must be one that writes."""
     return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id).with_for_update()) in SEEN
 
 

@@ -56,7 +56,7 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop
 
     def keep() -> None:
         with place.store.write() as session:
-            if not workers.is_seen(session, place.worker_id):
+            if not workers.hold(session, place.worker_id):
                 raise Stopped  # given up while we worked; the result is another's to find
             keep_evaluation(
                 session,

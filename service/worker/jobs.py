@@ -58,7 +58,7 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
 
 def _take(place: Place, job_id: int, attempt: int) -> bool:
     with place.store.write() as session:
-        if place.running.requested() or not workers.is_seen(session, place.worker_id):
+        if place.running.requested() or not workers.hold(session, place.worker_id):
             raise Stopped
         return queued.take_job(
             session, job_id, attempt, place.owner, worker_id=place.worker_id, sandbox=place.sandbox.name

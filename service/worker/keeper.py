@@ -81,7 +81,7 @@ class Keeper:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._heard):
             with self._store.write() as session:  # one keeper at a time, or work would be given out twice
-                taken = 0 if workers.is_seen(session, worker_id) else self._queue.take_over(worker_id)
+                taken = 0 if workers.hold(session, worker_id) else self._queue.take_over(worker_id)
             if taken:
                 log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
         return bool(before - set(self._heard))
