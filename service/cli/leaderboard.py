@@ -1,11 +1,11 @@
 """`kernelwright leaderboard`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json
+from service.cli.options import Json, Server
 
 if TYPE_CHECKING:
     from db.leaderboard import Entry
@@ -28,6 +28,7 @@ def leaderboard(
     dtype: Annotated[str | None, typer.Option(help="Only tasks of this dtype.")] = None,
     sort: Annotated[str, typer.Option(metavar="KEY", help=f"Order: {', '.join(_SORTS)}.")] = "board",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many entries. Default: all.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
@@ -36,24 +37,17 @@ def leaderboard(
     """
     from dataclasses import asdict
 
-    from db.leaderboard import Sort, count_entries
-    from db.leaderboard import leaderboard as entries_of
+    from db.leaderboard import Sort
     from service.cli.output import note, print_json
     from service.cli.result import NO_BOUNDARY
+    from service.cli.where import where
     from service.errors import BadRequest
-    from service.settings import load_settings
-    from service.store import open_store
 
     if sort not in _SORTS:
         raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
-    filters: dict[str, Any] = {"suite": suite, "platform": platform, "task": task, "model": model, "dtype": dtype}
-    store = open_store(load_settings())
-    try:
-        with store.read() as session:
-            entries = entries_of(session, **filters, sort=Sort(sort), limit=limit)
-            total = count_entries(session, **filters)
-    finally:
-        store.close()
+    filters = {"suite": suite, "platform": platform, "task": task, "model": model, "dtype": dtype}
+    with where(server) as place:
+        entries, total = place.leaderboard(filters, sort=Sort(sort), limit=limit)
     if as_json:
         shown = [asdict(entry) for entry in entries]
         print_json({"schema": "kernelwright.leaderboard/1", "entries": shown, "total": total})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-Op = Annotated[str, typer.Argument(metavar="OP", help="A .py file with an op, or suite/name of a built-in task.")]
+Op = Annotated[str, typer.Argument(metavar="OP", help="A .py file with an op, or suite/name of a task.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 Platform = Annotated[str | None, typer.Option(help="What to optimize for; see `kernelwright platforms`.")]
 SandboxName = Annotated[
@@ -17,4 +17,7 @@ SandboxName = Annotated[
 JobId = Annotated[int, typer.Argument(metavar="ID", help="The job's number, as `kernelwright jobs list` shows it.")]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE.py", help="Where to write the kernel; the report goes beside it.")
+]
+Server = Annotated[
+    str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")
 ]

@@ -8,6 +8,7 @@ from db import jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
+from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost
 from service.jobs import get_job, stored_events, worked_s
 from service.journal import Journal, Observer
@@ -31,7 +32,12 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         StoreError: the store does not answer, and this worker is to end.
     """
     with place.running.one() as stop:
-        if not patiently(lambda: _take(place, job_id, attempt), stop):
+        try:
+            if not patiently(lambda: _take(place, job_id, attempt), stop):
+                return
+        except (TypeError, ValueError) as error:  # its row is not as this program writes them
+            text = f"cannot be begun: {error}"
+            patiently(lambda: _refuse(place, job_id, text), stop)
             return
         job = patiently(lambda: get_job(place.store, job_id), stop)
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
@@ -60,9 +66,19 @@ def _take(place: Place, job_id: int, attempt: int) -> bool:
     with place.store.write() as session:
         if place.running.requested() or not workers.hold(session, place.worker_id):
             raise Stopped
-        return queued.take_job(
+        if not queued.take_job(
             session, job_id, attempt, place.owner, worker_id=place.worker_id, sandbox=place.sandbox.name
-        )
+        ):
+            return False
+        if allot(session, job_id) <= 0:
+            finish_without_budget(session, job_id, place.owner)
+            return False
+        return True
+
+
+def _refuse(place: Place, job_id: int, error: str) -> None:
+    with place.store.write() as session:
+        queued.fail_queued(session, job_id, error)
 
 
 def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:

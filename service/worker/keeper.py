@@ -15,9 +15,10 @@ from service.owner import is_gone_here
 from service.queue import WorkQueue
 from service.worker.heart import BEAT_S, LOST_AFTER_S
 
-CHUNK = 100
-"""So many jobs are put in line at once, those first whose turn comes first."""
+CHUNK = 25
+"""So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
 
+_LOOKED_UP = 500
 _VERIFIED_EVERY_S = 30.0
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,13 @@ class Keeper:
         if whole:
             self._in_line &= set(waiting)
         missing = [waits for waits in waiting if waits not in self._in_line]
-        if len(missing) <= CHUNK:
+        known = self._queue.jobs_known(missing[:_LOOKED_UP])
+        self._in_line.update(waits for waits, runs in known.items() if runs)
+        unknown = [waits for waits in missing[:_LOOKED_UP] if waits not in self._in_line]
+        if len(missing) <= _LOOKED_UP and len(unknown) <= CHUNK:
             self._newest = max((job_id for job_id, _ in waiting), default=self._newest)
             self._next_whole = now + BEAT_S if whole else self._next_whole
-        missing = missing[:CHUNK]
-        known = self._queue.jobs_known(missing)
-        return sum(self._put(waits, known.get(waits)) for waits in missing)
+        return sum(self._put(waits, was_known=waits in known) for waits in unknown[:CHUNK])
 
     def take_over(self) -> bool:
         """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
@@ -86,13 +88,10 @@ class Keeper:
                 log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
         return bool(before - set(self._heard))
 
-    def _put(self, waits: tuple[int, int], known: bool | None) -> int:
-        """Put one job in line unless it is (`known`), and say whether that was done."""
-        if known:
-            self._in_line.add(waits)
-            return 0
+    def _put(self, waits: tuple[int, int], *, was_known: bool) -> int:
+        """Put one job in line that is not, or was (`was_known`); how many were put there now."""
         job_id, attempt = waits
-        if known is False:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
+        if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
             with self._store.write() as session:
                 queued.renew_attempt(session, job_id, attempt)
             return 0

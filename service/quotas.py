@@ -1,0 +1,71 @@
+"""What a token may have going at once, and spend a day."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from agents.providers import is_builtin
+from db import queued, spending
+from db.records import JobRecord
+from db.types import utc_now
+from service.access import Principal
+from service.errors import ServiceError
+from service.settings import Settings
+
+DAY = timedelta(days=1)
+
+
+class QuotaExceeded(ServiceError):
+    """The token allows no more now. The text names the limit and what would help."""
+
+
+def costs_nothing(settings: Settings) -> bool:
+    """Whether no model of a job with these settings is paid for."""
+    return _free(settings.model, settings.judge_model)
+
+
+def check_quota(
+    session: Session, principal: Principal, wanted: Sequence[Settings | None], *, spent_usd: float = 0.0
+) -> None:
+    """Refuse jobs that the token has no room for, in the transaction that queues them.
+
+    `wanted` are the settings of each, None for one that asks no model. `spent_usd`: what the job, taken up again, has
+    spent of its budget.
+
+    Raises:
+        QuotaExceeded: too many jobs at once, or their budgets do not fit into what is left of the day's dollars.
+    """
+    if principal.token_id is None:
+        return
+    spending.hold_token(session, principal.token_id)
+    if principal.max_jobs is not None:
+        open_now = queued.count_open(session, principal.user)
+        if open_now + len(wanted) > principal.max_jobs:
+            raise QuotaExceeded(
+                f"{principal.max_jobs} jobs at once are allowed and {open_now} wait or run;"
+                " wait until one ends, or cancel one"
+            )
+    limit = principal.max_usd_a_day
+    paid = [settings for settings in wanted if settings is not None and not costs_nothing(settings)]
+    if limit is None or not paid:
+        return
+    budgets = [settings.budget_usd for settings in paid if settings.budget_usd is not None]
+    if len(budgets) < len(paid):
+        raise QuotaExceeded(f"${limit:.2f} a day are allowed, so each job needs a budget_usd")
+    worst = spending.worst_spending(session, principal.user, utc_now() - DAY, _free)
+    asked = max(sum(budgets) - spent_usd, 0.0)
+    if worst + asked > limit:
+        left = max(limit - worst, 0.0)
+        raise QuotaExceeded(
+            f"${limit:.2f} a day are allowed and ${left:.2f} are left; ask for a budget_usd within that"
+        )
+
+
+def worst_left_usd(job: JobRecord) -> float:
+    """What a job has spent, at the most."""
+    return job.cost_usd + job.unsettled_usd
+
+
+def _free(model: str | None, judge_model: str | None) -> bool:
+    return all(name is None or is_builtin(name) for name in (model, judge_model))
