@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from dbos import run_dbos_database_migrations
@@ -16,19 +17,24 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, text, update
 
-from db import jobs, queued, workers
+from agents.ports import NO_PAST, Event
+from db import jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus, Owner, TaskRecord
 from db.store import Store
 from db.tables import JobRow, WorkerRow
 from db.types import utc_now
-from service.errors import BadRequest
+from evaluator.platforms import load_platform
+from service.errors import BadRequest, JobLost
 from service.jobs import cancel_job, get_job
+from service.journal import Journal
 from service.keeping import keep_task
 from service.optimize import resume
 from service.owner import is_gone_here, this_process
 from service.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
+from service.run import SANDBOX_UNAVAILABLE, JobRun
 from service.settings import Settings, load_settings
+from service.spec import spec_of
 from service.stopping import Stop, StopGroup, stop_when
 from service.store import open_store
 from service.submit import PRIORITIES, submit
@@ -344,6 +350,99 @@ def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keep
     assert (job.status, job.owner, job.worker_id) == (JobStatus.RUNNING, ME, None)
 
 
+class Answered:
+    """An LLM that is never asked: the job is taken away, or cut off, before."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("nothing is asked")
+
+
+def job_run(store: Store, job_id: int, journal: Journal, stop: Stop, *, worker_id: str | None = "w1") -> JobRun:
+    return JobRun(
+        store,
+        job_id,
+        ME,
+        spec=spec_of(TASK, load_settings(), device="a CPU"),
+        journal=journal,
+        measure=None,  # type: ignore[arg-type]  # nothing is evaluated
+        platform=load_platform("cpu"),
+        llm=Answered(),  # type: ignore[arg-type]
+        stop=stop,
+        worker_id=worker_id,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "worker_id", "status", "attempt"),
+    [
+        ("interrupted", "w1", JobStatus.QUEUED, 2),
+        (SANDBOX_UNAVAILABLE, "w1", JobStatus.QUEUED, 2),
+        ("cancelled", "w1", JobStatus.CANCELLED, 1),
+        ("interrupted", None, JobStatus.INTERRUPTED, 1),
+        (SANDBOX_UNAVAILABLE, None, JobStatus.FAILED, 1),
+    ],
+)
+def test_what_ends_for_reasons_of_a_worker_goes_back_in_line_in_one_step(
+    store: Store, reason: str, worker_id: str | None, status: JobStatus, attempt: int
+) -> None:
+    job_id = add(store)
+    take(store, job_id)
+    run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), Stop(), worker_id=worker_id)
+    run._work = lambda past: (reason, "why")  # type: ignore[method-assign]
+    run.run(NO_PAST)
+    job = look(store, job_id)
+    assert (job.status, job.attempt) == (status, attempt)
+
+
+def test_who_has_lost_a_job_writes_nothing_more_to_it(store: Store) -> None:
+    job_id = add(store)
+    take(store, job_id)
+    journal = Journal(store, job_id, lambda event: None, owner=ME)
+    assert requeue(store, job_id, "w1")
+    assert take(store, job_id, attempt=2, worker="w2", owner=ELSEWHERE)
+    before = look(store, job_id)
+    with pytest.raises(JobLost):
+        journal(Event("round_started", 1, {}))
+    run = job_run(store, job_id, journal, Stop())
+    run._work = lambda past: ("rounds", "")  # type: ignore[method-assign]
+    run.run(NO_PAST)
+    with store.read() as session:
+        assert results.list_events(session, job_id) == []
+    assert look(store, job_id) == before
+
+
+def test_a_job_whose_store_is_gone_is_not_said_to_have_failed(store: Store) -> None:
+    job_id = add(store)
+    take(store, job_id)
+    run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), Stop())
+
+    def gone(past: object) -> NoReturn:
+        raise StoreError("gone")
+
+    run._work = gone  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        run.run(NO_PAST)
+    assert look(store, job_id).status is JobStatus.RUNNING
+
+
+def test_an_event_that_the_store_refused_is_kept_when_it_answers(store: Store) -> None:
+    """What a model was paid for is not lost to a store that is locked for a moment."""
+    job_id = add(store)
+    take(store, job_id)
+    refusals = iter([StoreError("locked"), StoreError("locked")])
+
+    def keep(action: Callable[[], None]) -> None:
+        for refusal in refusals:
+            with pytest.raises(StoreError):
+                raise refusal
+        action()
+
+    journal = Journal(store, job_id, lambda event: None, owner=ME, keep=keep)
+    journal(Event("round_started", 1, {}))
+    with store.read() as session:
+        assert [event.kind for event in results.list_events(session, job_id)] == ["round_started"]
+
+
 # what keepers put right
 
 
@@ -363,12 +462,12 @@ def test_a_clock_that_is_ahead_keeps_no_job_out_of_line(store: Store, keeper: Ke
 
 
 def test_those_whose_turn_comes_first_are_in_line_first(store: Store, keeper: Keeper, queue: WorkQueue) -> None:
-    for number in range(CHUNK + 20):
+    for number in range(CHUNK + 5):
         add(store, f"user{number % 7}", 1)
     high = add(store, priority=-1)
     assert keeper.fill() == CHUNK
     assert job_workflow(high, 1) in in_line(queue)
-    assert keeper.fill() == 21
+    assert keeper.fill() == 6
     assert keeper.fill() == 0
 
 
