@@ -67,7 +67,7 @@ class WorkerProcess:
                 return line
         return None
 
-    def wait_for(self, start: str, *, within_s: float = 60.0, **about: object) -> dict[str, Any]:
+    def wait_for(self, start: str, *, within_s: float = 120.0, **about: object) -> dict[str, Any]:
         return until(lambda: self.said(start, **about), f"{start!r} in the log:\n{self.log.read_text()}", within_s)
 
     def send(self, number: int) -> float:
@@ -118,7 +118,7 @@ class Fleet:
         with self.store.read() as session:
             return jobs.get_job(session, job_id)
 
-    def wait_for(self, job_id: int, *status: str, within_s: float = 90.0) -> JobRecord:
+    def wait_for(self, job_id: int, *status: str, within_s: float = 240.0) -> JobRecord:
         def look() -> JobRecord | None:
             job = self.job(job_id)
             return job if job.status.value in (status or DONE) else None
