@@ -12,7 +12,7 @@ from db.tables import EvaluationRow, JobRow, TaskRow
 from db.tasks import task_record
 from db.types import clean_json, utc_now
 
-_RESUMABLE = (JobStatus.QUEUED, JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+_RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 
 
 def add_job(
@@ -92,13 +92,14 @@ def list_jobs(
 
 
 def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
-    """Make `owner` run a job that nobody runs; False if it is done or someone was faster."""
+    """Make `owner` run a job that ended before it was done; False if it did not, or someone was faster."""
     return _change(
         session,
         JobRow.id == job_id,
         JobRow.status.in_([status.value for status in _RESUMABLE]),
         status=JobStatus.RUNNING.value,
         sandbox=sandbox,
+        worker_id=None,
         stop_reason=None,
         error=None,
         cancel_requested=False,
@@ -145,9 +146,9 @@ def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) ->
 
 
 def is_run_by(session: Session, job_id: int, owner: Owner) -> bool:
-    """Whether `owner` runs this job now."""
+    """Whether `owner` runs this job now; he does so until the transaction ends, which must be one that writes."""
     mine = (JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, *_owned_by(owner))
-    return session.scalar(select(JobRow.id).where(*mine)) is not None
+    return session.scalar(select(JobRow.id).where(*mine).with_for_update()) is not None
 
 
 def set_options(session: Session, job_id: int, **options: JsonValue) -> None:
@@ -228,7 +229,7 @@ def _record(row: JobRow, task: TaskRow) -> JobRecord:
         sandbox=row.sandbox,
         model=row.model,
         strategy=row.strategy,
-        options=row.options,
+        options=row.options if isinstance(row.options, dict) else {},  # what a hand wrote may be anything
         status=JobStatus(row.status),
         stop_reason=row.stop_reason,
         error=row.error,

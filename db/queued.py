@@ -1,15 +1,15 @@
 """Jobs that wait for a worker: putting them in line, taking one, and giving it back."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from db.locks import lock_name
 from db.records import JobStatus, JsonValue, Owner
-from db.tables import JobRow
+from db.tables import JobRow, WorkerRow
 from db.types import clean_json, utc_now
+from db.workers import SEEN
 
 RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 """What a job may be to be queued once more."""
@@ -64,7 +64,7 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     lock_name(session, "line", priority)
     of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
     own = session.scalar(of_priority.where(JobRow.user == user)) or 0
-    begun = session.scalar(of_priority.where(JobRow.status != JobStatus.QUEUED.value)) or 0
+    begun = session.scalar(of_priority.where(JobRow.started_at.is_not(None))) or 0  # not those cancelled in line
     return max(own, begun) + 1
 
 
@@ -93,35 +93,67 @@ def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worke
 def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) -> bool:
     """Put a job back in line, at its old place: one that ended before it was done, or one that `worker_id` ran.
 
-    False if it is neither. A request to cancel it lapses with the first and stays with the second.
+    False if it is neither. A request to cancel it lapses with the first; the second is cancelled by it.
     """
-    ended = JobRow.status.in_([status.value for status in RESUMABLE])
-    ran = (JobRow.status == JobStatus.RUNNING.value) & (JobRow.worker_id == worker_id)
-    values: dict[str, object] = {} if worker_id is not None else {"cancel_requested": False}
+    again: dict[str, object] = {"status": JobStatus.QUEUED.value, "stop_reason": None, "finished_at": None}
+    where: ColumnElement[bool]
+    if worker_id is None:
+        where = JobRow.status.in_([status.value for status in RESUMABLE])
+        again["cancel_requested"] = False
+    else:
+        where = (JobRow.status == JobStatus.RUNNING.value) & (JobRow.worker_id == worker_id)
+        cancelled = {"status": JobStatus.CANCELLED.value, "stop_reason": "cancelled", "finished_at": utc_now()}
+        again = {name: case((JobRow.cancel_requested, cancelled[name]), else_=again[name]) for name in again}
     changed = session.execute(
         update(JobRow)
-        .where(JobRow.id == job_id, ended if worker_id is None else ran)
+        .where(JobRow.id == job_id, where)
         .values(
-            status=JobStatus.QUEUED.value,
             attempt=JobRow.attempt + 1,
             worker_id=None,
             owner_host=None,
             owner_pid=None,
             owner_started=None,
-            stop_reason=None,
             error=None,
-            finished_at=None,
-            **values,
+            **again,
         )
         .returning(JobRow.id)
     ).all()
     return bool(changed)
 
 
-def list_waiting(session: Session, *, before: datetime, limit: int = 1000) -> Sequence[tuple[int, int]]:
-    """Id and attempt of jobs that have waited since before this moment, first come first."""
-    query = select(JobRow.id, JobRow.attempt).where(JobRow.status == JobStatus.QUEUED.value, JobRow.created_at < before)
-    return [(row.id, row.attempt) for row in session.execute(query.order_by(JobRow.id).limit(limit))]
+def renew_attempt(session: Session, job_id: int, attempt: int) -> bool:
+    """Have a job that waits in this attempt wait in the next one, so that it can be put in line anew; False if it does
+    not wait in this one."""
+    waits = (JobRow.id == job_id, JobRow.status == JobStatus.QUEUED.value, JobRow.attempt == attempt)
+    changed = session.execute(update(JobRow).where(*waits).values(attempt=attempt + 1).returning(JobRow.id)).all()
+    return bool(changed)
+
+
+def fail_queued(session: Session, job_id: int, error: str) -> bool:
+    """End a job that waits and can never be run; False if it does not wait."""
+    changed = session.execute(
+        update(JobRow)
+        .where(JobRow.id == job_id, JobRow.status == JobStatus.QUEUED.value)
+        .values(status=JobStatus.FAILED.value, stop_reason="error", error=error, finished_at=utc_now())
+        .returning(JobRow.id)
+    ).all()
+    return bool(changed)
+
+
+def list_waiting(session: Session, *, after: int = 0) -> Sequence[tuple[int, int]]:
+    """Id and attempt of the jobs that wait, in the order of their turns; `after`: only those with a higher id."""
+    query = select(JobRow.id, JobRow.attempt).where(JobRow.status == JobStatus.QUEUED.value, JobRow.id > after)
+    found = session.execute(query.order_by(JobRow.priority, JobRow.fair_tag, JobRow.id))
+    return [(row.id, row.attempt) for row in found]
+
+
+def list_stranded(session: Session) -> Sequence[tuple[int, str]]:
+    """The jobs that a worker ran which has ended or was given up, and that worker."""
+    seen = select(WorkerRow.id).where(WorkerRow.status.in_(SEEN))
+    query = select(JobRow.id, JobRow.worker_id).where(
+        JobRow.status == JobStatus.RUNNING.value, JobRow.worker_id.is_not(None), JobRow.worker_id.not_in(seen)
+    )
+    return [(row.id, row.worker_id) for row in session.execute(query.order_by(JobRow.id))]
 
 
 def list_run_by(session: Session, worker_id: str) -> Sequence[int]:

@@ -129,10 +129,11 @@ def find_evaluation(session: Session, job_id: int, candidate_hash: str) -> Evalu
     return None if row is None else _record(row[0], row[1])
 
 
-def count_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
-    """How often this candidate was evaluated in this job."""
+def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
+    """How often an evaluation of this candidate in this job told nothing of it, for the sandbox failed."""
     query = select(func.count()).select_from(EvaluationRow).join(CandidateRow)
     query = query.where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
+    query = query.where(EvaluationRow.verdict == "sandbox_error")
     return session.scalar(query) or 0
 
 

@@ -7,7 +7,8 @@ from db.records import Owner, WorkerRecord, WorkerStatus
 from db.tables import WorkerRow
 from db.types import utc_now
 
-_SEEN = (WorkerStatus.ALIVE.value, WorkerStatus.STOPPING.value)
+SEEN = (WorkerStatus.ALIVE.value, WorkerStatus.STOPPING.value)
+"""What a worker is until it has ended or was given up."""
 
 
 def add_worker(
@@ -46,8 +47,13 @@ def beat(session: Session, worker_id: str) -> bool:
 
 
 def is_seen(session: Session, worker_id: str) -> bool:
-    """Whether this worker has not been given up."""
-    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id)) in _SEEN
+    """Whether this worker has neither ended nor been given up."""
+    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id)) in SEEN
+
+
+def hold(session: Session, worker_id: str) -> bool:
+    """As `is_seen`, and it stays so until the transaction ends, which must be one that writes."""
+    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id).with_for_update()) in SEEN
 
 
 def set_stopping(session: Session, worker_id: str) -> bool:
@@ -69,18 +75,12 @@ def list_workers(session: Session, *, seen: bool = False, limit: int = 200) -> l
     """Workers, newest first; `seen`: only those that have neither ended nor been given up."""
     query = select(WorkerRow).order_by(WorkerRow.started_at.desc(), WorkerRow.id).limit(limit)
     if seen:
-        query = query.where(WorkerRow.status.in_(_SEEN))
+        query = query.where(WorkerRow.status.in_(SEEN))
     return [_record(row) for row in session.scalars(query)]
 
 
-def list_lost(session: Session, *, limit: int = 50) -> list[str]:
-    """The workers that were given up last, newest first."""
-    query = select(WorkerRow.id).where(WorkerRow.status == WorkerStatus.LOST.value)
-    return list(session.scalars(query.order_by(WorkerRow.stopped_at.desc()).limit(limit)))
-
-
 def _change(session: Session, worker_id: str, **values: object) -> bool:
-    seen = (WorkerRow.id == worker_id, WorkerRow.status.in_(_SEEN))
+    seen = (WorkerRow.id == worker_id, WorkerRow.status.in_(SEEN))
     return bool(session.execute(update(WorkerRow).where(*seen).values(**values).returning(WorkerRow.id)).all())
 
 

@@ -91,12 +91,21 @@ class StartedContainer:
             return False
 
     def remove(self) -> None:
-        """Kill what runs in it, and remove it with all its files."""
+        """Kill what runs in it, and remove it with all its files.
+
+        Raises:
+            SandboxUnavailable: the daemon does not do it.
+        """
         try:
             if self._attached is not None:
                 self._attached.close()
             if self._id is not None:
                 remove_container(self._client, self._id)
+        except ENGINE_ERRORS as error:
+            raise SandboxUnavailable(
+                f"The Docker daemon cannot remove a container ({explain(error)}).",
+                "See the daemon's log, and try: kernelwright sandbox check",
+            ) from error
         finally:
             self._attached = self._id = None
             shutil.rmtree(self._package.parent, ignore_errors=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from docker.errors import ImageNotFound
 
 from sandbox.base import Command, Completed, Promise, SandboxUnavailable
-from sandbox.container import LABEL, OWNER_LABEL, StartedContainer, remove_container
-from sandbox.engine import connect
+from sandbox.container import LABEL, OWNER_LABEL, StartedContainer, explain, remove_container
+from sandbox.engine import ENGINE_ERRORS, connect
 from sandbox.image import image_tag
 from sandbox.owner import Owner, is_gone
 from sandbox.package import copy_readable
@@ -98,10 +98,16 @@ def sweep_orphans() -> int:
         SandboxUnavailable: the daemon does not answer.
     """
     removed = 0
-    with contextlib.closing(connect()) as client:
-        for summary in client.api.containers(all=True, filters={"label": f"{LABEL}=1"}):
-            owner = Owner.from_label(summary["Labels"].get(OWNER_LABEL, ""))
-            if owner is not None and is_gone(owner, container_runs=summary["State"] == "running"):
-                remove_container(client, summary["Id"])
-                removed += 1
+    try:
+        with contextlib.closing(connect()) as client:
+            for summary in client.api.containers(all=True, filters={"label": f"{LABEL}=1"}):
+                owner = Owner.from_label(summary["Labels"].get(OWNER_LABEL, ""))
+                if owner is not None and is_gone(owner, container_runs=summary["State"] == "running"):
+                    remove_container(client, summary["Id"])
+                    removed += 1
+    except ENGINE_ERRORS as error:
+        raise SandboxUnavailable(
+            f"The Docker daemon failed while containers were looked through ({explain(error)}).",
+            "See the daemon's log.",
+        ) from error
     return removed

@@ -33,13 +33,18 @@ def this_process() -> Owner:
     return Owner(pid, _start_time(pid) or 0, _boot_id(), _pid_namespace())
 
 
+def same_boot(owner: Owner) -> bool:
+    """Whether the owner belongs to this machine, as it runs now."""
+    return owner.boot == _boot_id()
+
+
 def is_gone(owner: Owner, *, container_runs: bool) -> bool:
     """Whether the owner certainly lives no more.
 
     Owners in another pid namespace of this boot cannot be judged and count as alive. Those of another boot may be of
     another machine that shares the daemon, so only their stopped containers count as left behind.
     """
-    if owner.boot != _boot_id():
+    if not same_boot(owner):
         return not container_runs
     if owner.namespace != _pid_namespace():
         return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.ports import Event
-from db import jobs, results
+from db import jobs, queued, results
 from db.records import EvaluationRecord, JobRecord, JobStatus
 from db.store import Store
 from service.owner import is_dead
@@ -94,7 +94,7 @@ def cancel_job(store: Store, job_id: int) -> JobRecord:
 
 
 def settle(store: Store) -> None:
-    """Mark the running jobs whose processes have died as interrupted."""
+    """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one."""
     with store.read() as session:
         running = jobs.list_jobs(session, status=JobStatus.RUNNING)
     dead = [job for job in running if job.owner is not None and is_dead(job.owner)]
@@ -102,7 +102,9 @@ def settle(store: Store) -> None:
         return
     with store.write() as session:
         for job in dead:
-            if job.owner is not None:
+            if job.worker_id is not None:
+                queued.requeue_job(session, job.id, worker_id=job.worker_id)
+            elif job.owner is not None:
                 jobs.mark_interrupted(session, job.id, job.owner)
 
 

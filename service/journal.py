@@ -24,16 +24,25 @@ _KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "
 class Journal:
     """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
     a job that is taken up again comes by them once more. With an `owner`, nothing is written once the job is not his.
+    `keep` does what it is given, which may fail with a StoreError, and may try it more than once.
     """
 
     def __init__(
-        self, store: Store, job_id: int, observer: Observer, past: Iterable[Event] = (), *, owner: Owner | None = None
+        self,
+        store: Store,
+        job_id: int,
+        observer: Observer,
+        past: Iterable[Event] = (),
+        *,
+        owner: Owner | None = None,
+        keep: Callable[[Callable[[], None]], None] = lambda action: action(),
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._observer = observer
         self._past = Counter(identity(event) for event in past)
         self._owner = owner
+        self._keep = keep
         self._lock = threading.RLock()
         self.round = 0
 
@@ -49,7 +58,7 @@ class Journal:
             if own is not None and self._past[own] > 0:
                 self._past[own] -= 1
             else:
-                self._store_new(event)
+                self._keep(lambda: self._store_new(event))
             self._observer(event)
 
     def _store_new(self, event: Event) -> None:

@@ -19,6 +19,7 @@ def set_up_logs(form: Format, *, level: str = "INFO") -> None:
     root.setLevel(logging.WARNING)  # of libraries
     for name in ("service", "web"):
         logging.getLogger(name).setLevel(level)
+    logging.getLogger("dbos").handlers[:] = [logging.NullHandler()]  # or it writes lines of its own form
 
 
 class JsonLines(logging.Formatter):

@@ -70,6 +70,8 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         raise BadRequest(f"job {job_id} evaluated one candidate; there is nothing to resume, evaluate it again")
     if job.status is JobStatus.DONE:
         raise BadRequest(f"job {job_id} is done ({job.stop_reason}); `kernelwright jobs show {job_id}` shows it")
+    if job.status is JobStatus.QUEUED:
+        raise BadRequest(f"job {job_id} waits for a worker; `kernelwright worker --platform {job.platform}` starts one")
     settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):

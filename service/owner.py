@@ -12,6 +12,13 @@ def this_process() -> Owner:
     return Owner(host=socket.gethostname(), pid=process.pid, started=process.to_label())
 
 
+def is_gone_here(owner: Owner) -> bool:
+    """Whether the owner was a process of this host, since it was last started, and is gone. Another host may go by the
+    name of ours."""
+    process = processes.Owner.from_label(owner.started)
+    return process is not None and processes.same_boot(process) and is_dead(owner)
+
+
 def is_dead(owner: Owner) -> bool:
     """Whether the owner certainly runs no more. Nothing is known of processes on other hosts: they count as alive."""
     if owner.host != socket.gethostname():

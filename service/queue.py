@@ -6,11 +6,15 @@ whenever it is missing there. So the queue's database can be lost, and needs no 
 Jobs that have begun stay with the kind of device that they began on, for speedups of other devices are other numbers.
 """
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 
+from db.errors import StoreError
 from db.records import JobRecord
 from service.settings import Settings
 
@@ -44,7 +48,10 @@ def evaluations_queue(platform: str, kind: str) -> str:
 
 
 class WorkQueue:
-    """Puts work in line and says what became of it. Safe to share between threads."""
+    """Puts work in line and says what became of it. Safe to share between threads.
+
+    Every method raises StoreError where the queue's database does not answer.
+    """
 
     def __init__(self, client: DBOSClient) -> None:
         self._client = client
@@ -58,7 +65,8 @@ class WorkQueue:
             "queue_name": jobs_queue(job.platform, None if kind is None else str(kind)),
             "priority": priority_of(job),
         }
-        self._client.enqueue(options, job.id, job.attempt)
+        with _failures_named():
+            self._client.enqueue(options, job.id, job.attempt)
 
     def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
         """Put an evaluation in line for a device of this kind; does nothing if it is, or was."""
@@ -68,27 +76,45 @@ class WorkQueue:
             "queue_name": evaluations_queue(job.platform, kind),
             "priority": priority_of(job),
         }
-        self._client.enqueue(options, evaluation_id, arguments)
+        with _failures_named():
+            self._client.enqueue(options, evaluation_id, arguments)
 
     def failure_of(self, evaluation_id: str, attempt: int) -> str | None:
         """Why no result will come of an evaluation any more, if it is not in the store; None while one may."""
-        status = self._client.retrieve_workflow(evaluation_workflow(evaluation_id, attempt)).get_status()
+        with _failures_named():
+            status = self._client.retrieve_workflow(evaluation_workflow(evaluation_id, attempt)).get_status()
         if status.status in _MAY_END:
             return None
         return str(status.error) if status.error is not None else "it was taken out of the queue"
 
+    def jobs_known(self, waiting: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], bool]:
+        """Of these jobs (id, attempt) those that were ever in line: True while they may yet be run from it."""
+        names = {job_workflow(*waits): waits for waits in waiting}
+        if not names:
+            return {}
+        with _failures_named():
+            found = self._client.list_workflows(workflow_ids=list(names), load_input=False, load_output=False)
+        return {names[workflow.workflow_id]: workflow.status in _MAY_END for workflow in found}
+
     def withdraw_evaluation(self, evaluation_id: str, attempt: int) -> None:
         """Take an evaluation out of line that nobody waits for any more."""
-        self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
+        with _failures_named():
+            self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
+
+    def busy_workers(self) -> set[str]:
+        """The ids of the workers that have begun something and not ended it, living or not."""
+        with _failures_named():
+            found = self._client.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {str(workflow.executor_id) for workflow in found}
 
     def take_over(self, worker_id: str) -> int:
-        """Put the evaluations that a lost worker had begun back in line; how many. Its jobs are the store's to give."""
-        found = self._client.list_workflows(status="PENDING", executor_id=worker_id, load_input=False)
-        for workflow in found:
-            if workflow.name == RUN_EVALUATION:
+        """Put what a lost worker had begun back in line; how much it was. Whoever comes to it finds what is done."""
+        with _failures_named():
+            found = self._client.list_workflows(
+                status="PENDING", executor_id=worker_id, load_input=False, load_output=False
+            )
+            for workflow in found:
                 self._client.resume_workflow(workflow.workflow_id, queue_name=workflow.queue_name)
-            else:
-                self._client.cancel_workflow(workflow.workflow_id)
         return len(found)
 
     def close(self) -> None:
@@ -104,6 +130,7 @@ def open_queue(settings: Settings) -> WorkQueue:
             serializer=DBOSPortableJSONSerializer(),
             application_name=APPLICATION,
             lazy=True,
+            retry_connection_errors=False,  # it would wait for minutes, and everything else with it
         )
     )
 
@@ -120,4 +147,14 @@ def evaluation_workflow(evaluation_id: str, attempt: int) -> str:
 
 def priority_of(job: JobRecord) -> int:
     """A job's place among those that wait, as DBOS counts: the lowest number first, from 1."""
-    return (job.priority + 1) * _CLASS + min(max(job.fair_tag, 1), _CLASS - 1)
+    return (min(max(job.priority, -1), 1) + 1) * _CLASS + min(max(job.fair_tag, 1), _CLASS - 1)
+
+
+@contextlib.contextmanager
+def _failures_named() -> Iterator[None]:
+    """Turn errors of the queue's database into the store's."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        raise StoreError(f"queue: {cause}; check that its database is there, writable and not full") from error

@@ -9,7 +9,7 @@ from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
-from db import jobs, results, retractions
+from db import jobs, queued, results, retractions
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
@@ -18,6 +18,7 @@ from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
 from service.better import is_better_record
 from service.convert import outcome_of
+from service.errors import JobLost
 from service.export import Exported
 from service.jobs import get_job, last_stop, read_events
 from service.journal import Journal
@@ -26,6 +27,9 @@ from service.stopping import Stop, stop_when
 from service.wiring import Bench, Stopped
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+INTERRUPTED = "interrupted"
+
+_NOT_THE_JOBS_FAULT = (INTERRUPTED, SANDBOX_UNAVAILABLE)
 
 _STATUS_OF_REASON = {
     StopReason.MODEL_UNAVAILABLE: JobStatus.FAILED,
@@ -34,7 +38,7 @@ _STATUS_OF_REASON = {
     StopReason.SANDBOX_ERROR: JobStatus.FAILED,
     StopReason.CANCELLED: JobStatus.CANCELLED,
     SANDBOX_UNAVAILABLE: JobStatus.FAILED,
-    "interrupted": JobStatus.INTERRUPTED,
+    INTERRUPTED: JobStatus.INTERRUPTED,
 }
 
 
@@ -98,7 +102,10 @@ class MeasureHere:
 
 
 class JobRun:
-    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates."""
+    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates.
+
+    With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line.
+    """
 
     def __init__(
         self,
@@ -112,6 +119,7 @@ class JobRun:
         platform: Platform,
         llm: LLM,
         stop: Stop,
+        worker_id: str | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -122,14 +130,22 @@ class JobRun:
         self._platform = platform
         self._llm = llm
         self._stop = stop
+        self._worker_id = worker_id
 
     def run(self, past: Past) -> JobReport:
-        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill."""
+        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill.
+
+        Raises:
+            StoreError: the store is gone; the job can be resumed.
+            JobLost: someone else has the job now.
+        """
         try:
             with stop_when(self._cancel_requested, self._stop, "cancelled"):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
-            self._finish(JobStatus.INTERRUPTED, "interrupted", "")
+            self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
+            raise
+        except (StoreError, JobLost):
             raise
         except BaseException as error:
             self._finish(JobStatus.FAILED, "error", f"{type(error).__name__}: {error}")
@@ -165,6 +181,8 @@ class JobRun:
     def _keep_end(self, result: JobResult) -> None:
         """What the whole course says counts, also where events of an earlier run stood in another order."""
         with self._store.write() as session:
+            if not jobs.is_run_by(session, self._job_id, self._owner):
+                raise JobLost(f"job {self._job_id} was given to someone else")
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
             best = result.best
             if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
@@ -203,7 +221,12 @@ class JobRun:
             return False  # whoever writes next will say so
 
     def _finish(self, status: JobStatus, reason: str, detail: str) -> None:
+        job_id, worker_id = self._job_id, self._worker_id
         error = detail if status is JobStatus.FAILED else None
         with self._store.write() as session:
-            jobs.finish_job(session, self._job_id, self._owner, status=status, stop_reason=reason, error=error)
-            results.add_event(session, self._job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})
+            if worker_id is not None and reason in _NOT_THE_JOBS_FAULT:
+                kept = queued.requeue_job(session, job_id, worker_id=worker_id)
+            else:
+                kept = jobs.finish_job(session, job_id, self._owner, status=status, stop_reason=reason, error=error)
+            if kept:
+                results.add_event(session, job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})

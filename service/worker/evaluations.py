@@ -4,11 +4,13 @@ import logging
 from typing import Any
 
 from db import jobs, results, workers
+from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from service.keeping import keep_evaluation
 from service.spec import settings_of, task_of
-from service.stopping import stop_when
+from service.stopping import Stop, stop_when
 from service.wiring import Bench, Stopped
+from service.worker.patience import patiently
 from service.worker.place import Place
 
 LOOK_S = 1.0
@@ -23,19 +25,22 @@ def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) 
     Raises:
         Stopped: this worker is to end; somebody else must do it.
         SandboxUnavailable: this worker's sandbox cannot run anything.
+        StoreError: the store does not answer, and this worker is to end.
     """
+    with place.running.one() as stop:
+        _run(place, evaluation_id, arguments, stop)
+
+
+def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop) -> None:
     job_id, digest = int(arguments["job_id"]), str(arguments["candidate"])
-    with place.store.read() as session:
-        if results.has_evaluation(session, evaluation_id):
-            return
-        job = jobs.get_job(session, job_id)
-        source = results.get_candidate_source(session, job_id, digest)
-    if _is_over(job):
+    found = patiently(lambda: _find(place, evaluation_id, job_id, digest), stop)
+    if found is None:
         return
+    job, source = found
     about = {"job": job_id, "evaluation": evaluation_id, "candidate": digest[:16]}
     log.info("evaluation begins", extra=about)
     bench = Bench(task_of(job), place.platform, place.sandbox, settings_of(job, place.settings))
-    with place.running.one() as stop, stop_when(lambda: _ended(place, job_id), stop, "cancelled", poll_s=LOOK_S):
+    with stop_when(lambda: _ended(place, job_id), stop, "cancelled", poll_s=LOOK_S):
         try:
             evaluation = bench.evaluate(
                 source,
@@ -48,25 +53,43 @@ def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) 
                 raise
             log.info("evaluation called off", extra=about)
             return
-    with place.store.write() as session:
-        if not workers.is_seen(session, place.worker_id):
-            raise Stopped  # given up while we worked; the result is another's to find
-        keep_evaluation(
-            session,
-            job_id,
-            bench,
-            source,
-            evaluation,
-            round_number=int(arguments["round"]),
-            evaluation_id=evaluation_id,
-        )
+
+    def keep() -> None:
+        with place.store.write() as session:
+            if not workers.hold(session, place.worker_id):
+                raise Stopped  # given up while we worked; the result is another's to find
+            keep_evaluation(
+                session,
+                job_id,
+                bench,
+                source,
+                evaluation,
+                round_number=int(arguments["round"]),
+                evaluation_id=evaluation_id,
+            )
+
+    patiently(keep, stop)
     log.info("evaluation ends: %s", evaluation.verdict.value, extra=about)
     bench.prepare()
 
 
-def _ended(place: Place, job_id: int) -> bool:
+def _find(place: Place, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
+    """The job and the candidate's source, or None where there is nothing to do."""
     with place.store.read() as session:
-        return _is_over(jobs.get_job(session, job_id))
+        if place.running.requested() or not workers.is_seen(session, place.worker_id):
+            raise Stopped
+        job = jobs.get_job(session, job_id)
+        if results.has_evaluation(session, evaluation_id) or _is_over(job):
+            return None
+        return job, results.get_candidate_source(session, job_id, digest)
+
+
+def _ended(place: Place, job_id: int) -> bool:
+    try:
+        with place.store.read() as session:
+            return _is_over(jobs.get_job(session, job_id))
+    except StoreError:
+        return False  # we shall hear of it when it answers again
 
 
 def _is_over(job: JobRecord) -> bool:

@@ -1,87 +1,127 @@
-"""What keeps the queue true: every job that waits is in line, and what a lost worker had begun is begun again."""
+"""What keeps the queue true: every job that waits is in line, and what a lost worker had begun is begun again.
+
+It compares what there is with what should be, and remembers nothing that matters: a keeper that dies half-way, or two
+that do the same at once, lose nothing.
+"""
 
 import logging
 import time
-from datetime import timedelta
+from collections.abc import Callable
 
 from db import jobs, queued, workers
 from db.records import WorkerRecord
 from db.store import Store
-from db.types import utc_now
-from service.owner import is_dead
+from service.owner import is_gone_here
 from service.queue import WorkQueue
+from service.worker.heart import BEAT_S, LOST_AFTER_S
 
-BEAT_S = 2.0
-LOST_AFTER_S = 15.0
+CHUNK = 25
+"""So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
 
-_SETTLED = timedelta(seconds=0.3)  # whoever wrote a job has committed it by now
-_REMEMBERED = 10_000
+_LOOKED_UP = 500
+_VERIFIED_EVERY_S = 30.0
 
 log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """One a worker. All of them do the same, so any one that lives is enough."""
+    """One a worker. All of them do the same, so any one that lives is enough.
 
-    def __init__(self, store: Store, queue: WorkQueue) -> None:
+    `steady_s` says for how long we could have heard others.
+    """
+
+    def __init__(self, store: Store, queue: WorkQueue, steady_s: Callable[[], float]) -> None:
         self._store = store
         self._queue = queue
-        self._in_line: dict[tuple[int, int], None] = {}
+        self._steady_s = steady_s
+        self._in_line: set[tuple[int, int]] = set()
+        self._newest = 0
+        self._next_whole = self._next_verified = 0.0
         self._heard: dict[str, tuple[object, float]] = {}
-        self._taken_over: set[str] = set()
 
     def fill(self) -> int:
-        """Put jobs in line that wait and are not; how many."""
+        """Put jobs in line that wait and are not; how many. New ones are looked for each time, others now and then."""
+        now = time.monotonic()
+        verifies = now >= self._next_verified
+        if verifies:
+            self._in_line.clear()
+            self._next_verified = now + _VERIFIED_EVERY_S
+        whole = verifies or now >= self._next_whole
         with self._store.read() as session:
-            waiting = queued.list_waiting(session, before=utc_now() - _SETTLED)
-            missing = [waits for waits in waiting if waits not in self._in_line]
-            found = [jobs.get_job(session, job_id) for job_id, _ in missing]
-        for job in found:
-            self._queue.add_job(job)
-            self._in_line[job.id, job.attempt] = None
-        for waits in list(self._in_line)[: max(0, len(self._in_line) - _REMEMBERED)]:
-            del self._in_line[waits]
-        return len(found)
+            waiting = queued.list_waiting(session, after=0 if whole else self._newest)
+        if whole:
+            self._in_line &= set(waiting)
+        missing = [waits for waits in waiting if waits not in self._in_line]
+        known = self._queue.jobs_known(missing[:_LOOKED_UP])
+        self._in_line.update(waits for waits, runs in known.items() if runs)
+        unknown = [waits for waits in missing[:_LOOKED_UP] if waits not in self._in_line]
+        if len(missing) <= _LOOKED_UP and len(unknown) <= CHUNK:
+            self._newest = max((job_id for job_id, _ in waiting), default=self._newest)
+            self._next_whole = now + BEAT_S if whole else self._next_whole
+        return sum(self._put(waits, was_known=waits in known) for waits in unknown[:CHUNK])
 
-    def take_over(self) -> int:
-        """Give up workers that are not heard of any more, and put what they had begun back in line; how many they are.
+    def take_over(self) -> bool:
+        """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
 
         A worker whose beats stop changing for long by *our* clock is lost: clocks of hosts need not agree. One of this
-        host is lost as soon as its process is gone.
+        host is lost as soon as its process is gone. True if workers are gone that were there the last time.
         """
+        busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
         with self._store.read() as session:
             seen = workers.list_workers(session, seen=True)
+        before = set(self._heard)
         self._heard = {worker.id: self._hearing(worker) for worker in seen}
-        lost = [worker for worker in seen if self._is_lost(worker)]
-        for worker in lost:
-            with self._store.write() as session:
-                if not workers.set_lost(session, worker.id):
-                    continue
-            log.warning("worker lost", extra={"worker": worker.id, "host": worker.owner.host, "pid": worker.owner.pid})
+        for worker in seen:
+            if self._is_lost(worker):
+                self._give_up(worker)
         with self._store.read() as session:
-            given_up = workers.list_lost(session)
-        for worker_id in given_up:
-            if worker_id not in self._taken_over:
-                self._take_over(worker_id)
-        return len(lost)
+            stranded = queued.list_stranded(session)
+        for job_id, worker_id in stranded:
+            with self._store.write() as session:
+                back = queued.requeue_job(session, job_id, worker_id=worker_id)
+            if back:
+                log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
+        for worker_id in busy - set(self._heard):
+            with self._store.write() as session:  # one keeper at a time, or work would be given out twice
+                taken = 0 if workers.hold(session, worker_id) else self._queue.take_over(worker_id)
+            if taken:
+                log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
+        return bool(before - set(self._heard))
 
-    def _take_over(self, worker_id: str) -> None:
-        """All that a lost worker had begun. Done again by whoever comes next, should we die in the middle of it."""
+    def _put(self, waits: tuple[int, int], *, was_known: bool) -> int:
+        """Put one job in line that is not, or was (`was_known`); how many were put there now."""
+        job_id, attempt = waits
+        if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
+            with self._store.write() as session:
+                queued.renew_attempt(session, job_id, attempt)
+            return 0
+        with self._store.read() as session:
+            job = jobs.get_job(session, job_id)
+        try:
+            self._queue.add_job(job)
+        except (TypeError, ValueError) as error:  # a row that something else wrote; others must not wait for it
+            log.error("job cannot be put in line: %s", error, extra={"job": job_id})
+            with self._store.write() as session:
+                queued.fail_queued(session, job_id, f"cannot be put in line: {error}")
+            return 0
+        self._in_line.add(waits)
+        return 1
+
+    def _give_up(self, worker: WorkerRecord) -> None:
         with self._store.write() as session:
-            for job_id in queued.list_run_by(session, worker_id):
-                if queued.requeue_job(session, job_id, worker_id=worker_id):
-                    log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
-        taken = self._queue.take_over(worker_id)
-        if taken:
-            log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
-        self._taken_over.add(worker_id)
+            given_up = workers.set_lost(session, worker.id)
+        del self._heard[worker.id]
+        if given_up:
+            about = {"worker": worker.id, "host": worker.owner.host, "pid": worker.owner.pid}
+            log.warning("worker lost", extra=about)
 
     def _hearing(self, worker: WorkerRecord) -> tuple[object, float]:
         """The last beat, and when we saw it first."""
         known = self._heard.get(worker.id)
-        return (
-            known if known is not None and known[0] == worker.heartbeat_at else (worker.heartbeat_at, time.monotonic())
-        )
+        if known is not None and known[0] == worker.heartbeat_at:
+            return known
+        return worker.heartbeat_at, time.monotonic()
 
     def _is_lost(self, worker: WorkerRecord) -> bool:
-        return is_dead(worker.owner) or time.monotonic() - self._heard[worker.id][1] > LOST_AFTER_S
+        silent_s = min(time.monotonic() - self._heard[worker.id][1], self._steady_s())
+        return is_gone_here(worker.owner) or silent_s > LOST_AFTER_S

@@ -1,20 +1,24 @@
 """How a job of the service has its candidates evaluated: on any device of its kind, through the queue."""
 
 import hashlib
-import threading
+import itertools
 
 from db import results
 from db.errors import NotInStore
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
 from evaluator.evaluation import candidate_hash
-from sandbox.base import SandboxUnavailable
 from service.queue import WorkQueue
 from service.stopping import Stop
 from service.wiring import Stopped
+from service.worker.patience import patiently
 
 POLL_S = 0.2
 _LOOK_AT_QUEUE = 25  # polls
+
+
+class EvaluationLost(RuntimeError):
+    """An evaluation failed in a way that has nothing to do with the candidate."""
 
 
 class MeasureQueued:
@@ -30,39 +34,45 @@ class MeasureQueued:
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
         digest = candidate_hash(source)
-        with self._store.write() as session:
-            results.add_candidate(
-                session, self._job.id, round_number=round_number, candidate_hash=digest, source=source
-            )
-            failed = results.count_evaluations(session, self._job.id, digest)
-        evaluation_id = evaluation_id_of(self._job.id, digest, failed)
-        arguments = {"job_id": self._job.id, "candidate": digest, "round": round_number, "profile": profile}
-        self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments)
+        evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._stop)
         try:
             return self._wait(evaluation_id)
         except Stopped:
             self._queue.withdraw_evaluation(evaluation_id, self._job.attempt)
             raise
 
+    def _ask(self, source: str, digest: str, round_number: int, profile: bool) -> str:
+        job_id = self._job.id
+        with self._store.write() as session:
+            results.add_candidate(session, job_id, round_number=round_number, candidate_hash=digest, source=source)
+            failed = results.count_failed_evaluations(session, job_id, digest)
+        evaluation_id = evaluation_id_of(job_id, digest, failed)
+        arguments = {"job_id": job_id, "candidate": digest, "round": round_number, "profile": profile}
+        self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments)
+        return evaluation_id
+
     def prepare(self) -> None:
         """Nothing: whoever evaluates has a referee ready."""
 
     def _wait(self, evaluation_id: str) -> EvaluationRecord:
-        polls = 0
-        pause = threading.Event()
-        while True:
-            if self._stop.requested():
-                raise Stopped
-            polls += 1
-            looks = polls % _LOOK_AT_QUEUE == 0
-            failure = self._queue.failure_of(evaluation_id, self._job.attempt) if looks else None
-            try:
-                with self._store.read() as session:
-                    return results.get_evaluation(session, evaluation_id)
-            except NotInStore:
-                if failure is not None:
-                    raise SandboxUnavailable(f"evaluation {evaluation_id}: {failure};", "resume the job.") from None
-            pause.wait(POLL_S)
+        for poll in itertools.count(1):
+            if self._stop.event.wait(POLL_S):
+                break
+            found = patiently(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._stop)  # noqa: B023
+            if found is not None:
+                return found
+        raise Stopped
+
+    def _look(self, evaluation_id: str, *, failures: bool) -> EvaluationRecord | None:
+        """The evaluation if it is there."""
+        failure = self._queue.failure_of(evaluation_id, self._job.attempt) if failures else None
+        try:
+            with self._store.read() as session:
+                return results.get_evaluation(session, evaluation_id)
+        except NotInStore:
+            if failure is not None:  # it was looked for first: nothing came of it by then
+                raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
+            return None
 
 
 def evaluation_id_of(job_id: int, digest: str, failed: int) -> str:

@@ -1,31 +1,35 @@
 """The worker process: it begins, beats, works, and gives back what it has begun when it is to end."""
 
+import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 
-from db import workers
+from db import queued, workers
 from db.errors import StoreError
 from db.store import Store
 from sandbox.base import SandboxUnavailable
+from service.errors import Unavailable
 from service.owner import this_process
 from service.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
+from service.run import INTERRUPTED
 from service.settings import Settings
 from service.stopping import Stop, StopGroup
 from service.version import program_version
 from service.wiring import Stopped, open_platform, open_sandbox
 from service.worker.evaluations import run_evaluation
+from service.worker.heart import BEAT_S, Heart
 from service.worker.jobs import run_job
-from service.worker.keeper import BEAT_S, Keeper
+from service.worker.keeper import Keeper
 from service.worker.place import Place
 
 POLL_S = 0.25
-END_S = 10.0
+END_S = 6.0
 """How long a worker that is to end waits for its jobs and evaluations to stop."""
 
 _SWEEP_S = 30.0
@@ -33,7 +37,7 @@ _SWEEP_S = 30.0
 log = logging.getLogger(__name__)
 
 
-class GivenUp(RuntimeError):
+class GivenUp(Unavailable):
     """Others took this worker for dead and do its work; it must end."""
 
 
@@ -60,13 +64,16 @@ def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callab
             running=StopGroup(),
         )
         faults: list[BaseException] = []
+        heart = Heart(store, place.worker_id)
+        _register(place)
         try:
-            _register(place)
+            heart.start()
             _launch(place, faults)
             on_ready(place)
-            _work(place, stop, faults)
+            _work(place, heart, stop, faults)
         finally:
             _end(place)
+            heart.stop()
         if faults:
             raise faults[0]
 
@@ -85,15 +92,12 @@ def _launch(place: Place, faults: list[BaseException]) -> None:
     DBOS(config=config)
 
     def job(job_id: int, attempt: int) -> None:
-        run_job(place, job_id, attempt)
+        with _held(place, faults):
+            run_job(place, job_id, attempt)
 
     def evaluation(evaluation_id: str, arguments: dict[str, Any]) -> None:
-        try:
+        with _held(place, faults):
             run_evaluation(place, evaluation_id, arguments)
-        except (Stopped, SandboxUnavailable, StoreError) as error:
-            if not isinstance(error, Stopped):
-                faults.append(error)
-            _hold(place)
 
     DBOS.workflow(name=RUN_JOB)(job)
     DBOS.workflow(name=RUN_EVALUATION)(evaluation)
@@ -103,10 +107,16 @@ def _launch(place: Place, faults: list[BaseException]) -> None:
         DBOS.register_queue(name, worker_concurrency=at_once, polling_interval_sec=POLL_S, on_conflict="always_update")
 
 
-def _hold(place: Place) -> None:
-    """Keep DBOS from taking an evaluation for done that somebody else must do: until this process is gone."""
-    place.running.request("interrupted")
-    threading.Event().wait()
+@contextlib.contextmanager
+def _held(place: Place, faults: list[BaseException]) -> Iterator[None]:
+    """Keep DBOS from taking for done what somebody else must do: hold it until this process is gone."""
+    try:
+        yield
+    except (Stopped, SandboxUnavailable, StoreError) as error:
+        if not isinstance(error, Stopped):
+            faults.append(error)
+        place.running.request(INTERRUPTED)
+        threading.Event().wait()
 
 
 def _register(place: Place) -> None:
@@ -124,21 +134,19 @@ def _register(place: Place) -> None:
         )
 
 
-def _work(place: Place, stop: Stop, faults: list[BaseException]) -> None:
-    """Beat and keep the queue true until the end; a store that does not answer is waited for."""
-    keeper = Keeper(place.store, place.queue)
-    next_beat = next_sweep = 0.0
+def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -> None:
+    """Keep the queue true until the end; a store that does not answer is waited for."""
+    keeper = Keeper(place.store, place.queue, heart.steady_s)
+    next_look = next_sweep = 0.0
     while not stop.event.wait(POLL_S) and not faults:
+        if heart.given_up.is_set():
+            raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
         now = time.monotonic()
         try:
-            if now >= next_beat:
-                with place.store.write() as session:
-                    heard = workers.beat(session, place.worker_id)
-                if not heard:
-                    raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
+            if now >= next_look:
+                next_look = now + BEAT_S
                 if keeper.take_over():
                     next_sweep = now  # a worker of this host may have left a container behind
-                next_beat = now + BEAT_S
             if now >= next_sweep:
                 _sweep(place)
                 next_sweep = now + _SWEEP_S
@@ -165,14 +173,29 @@ def _sweep(place: Place) -> None:
 
 def _end(place: Place) -> None:
     """Stop what runs and put it back in line. The process must exit after this: DBOS's threads may still wait."""
-    place.running.request("interrupted")
+    place.running.request(INTERRUPTED)
+    _tell(place, stopped=False)
     deadline = time.monotonic() + END_S
     while place.running.count() and time.monotonic() < deadline:
         time.sleep(0.05)
+    DBOS.destroy()  # takes nothing more from the queue
+    _tell(place, stopped=True)
     try:
-        with place.store.write() as session:
-            workers.set_stopped(session, place.worker_id)
         place.queue.take_over(place.worker_id)
     except StoreError as error:
-        log.error("store: %s; others will find out by the missing beats", error)
+        log.error("store: %s; others will take over what is left", error)
     place.queue.close()
+
+
+def _tell(place: Place, *, stopped: bool) -> None:
+    """Say in the store that this worker is about to end, or has; what it could not end in time is another's then."""
+    try:
+        with place.store.write() as session:
+            if not stopped:
+                workers.set_stopping(session, place.worker_id)
+                return
+            for job_id in queued.list_run_by(session, place.worker_id):
+                queued.requeue_job(session, job_id, worker_id=place.worker_id)
+            workers.set_stopped(session, place.worker_id)
+    except StoreError as error:
+        log.error("store: %s; others will find out by the missing beats", error)
