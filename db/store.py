@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -39,6 +39,15 @@ class Store:
         """
         with _failures_named(self.engine), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def ping(self) -> None:
+        """Ask the database for nothing in particular.
+
+        Raises:
+            StoreError: it does not answer.
+        """
+        with self.read() as session:
+            session.execute(text("SELECT 1"))
 
     def close(self) -> None:
         """Give back all connections."""

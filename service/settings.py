@@ -16,7 +16,7 @@ MIN_SECRET_CHARS = 6  # shorter values are words that stand in any text
 
 _PRICES = re.compile(r"\d+(\.\d+)?,\d+(\.\d+)?")
 _SECRET_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_KEY")
-_MAY_HOLD_SECRETS = frozenset({"database_url", "api_base"})
+_MAY_HOLD_SECRETS = frozenset({"database_url", "api_base", "server", "token"})
 
 
 class Settings(BaseSettings):
@@ -53,6 +53,11 @@ class Settings(BaseSettings):
     api_base: str | None = None
     api_key_file: Path | None = None
     measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
+
+    models: str = ""  # patterns of models that submitters may use beside `model` and builtin/compiler; commas between
+    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # of one token; 0: no limit
+    server: str | None = None  # of the commands that can work through one
+    token: SecretStr | None = None  # for that server
 
     @field_validator("api_base")
     @classmethod
