@@ -136,6 +136,18 @@ def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) ->
     _change(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
 
 
+def is_run_by(session: Session, job_id: int, owner: Owner) -> bool:
+    """Whether `owner` runs this job now."""
+    mine = (JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, *_owned_by(owner))
+    return session.scalar(select(JobRow.id).where(*mine)) is not None
+
+
+def set_options(session: Session, job_id: int, **options: JsonValue) -> None:
+    """Keep more of what a job must find again when it is taken up."""
+    row = session.get_one(JobRow, job_id)
+    row.options = {**row.options, **clean_json(options)}
+
+
 def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
     """Keep the most that a job's calls may have cost whose reply was lost."""
     _change(session, JobRow.id == job_id, unsettled_usd=unsettled_usd)

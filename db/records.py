@@ -139,6 +139,33 @@ class LlmCall:
     tool_calls: list[JsonValue] = field(default_factory=list)
 
 
+class WorkerStatus(StrEnum):
+    """How a worker is."""
+
+    ALIVE = "alive"
+    STOPPING = "stopping"  # takes nothing more
+    STOPPED = "stopped"  # ended in good order
+    LOST = "lost"  # not heard of any more; others do its work
+
+
+@dataclass(frozen=True)
+class WorkerRecord:
+    """A worker process and its device. `device` is what people read, `kind` what tells like devices from others."""
+
+    id: str
+    owner: Owner
+    platform: str
+    slot: int
+    device: str
+    kind: str
+    sandbox: str
+    version: str
+    status: WorkerStatus
+    started_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+
+
 @dataclass(frozen=True)
 class EventRecord:
     """What happened in a job."""

@@ -108,11 +108,37 @@ def get_evaluation(session: Session, evaluation_id: str) -> EvaluationRecord:
     return record_of(row[0], row[1])
 
 
+def has_evaluation(session: Session, evaluation_id: str) -> bool:
+    """Whether there is an evaluation with this id."""
+    return session.scalar(select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id)) is not None
+
+
 def find_evaluation(session: Session, job_id: int, candidate_hash: str) -> EvaluationRecord | None:
     """The latest evaluation of this candidate in this job, if any."""
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     row = session.execute(query.order_by(EvaluationRow.created_at.desc()).limit(1)).one_or_none()
     return None if row is None else record_of(row[0], row[1])
+
+
+def count_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
+    """How often this candidate was evaluated in this job."""
+    query = select(func.count()).select_from(EvaluationRow).join(CandidateRow)
+    query = query.where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
+    return session.scalar(query) or 0
+
+
+def get_candidate_source(session: Session, job_id: int, candidate_hash: str) -> str:
+    """The source of a job's candidate.
+
+    Raises:
+        NotInStore: the job has no such candidate.
+    """
+    source = session.scalar(
+        select(CandidateRow.source).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
+    )
+    if source is None:
+        raise NotInStore(f"job {job_id} has no candidate {candidate_hash[:16]}")
+    return source
 
 
 def list_evaluations(session: Session, job_id: int) -> list[EvaluationRecord]:

@@ -5,6 +5,10 @@ class ServiceError(RuntimeError):
     """Base of the errors below. The text is one clear line that says what to do."""
 
 
+class JobLost(RuntimeError):
+    """A job is not ours any more: it was given to another worker, or taken away. Nothing more may be written to it."""
+
+
 class BadRequest(ServiceError):
     """What was asked for makes no sense: an unknown name, a bad value, a file in the way."""
 

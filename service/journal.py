@@ -11,8 +11,9 @@ from agents.ports import Event, Outcome
 from agents.replay import identity
 from agents.stopping import is_better
 from db import jobs, results
-from db.records import EvaluationRecord, LlmCall
+from db.records import EvaluationRecord, LlmCall, Owner
 from db.store import Store
+from service.errors import JobLost
 
 Observer = Callable[[Event], None]
 """Is told of every event after it was stored, and of `step` events (data: text) that are not stored."""
@@ -22,18 +23,26 @@ _KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "
 
 class Journal:
     """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
-    a job that is taken up again comes by them once more."""
+    a job that is taken up again comes by them once more. With an `owner`, nothing is written once the job is not his.
+    """
 
-    def __init__(self, store: Store, job_id: int, observer: Observer, past: Iterable[Event] = ()) -> None:
+    def __init__(
+        self, store: Store, job_id: int, observer: Observer, past: Iterable[Event] = (), *, owner: Owner | None = None
+    ) -> None:
         self._store = store
         self._job_id = job_id
         self._observer = observer
         self._past = Counter(identity(event) for event in past)
+        self._owner = owner
         self._lock = threading.RLock()
         self.round = 0
 
     def __call__(self, event: Event) -> None:
-        """Store an event, unless it is; it is there for good when this returns."""
+        """Store an event, unless it is; it is there for good when this returns.
+
+        Raises:
+            JobLost: someone else has the job now.
+        """
         with self._lock:
             self.round = event.round
             own = identity(event)
@@ -45,6 +54,8 @@ class Journal:
 
     def _store_new(self, event: Event) -> None:
         with self._store.write() as session:
+            if self._owner is not None and not jobs.is_run_by(session, self._job_id, self._owner):
+                raise JobLost(f"job {self._job_id} was given to someone else")
             bulky = _KEPT_ELSEWHERE.get(event.kind, ())
             kept = {key: value for key, value in event.data.items() if key not in bulky}
             results.add_event(session, self._job_id, event.kind, event.round, kept)

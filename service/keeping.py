@@ -25,13 +25,20 @@ def keep_task(session: Session, task: Task) -> int:
 
 
 def keep_evaluation(
-    session: Session, job_id: int, bench: Bench, source: str, evaluation: Evaluation, *, round_number: int
+    session: Session,
+    job_id: int,
+    bench: Bench,
+    source: str,
+    evaluation: Evaluation,
+    *,
+    round_number: int,
+    evaluation_id: str | None = None,
 ) -> str:
-    """Keep a candidate and what it is worth; the evaluation's new id."""
+    """Keep a candidate and what it is worth; the evaluation's id, a new one if none is given."""
     candidate_id = results.add_candidate(
         session, job_id, round_number=round_number, candidate_hash=candidate_hash(source), source=source
     )
-    evaluation_id = uuid.uuid4().hex
+    evaluation_id = evaluation_id or uuid.uuid4().hex
     results.add_evaluation(
         session,
         evaluation_id,

@@ -1,14 +1,15 @@
 """Optimize one op on this machine: a job from its task to its exported best candidate, started or taken up again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from agents.ports import NO_PAST, Past
 from agents.replay import past_of_events
 from db import jobs
-from db.records import JobStatus, Owner
+from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from service.errors import BadRequest
-from service.export import check_target
+from service.export import Exported, check_target, export_job
 from service.jobs import get_job, read_events, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.keeping import keep_task
@@ -52,7 +53,8 @@ def optimize(
                 strategy=settings.strategy,
                 options=options,
             )
-        return _run_here(store, job_id, owner, bench, options["device"], Journal(store, job_id, observe), stop, NO_PAST)
+        journal = Journal(store, job_id, observe, owner=owner)
+        return _run_here(store, job_id, owner, bench, options["device"], journal, stop, NO_PAST)
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
@@ -78,7 +80,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
                 raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
         events = stored_events(store, job_id)  # whoever ran it before has written the last of them by now
         past = past_of_events(events, wall_s=worked_s(store, job_id))
-        journal = Journal(store, job_id, observe, events)
+        journal = Journal(store, job_id, observe, events, owner=owner)
         return _run_here(store, job_id, owner, bench, str(job.options["device"]), journal, stop, past)
 
 
@@ -86,15 +88,25 @@ def _run_here(
     store: Store, job_id: int, owner: Owner, bench: Bench, device: str, journal: Journal, stop: Stop, past: Past
 ) -> JobReport:
     journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
-    return JobRun(
+    report = JobRun(
         store,
         job_id,
         owner,
         spec=spec_of(bench.task, bench.settings, device=device),
-        settings=bench.settings,
         journal=journal,
         measure=MeasureHere(store, job_id, bench, journal.step, stop),
         platform=bench.platform,
         llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
     ).run(past)
+    if report.best is None:
+        return report
+    return replace(report, exported=_export(store, report.job, bench.settings, journal))
+
+
+def _export(store: Store, job: JobRecord, settings: Settings, journal: Journal) -> Exported:
+    try:
+        return export_job(store, job, settings)
+    except BadRequest as error:  # the place was good when the job began; a result is not lost for it
+        journal.step(str(error))
+        return export_job(store, job, settings, out=settings.job_dir(job.id) / "best.py")

@@ -17,12 +17,10 @@ from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
 from service.convert import outcome_of
-from service.errors import BadRequest
-from service.export import Exported, export_job
+from service.export import Exported
 from service.jobs import get_job, last_stop, read_events
 from service.journal import Journal
 from service.keeping import keep_evaluation
-from service.settings import Settings
 from service.stopping import Stop, stop_when
 from service.wiring import Bench, Stopped
 
@@ -41,7 +39,7 @@ _STATUS_OF_REASON = {
 
 @dataclass(frozen=True)
 class JobReport:
-    """How a job ended: `best` and `exported` are None where no candidate passed.
+    """How a job ended: `best` and `exported` are None where no candidate passed, the latter also before it is written.
 
     `unsettled_usd` is the most that calls may have cost whose reply was lost; `summary` holds figures of the strategy's
     own (pass@k).
@@ -107,7 +105,6 @@ class JobRun:
         owner: Owner,
         *,
         spec: JobSpec,
-        settings: Settings,
         journal: Journal,
         measure: Measure,
         platform: Platform,
@@ -118,7 +115,6 @@ class JobRun:
         self._job_id = job_id
         self._owner = owner
         self._spec = spec
-        self._settings = settings
         self._journal = journal
         self._measure = measure
         self._platform = platform
@@ -142,9 +138,8 @@ class JobRun:
         self._finish(status, reason, detail)
         job = get_job(self._store, self._job_id)
         best = self._best(job)
-        exported = None if best is None else self._export(job)
         end = last_stop(read_events(self._store, job.id))
-        return JobReport(job, best, exported, reason, detail, end.unsettled_usd, end.summary)
+        return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.summary)
 
     def _work(self, past: Past) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
@@ -196,14 +191,6 @@ class JobRun:
             return None
         with self._store.read() as session:
             return results.get_evaluation(session, job.best_evaluation_id)
-
-    def _export(self, job: JobRecord) -> Exported:
-        settings = self._settings
-        try:
-            return export_job(self._store, job, settings)
-        except BadRequest as error:  # the place was good when the job began; a result is not lost for it
-            self._journal.step(str(error))
-            return export_job(self._store, job, settings, out=settings.job_dir(job.id) / "best.py")
 
     def _cancel_requested(self) -> bool:
         try:

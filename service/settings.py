@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = None
     lock_dir: Path = Path("/tmp")  # noqa: S108  # one place for all users of a host, who share its devices
     platform: str = "cpu"
+    device: int = Field(0, ge=0, le=1023)  # which of the host's devices, as its platform counts them
     model: str = Field("builtin/compiler", min_length=1, max_length=200)
     judge_model: str | None = Field(None, min_length=1, max_length=200)
     strategy: str = "judge"

@@ -31,7 +31,7 @@ def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: St
     """
     task = find_task(ref)
     platform = open_platform(settings.platform)
-    lock = device_lock(settings.lock_dir, platform.name)
+    lock = device_lock(settings.lock_dir, platform.name, settings.device)
     try:
         with (
             open_sandbox(settings, own_code_only=True) as sandbox,

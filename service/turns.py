@@ -41,9 +41,9 @@ def turn(lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event | N
         os.close(descriptor)
 
 
-def device_lock(folder: Path, platform: str) -> Path:
-    """The lock of the device that a platform measures on; `folder` is one for all users of this host."""
-    return folder / f"kernelwright-{platform}.lock"
+def device_lock(folder: Path, platform: str, slot: int = 0) -> Path:
+    """The lock of a device of this host, counted from 0; `folder` is one for all users of the host."""
+    return folder / f"kernelwright-{platform}-{slot}.lock"
 
 
 class TurnSandbox:

@@ -56,7 +56,7 @@ class Bench:
             Stopped: a stop was requested before there was a result.
             SandboxUnavailable: the sandbox cannot run anything.
         """
-        lock = device_lock(self.settings.lock_dir, self.platform.name)
+        lock = device_lock(self.settings.lock_dir, self.platform.name, self.settings.device)
         try:
             with turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event):
                 evaluation = evaluate(
@@ -148,7 +148,7 @@ def open_models(
     from agents.manual import ManualLLM
     from agents.models import Models
 
-    lock = device_lock(settings.lock_dir, bench.platform.name)
+    lock = device_lock(settings.lock_dir, bench.platform.name, settings.device)
     sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable

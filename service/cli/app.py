@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks
+from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, worker
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def build_app() -> typer.Typer:
     leaderboard.add_to(app)
     jobs.add_to(app)
     mcp.add_to(app)
+    worker.add_to(app)
     machine.add_to(app)
     store.add_to(app)
     dev.add_to(app)

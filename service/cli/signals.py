@@ -14,7 +14,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextlib.contextmanager
-def stopping_on_signals(stop: Stop) -> Iterator[None]:
+def stopping_on_signals(stop: Stop, saying: str = "stopping and keeping the best so far") -> Iterator[None]:
     """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so."""
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -23,7 +23,7 @@ def stopping_on_signals(stop: Stop) -> Iterator[None]:
                 _say(_SHOW_CURSOR)
             os._exit(128 + number)
         stop.signal_number = number
-        _say(b"\nstopping and keeping the best so far (again to quit at once)\n")
+        _say(f"\n{saying} (again to quit at once)\n".encode())
         stop.request("interrupted")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}

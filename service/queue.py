@@ -1,0 +1,123 @@
+"""The queue, on DBOS: which workers may take a job or an evaluation, and in which order.
+
+The store is the truth: a job with status `queued` waits, whatever the queue holds, and workers put it in line (again)
+whenever it is missing there. So the queue's database can be lost, and needs no backup.
+
+Jobs that have begun stay with the kind of device that they began on, for speedups of other devices are other numbers.
+"""
+
+from typing import Any
+
+from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+from sqlalchemy.engine import make_url
+
+from db.records import JobRecord
+from service.settings import Settings
+
+RUN_JOB = "run_job"
+RUN_EVALUATION = "run_evaluation"
+
+APPLICATION = "kernelwright"
+PROTOCOL = "1"
+"""Workers of one protocol share a queue, whatever their version; to be raised when what is put in line changes."""
+
+_CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
+_MAY_END = ("ENQUEUED", "PENDING", "DELAYED")
+
+
+def queue_url(settings: Settings) -> str:
+    """Where DBOS keeps the queue: a file beside an SQLite store, else a schema of its own in the same database."""
+    url = make_url(settings.store_url)
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{str(url.database).removesuffix('.db')}-queue.db"
+    return url.render_as_string(hide_password=False)
+
+
+def jobs_queue(platform: str, kind: str | None = None) -> str:
+    """Where jobs wait: new ones for any worker of the platform, others for one with their kind of device."""
+    return f"jobs-{platform}" if kind is None else f"jobs-{platform}-{kind}"
+
+
+def evaluations_queue(platform: str, kind: str) -> str:
+    """Where evaluations wait for a device of a kind."""
+    return f"evaluations-{platform}-{kind}"
+
+
+class WorkQueue:
+    """Puts work in line and says what became of it. Safe to share between threads."""
+
+    def __init__(self, client: DBOSClient) -> None:
+        self._client = client
+
+    def add_job(self, job: JobRecord) -> None:
+        """Put a job in line for this attempt; does nothing if it is."""
+        kind = job.options.get("device_kind")
+        options: EnqueueOptions = {
+            "workflow_name": RUN_JOB,
+            "workflow_id": job_workflow(job.id, job.attempt),
+            "queue_name": jobs_queue(job.platform, None if kind is None else str(kind)),
+            "priority": priority_of(job),
+        }
+        self._client.enqueue(options, job.id, job.attempt)
+
+    def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
+        """Put an evaluation in line for a device of this kind; does nothing if it is, or was."""
+        options: EnqueueOptions = {
+            "workflow_name": RUN_EVALUATION,
+            "workflow_id": evaluation_workflow(evaluation_id, job.attempt),
+            "queue_name": evaluations_queue(job.platform, kind),
+            "priority": priority_of(job),
+        }
+        self._client.enqueue(options, evaluation_id, arguments)
+
+    def failure_of(self, evaluation_id: str, attempt: int) -> str | None:
+        """Why no result will come of an evaluation any more, if it is not in the store; None while one may."""
+        status = self._client.retrieve_workflow(evaluation_workflow(evaluation_id, attempt)).get_status()
+        if status.status in _MAY_END:
+            return None
+        return str(status.error) if status.error is not None else "it was taken out of the queue"
+
+    def withdraw_evaluation(self, evaluation_id: str, attempt: int) -> None:
+        """Take an evaluation out of line that nobody waits for any more."""
+        self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
+
+    def take_over(self, worker_id: str) -> int:
+        """Put the evaluations that a lost worker had begun back in line; how many. Its jobs are the store's to give."""
+        found = self._client.list_workflows(status="PENDING", executor_id=worker_id, load_input=False)
+        for workflow in found:
+            if workflow.name == RUN_EVALUATION:
+                self._client.resume_workflow(workflow.workflow_id, queue_name=workflow.queue_name)
+            else:
+                self._client.cancel_workflow(workflow.workflow_id)
+        return len(found)
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._client.destroy()
+
+
+def open_queue(settings: Settings) -> WorkQueue:
+    """The queue that a worker of this protocol has made."""
+    return WorkQueue(
+        DBOSClient(
+            system_database_url=queue_url(settings),
+            serializer=DBOSPortableJSONSerializer(),
+            application_name=APPLICATION,
+            lazy=True,
+        )
+    )
+
+
+def job_workflow(job_id: int, attempt: int) -> str:
+    """DBOS's name for an attempt at a job."""
+    return f"job-{job_id}-{attempt}"
+
+
+def evaluation_workflow(evaluation_id: str, attempt: int) -> str:
+    """DBOS's name for an evaluation that an attempt at a job asks for."""
+    return f"evaluation-{evaluation_id}-{attempt}"
+
+
+def priority_of(job: JobRecord) -> int:
+    """A job's place among those that wait, as DBOS counts: the lowest number first, from 1."""
+    return (job.priority + 1) * _CLASS + min(max(job.fair_tag, 1), _CLASS - 1)

@@ -1,0 +1,1 @@
+"""A worker: takes jobs and evaluations from the queue for one device of its host."""

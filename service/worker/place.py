@@ -1,0 +1,50 @@
+"""What a worker works with: its device, its sandbox, the store and the queue."""
+
+import hashlib
+from dataclasses import dataclass
+
+from db.records import Owner
+from db.store import Store
+from evaluator.platforms import Device, Platform
+from sandbox.base import Sandbox
+from service.queue import WorkQueue, evaluations_queue, jobs_queue
+from service.settings import Settings
+from service.stopping import StopGroup
+
+JOBS_AT_ONCE = 4
+"""Jobs that a worker runs side by side: they wait for models and for their turn on the device most of the time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One worker's own. `running` are its jobs and evaluations."""
+
+    worker_id: str
+    owner: Owner
+    platform: Platform
+    device: Device
+    sandbox: Sandbox
+    settings: Settings
+    store: Store
+    queue: WorkQueue
+    running: StopGroup
+
+    @property
+    def kind(self) -> str:
+        """Which devices give comparable figures, in a few letters."""
+        return kind_of(self.device)
+
+    @property
+    def queues(self) -> dict[str, int]:
+        """The queues that this worker takes from, with how much of each at once."""
+        name = self.platform.name
+        return {
+            jobs_queue(name): JOBS_AT_ONCE,
+            jobs_queue(name, self.kind): JOBS_AT_ONCE,
+            evaluations_queue(name, self.kind): 1,
+        }
+
+
+def kind_of(device: Device) -> str:
+    """The first letters of the hash of all that is known of a device."""
+    return hashlib.sha256(f"{device.platform}\n{device.describe()}".encode()).hexdigest()[:8]

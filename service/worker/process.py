@@ -1,0 +1,178 @@
+"""The worker process: it begins, beats, works, and gives back what it has begun when it is to end."""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+
+from db import workers
+from db.errors import StoreError
+from db.store import Store
+from sandbox.base import SandboxUnavailable
+from service.owner import this_process
+from service.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
+from service.settings import Settings
+from service.stopping import Stop, StopGroup
+from service.version import program_version
+from service.wiring import Stopped, open_platform, open_sandbox
+from service.worker.evaluations import run_evaluation
+from service.worker.jobs import run_job
+from service.worker.keeper import BEAT_S, Keeper
+from service.worker.place import Place
+
+POLL_S = 0.25
+END_S = 10.0
+"""How long a worker that is to end waits for its jobs and evaluations to stop."""
+
+_SWEEP_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class GivenUp(RuntimeError):
+    """Others took this worker for dead and do its work; it must end."""
+
+
+def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callable[[Place], None]) -> None:
+    """Work for the device that the settings name until a stop is requested.
+
+    Raises:
+        BadRequest: the platform is unknown.
+        SandboxUnavailable: there is no sandbox to work in, or there is none any more; what was begun is given back.
+        GivenUp: this process was paused or cut off for so long that others have taken over.
+    """
+    platform = open_platform(settings.platform)
+    with open_sandbox(settings, own_code_only=False) as sandbox:
+        queue = open_queue(settings)
+        place = Place(
+            worker_id=str(uuid.uuid4()),
+            owner=this_process(),
+            platform=platform,
+            device=platform.device(),
+            sandbox=sandbox,
+            settings=settings,
+            store=store,
+            queue=queue,
+            running=StopGroup(),
+        )
+        faults: list[BaseException] = []
+        try:
+            _register(place)
+            _launch(place, faults)
+            on_ready(place)
+            _work(place, stop, faults)
+        finally:
+            _end(place)
+        if faults:
+            raise faults[0]
+
+
+def _launch(place: Place, faults: list[BaseException]) -> None:
+    """Start DBOS: from now on it calls `run_job` and `run_evaluation` in threads of its own."""
+    config: DBOSConfig = {
+        "name": APPLICATION,
+        "system_database_url": queue_url(place.settings),
+        "executor_id": place.worker_id,
+        "application_version": PROTOCOL,
+        "serializer": DBOSPortableJSONSerializer(),
+        "log_level": "WARNING",
+        "use_listen_notify": False,
+    }
+    DBOS(config=config)
+
+    def job(job_id: int, attempt: int) -> None:
+        run_job(place, job_id, attempt)
+
+    def evaluation(evaluation_id: str, arguments: dict[str, Any]) -> None:
+        try:
+            run_evaluation(place, evaluation_id, arguments)
+        except (Stopped, SandboxUnavailable, StoreError) as error:
+            if not isinstance(error, Stopped):
+                faults.append(error)
+            _hold(place)
+
+    DBOS.workflow(name=RUN_JOB)(job)
+    DBOS.workflow(name=RUN_EVALUATION)(evaluation)
+    DBOS.listen_queues(list(place.queues))
+    DBOS.launch()
+    for name, at_once in place.queues.items():
+        DBOS.register_queue(name, worker_concurrency=at_once, polling_interval_sec=POLL_S, on_conflict="always_update")
+
+
+def _hold(place: Place) -> None:
+    """Keep DBOS from taking an evaluation for done that somebody else must do: until this process is gone."""
+    place.running.request("interrupted")
+    threading.Event().wait()
+
+
+def _register(place: Place) -> None:
+    with place.store.write() as session:
+        workers.add_worker(
+            session,
+            place.worker_id,
+            place.owner,
+            platform=place.platform.name,
+            slot=place.settings.device,
+            device=place.device.name,
+            kind=place.kind,
+            sandbox=place.sandbox.name,
+            version=program_version(),
+        )
+
+
+def _work(place: Place, stop: Stop, faults: list[BaseException]) -> None:
+    """Beat and keep the queue true until the end; a store that does not answer is waited for."""
+    keeper = Keeper(place.store, place.queue)
+    next_beat = next_sweep = 0.0
+    while not stop.event.wait(POLL_S) and not faults:
+        now = time.monotonic()
+        try:
+            if now >= next_beat:
+                with place.store.write() as session:
+                    heard = workers.beat(session, place.worker_id)
+                if not heard:
+                    raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
+                if keeper.take_over():
+                    next_sweep = now  # a worker of this host may have left a container behind
+                next_beat = now + BEAT_S
+            if now >= next_sweep:
+                _sweep(place)
+                next_sweep = now + _SWEEP_S
+            keeper.fill()
+        except StoreError as error:
+            log.error("store: %s", error)
+            stop.event.wait(BEAT_S)
+
+
+def _sweep(place: Place) -> None:
+    """Remove containers of workers of this host that have died."""
+    if place.sandbox.name != "docker":
+        return
+    from sandbox.docker import sweep_orphans
+
+    try:
+        removed = sweep_orphans()
+    except SandboxUnavailable as error:
+        log.error("sweep: %s", error)
+        return
+    if removed:
+        log.warning("containers of dead processes removed", extra={"containers": removed})
+
+
+def _end(place: Place) -> None:
+    """Stop what runs and put it back in line. The process must exit after this: DBOS's threads may still wait."""
+    place.running.request("interrupted")
+    deadline = time.monotonic() + END_S
+    while place.running.count() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    try:
+        with place.store.write() as session:
+            workers.set_stopped(session, place.worker_id)
+        place.queue.take_over(place.worker_id)
+    except StoreError as error:
+        log.error("store: %s; others will find out by the missing beats", error)
+    place.queue.close()
