@@ -1,35 +1,17 @@
 """Queries behind the pages: who waits where, which workers live, what is known of one candidate or task."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session, defer
 
+from db.leaderboard import Entry
 from db.records import EvaluationRecord, JobStatus, TaskRecord
 from db.results import record_of
-from db.tables import CandidateRow, EvaluationRow, JobRow, RoundRow, TaskRow, WorkerRow
+from db.tables import CandidateRow, EvaluationRow, JobRow, RoundRow, StandingRow, TaskRow
 from db.tasks import task_record
-
-
-@dataclass(frozen=True)
-class WorkerRecord:
-    """A process that takes work, as it last said of itself."""
-
-    id: str
-    host: str
-    pid: int
-    platform: str
-    slot: int
-    device: str
-    kind: str
-    sandbox: str
-    version: str
-    status: str
-    started_at: datetime
-    heartbeat_at: datetime
-    stopped_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -39,12 +21,6 @@ class TaskCount:
     task: TaskRecord
     jobs: int
     passed: int
-
-
-def workers(session: Session, *, limit: int = 200) -> list[WorkerRecord]:
-    """Workers, those heard of last first."""
-    query = select(WorkerRow).order_by(WorkerRow.heartbeat_at.desc(), WorkerRow.id).limit(limit)
-    return [_worker(row) for row in session.scalars(query)]
 
 
 def running_by_worker(session: Session) -> dict[str, int]:
@@ -156,19 +132,19 @@ def best_speedups(session: Session, evaluation_ids: Sequence[str]) -> dict[str, 
     return {row.id: (row.speedup, row.speedup_low, row.speedup_high) for row in rows}
 
 
-def _worker(row: WorkerRow) -> WorkerRecord:
-    return WorkerRecord(
-        id=row.id,
-        host=row.host,
-        pid=row.pid,
-        platform=row.platform,
-        slot=row.slot,
-        device=row.device,
-        kind=row.kind,
-        sandbox=row.sandbox,
-        version=row.version,
-        status=row.status,
-        started_at=row.started_at,
-        heartbeat_at=row.heartbeat_at,
-        stopped_at=row.stopped_at,
+def board_values(session: Session, column: str) -> tuple[str, ...]:
+    """The different values that a column of the leaderboard has, sorted; at most 500."""
+    values = getattr(StandingRow, column)
+    return tuple(session.scalars(select(values).distinct().order_by(values).limit(500)))
+
+
+def shared_ranks(session: Session, entries: Sequence[Entry]) -> Counter[tuple[object, ...]]:
+    """How many share each rank on the boards of these entries, by board and rank."""
+    keys = {entry.board for entry in entries}
+    columns = (StandingRow.task, StandingRow.source_hash, StandingRow.platform, StandingRow.device, StandingRow.sandbox)
+    query = (
+        select(*columns, StandingRow.rank, func.count().label("count"))
+        .where(tuple_(*columns).in_(keys), StandingRow.rank.is_not(None))
+        .group_by(*columns, StandingRow.rank)
     )
+    return Counter({tuple(row[:-1]): row.count for row in session.execute(query)})

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from db import browse
-from db.browse import WorkerRecord
+from db import browse, workers
+from db.records import WorkerRecord, WorkerStatus
 from db.store import Store
 from db.types import utc_now
 from evaluator.platforms import PLATFORM_NAMES
 
-HEARTBEAT_LOST_S = 30.0
-"""A worker that has been silent for so long counts as lost."""
+SILENT_S = 15.0
+"""A worker that has not been heard of for so long is taken for lost, whether or not another has given it up yet."""
 
 
 @dataclass(frozen=True)
 class WorkerLine:
-    """A worker: `state` is alive, lost or stopped; `job_id` is what it runs."""
+    """A worker: `state` is alive, stopping, lost or stopped; `job_id` is what it runs."""
 
     worker: WorkerRecord
     state: str
@@ -44,7 +44,7 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
     """What works here, and what waits."""
     moment = now or utc_now()
     with store.read() as session:
-        found = browse.workers(session)
+        found = workers.list_workers(session)
         running = browse.running_by_worker(session)
         waiting = browse.count_waiting(session)
     lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
@@ -58,11 +58,13 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
 def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine:
     silent = max(now - worker.heartbeat_at, timedelta(0)).total_seconds()
     state = "alive"
-    if worker.stopped_at is not None or worker.status == "stopped":
+    if worker.status is WorkerStatus.STOPPED:
         state = "stopped"
-    elif worker.status == "lost" or silent > HEARTBEAT_LOST_S:
+    elif worker.status is WorkerStatus.LOST or silent > SILENT_S:
         state = "lost"
-    return WorkerLine(worker, state, silent, job_id if state != "stopped" else None)
+    elif worker.status is WorkerStatus.STOPPING:
+        state = "stopping"
+    return WorkerLine(worker, state, silent, None if state == "stopped" else job_id)
 
 
 def _is_alive_on(line: WorkerLine, platform: str) -> bool:

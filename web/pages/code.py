@@ -20,7 +20,12 @@ def code_lines(source: str) -> tuple[Markup, ...]:
     return _highlighted("\n".join(lines))
 
 
-@lru_cache(maxsize=64)
+def code_line(text: str) -> Markup:
+    """One line by itself; what only its neighbours tell (that it stands in a string) is not known here."""
+    return _highlighted(shown(text, MAX_LINE_CHARS))[0]
+
+
+@lru_cache(maxsize=4096)
 def _highlighted(text: str) -> tuple[Markup, ...]:
     if len(text) > MAX_HIGHLIGHTED_CHARS:
         return tuple(escape(line) for line in text.split("\n"))

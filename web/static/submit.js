@@ -17,10 +17,11 @@ async function ask() {
     });
     const found = await answer.json();
     if (number !== asked) return;
-    if (found.valid) {
+    if (found.ok) {
       say("note good", `Valid: category ${found.category}, ${found.dtype}. Nothing of it was run yet; the worker does that in a sandbox.`);
     } else {
-      wrong(found.message ?? found.error ?? found.detail ?? "It cannot be checked.", found.line ?? null);
+      const said = String(found.message ?? found.detail ?? "It cannot be checked.");
+      wrong(said, Number(/^[^\s]*?:(\d+): /.exec(said)?.[1] ?? 0));
     }
   } catch {
     if (number === asked) say("note bad", "The server does not answer; submitting checks it as well.");
