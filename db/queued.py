@@ -27,8 +27,12 @@ def add_queued_job(
     priority: int = 0,
     batch_id: int | None = None,
     sample: int | None = None,
+    fair_tag: int | None = None,
 ) -> int:
-    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags."""
+    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags.
+
+    `fair_tag` is the next one unless whoever stores many jobs has counted on by himself.
+    """
     row = JobRow(
         task_id=task_id,
         kind=kind,
@@ -40,7 +44,7 @@ def add_queued_job(
         status=JobStatus.QUEUED.value,
         user=user,
         priority=priority,
-        fair_tag=next_fair_tag(session, user, priority),
+        fair_tag=next_fair_tag(session, user, priority) if fair_tag is None else fair_tag,
         attempt=1,
         batch_id=batch_id,
         sample=sample,
@@ -62,8 +66,8 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     return max(own, begun) + 1
 
 
-def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str, sandbox: str) -> bool:
-    """Make `owner` run a job that waits in this attempt; False if it does not wait any more."""
+def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str | None, sandbox: str) -> bool:
+    """Make `owner`, a worker or (None) a command, run a job that waits in this attempt; False if it waits no more."""
     changed = session.execute(
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.status == JobStatus.QUEUED.value, JobRow.attempt == attempt)

@@ -153,9 +153,13 @@ def list_candidate_sources(session: Session, job_id: int) -> dict[str, str]:
     return {row.hash: row.source for row in session.execute(query)}
 
 
-def list_events(session: Session, job_id: int, *, after: int = 0) -> list[EventRecord]:
-    """A job's events in order, those with an id above `after`."""
+def list_events(
+    session: Session, job_id: int, *, after: int = 0, kinds: Sequence[str] | None = None
+) -> list[EventRecord]:
+    """A job's events in order, those with an id above `after`; `kinds`: only these."""
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.id > after).order_by(EventRow.id)
+    if kinds is not None:
+        query = query.where(EventRow.kind.in_(kinds))
     return [EventRecord(row.id, row.kind, row.round, row.data, row.created_at) for row in session.scalars(query)]
 
 
