@@ -6,8 +6,9 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.locks import lock_job
 from db.records import JobRecord, JobStatus, JsonValue, Owner
-from db.tables import JobRow, TaskRow
+from db.tables import EvaluationRow, JobRow, TaskRow
 from db.tasks import task_record
 from db.types import clean_json, utc_now
 
@@ -154,8 +155,9 @@ def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
 
 
 def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
-    """Remember the evaluation of a job's best candidate so far."""
-    _change(session, JobRow.id == job_id, best_evaluation_id=evaluation_id)
+    """Remember the evaluation of a job's best candidate so far, unless it was taken back."""
+    stands = select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id, EvaluationRow.retracted_at.is_(None))
+    _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
 
 
 def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:
@@ -169,6 +171,7 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
     Raises:
         NotInStore: there is no such job.
     """
+    lock_job(session, job_id)
     waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     if _change(
         session,

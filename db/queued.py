@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from db.locks import lock_name
 from db.records import JobStatus, JsonValue, Owner
 from db.tables import JobRow
 from db.types import clean_json, utc_now
@@ -60,6 +61,7 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     Each user's jobs follow one another by 1, and whoever had none begins where the line now stands: so someone with one
     job waits for one job of each other user, not for a thousand of one, and nobody saves up turns by staying away.
     """
+    lock_name(session, "line", priority)
     of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
     own = session.scalar(of_priority.where(JobRow.user == user)) or 0
     begun = session.scalar(of_priority.where(JobRow.status != JobStatus.QUEUED.value)) or 0
