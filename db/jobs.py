@@ -64,10 +64,12 @@ def list_jobs(
     status: JobStatus | None = None,
     user: str | None = None,
     batch_id: int | None = None,
+    model: str | None = None,
+    task: str | None = None,
     before: int | None = None,
     limit: int | None = None,
 ) -> list[JobRecord]:
-    """Jobs, newest first; `before`: only those with a lower id."""
+    """Jobs, newest first; `task` is `suite/name`, `before`: only those with a lower id."""
     query = select(JobRow, TaskRow).join(TaskRow).order_by(JobRow.id.desc())
     if kind is not None:
         query = query.where(JobRow.kind == kind)
@@ -77,6 +79,11 @@ def list_jobs(
         query = query.where(JobRow.user == user)
     if batch_id is not None:
         query = query.where(JobRow.batch_id == batch_id)
+    if model is not None:
+        query = query.where(JobRow.model == model)
+    if task is not None:
+        suite, _, name = task.partition("/")
+        query = query.where(TaskRow.suite == suite, TaskRow.name == name)
     if before is not None:
         query = query.where(JobRow.id < before)
     if limit is not None:

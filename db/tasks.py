@@ -41,6 +41,25 @@ def get_task(session: Session, task_id: int) -> TaskRecord:
     return task_record(row)
 
 
+def list_tasks(
+    session: Session, *, suite: str | None = None, before: int | None = None, limit: int = 50
+) -> list[TaskRecord]:
+    """Tasks that were kept, newest first; `before`: only those with a lower id."""
+    query = select(TaskRow).order_by(TaskRow.id.desc()).limit(limit)
+    if suite is not None:
+        query = query.where(TaskRow.suite == suite)
+    if before is not None:
+        query = query.where(TaskRow.id < before)
+    return [task_record(row) for row in session.scalars(query)]
+
+
+def find_source(session: Session, suite: str, name: str, source_hash: str) -> TaskRecord | None:
+    """The task with this suite, name and source, if any."""
+    key = (TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)
+    row = session.scalar(select(TaskRow).where(*key))
+    return None if row is None else task_record(row)
+
+
 def find_current(session: Session, suite: str, name: str) -> TaskRecord | None:
     """The present task with this suite and name, if any."""
     query = select(TaskRow).where(TaskRow.suite == suite, TaskRow.name == name)

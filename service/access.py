@@ -165,6 +165,16 @@ def authenticate_session(store: Store, token_id: int) -> Principal:
     return _principal(store, found)
 
 
+def still_valid(store: Store, principal: Principal) -> None:
+    """Find out, in the middle of something long, whether its token still opens anything.
+
+    Raises:
+        NotAuthenticated: it has expired or was revoked.
+    """
+    if principal.token_id is not None:
+        authenticate_session(store, principal.token_id)
+
+
 def require(principal: Principal, role: Role) -> None:
     """Refuse who may not do what `role` may.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from db.batches import BestEvaluation
-from db.leaderboard import UNRELIABLE
+from db.ranking import UNRELIABLE
 from db.records import JobRecord, JobStatus
 from service.statistics import Figures, Sample, best_of, figures
 

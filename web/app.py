@@ -9,6 +9,7 @@ from service.version import program_version
 from web import login, problems
 from web.api import routes as api
 from web.guard import Guard
+from web.hub import Hub
 from web.limits import Limits
 from web.metrics import Metrics
 from web.pages import routes as pages
@@ -32,7 +33,8 @@ def create_app(parts: Parts) -> FastAPI:
     )
     app.state.parts = parts
     app.state.limits = Limits(parts.settings.requests_a_minute)
-    app.state.metrics = Metrics()
+    app.state.hub = hub = Hub(parts)
+    app.state.metrics = Metrics(parts.store, lambda: hub.listeners)
     problems.add_to(app)
     api.add_to(app)
     app.include_router(login.router)

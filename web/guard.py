@@ -6,11 +6,12 @@ import secrets
 import time
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from web.bodies import bounded
+from web.metrics import Metrics
 from web.problems import ProblemError, problem_of, respond
 
 _log = logging.getLogger("kernelwright.web")
@@ -48,7 +49,7 @@ _HEADERS = {
 class Guard:
     """Outermost part of the application. `login` False: only names of this machine are answered to."""
 
-    def __init__(self, app: ASGIApp, *, login: bool, fastapi: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, login: bool, fastapi: FastAPI) -> None:
         self._app = app
         self._login = login
         self._fastapi = fastapi
@@ -106,9 +107,8 @@ class Guard:
     def _note(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
         route = scope.get("route")
         path = getattr(route, "path", None) or "(none)"
-        metrics = self._fastapi.state.metrics  # type: ignore[attr-defined]
-        if metrics is not None:
-            metrics.note_request(scope["method"], path, status, took_s)
+        metrics: Metrics = self._fastapi.state.metrics
+        metrics.note_request(scope["method"], path, status, took_s)
         _log.info(
             "%s %s %s",
             scope["method"],

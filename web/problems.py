@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 
 from db.errors import NotInStore, StoreError
 from service.access import NotAllowed, NotAuthenticated
-from service.errors import BadRequest, Unavailable
+from service.errors import BadRequest, Conflict, Unavailable
+from service.quotas import QuotaExceeded
 from tasks.clean import clean_text
 from tasks.task import TaskError
 
@@ -21,6 +22,8 @@ MEDIA_TYPE = "application/problem+json"
 MAX_SHOWN_CHARS = 80
 MAX_ERRORS = 20
 _log = logging.getLogger("kernelwright.web")
+# Parts of an error's place that tell two forms of a body apart and say nothing to who sent it.
+TAGS = frozenset({"of_task", "of_source"})
 _API = ("/api/", "/metrics")
 
 
@@ -106,6 +109,10 @@ def problem_of(error: Exception) -> ProblemError:
             return ProblemError(404, str(error))
         case TaskError():
             return ProblemError(422, str(error), kind="invalid-op")
+        case Conflict():
+            return ProblemError(409, str(error))
+        case QuotaExceeded():
+            return ProblemError(403, str(error), kind="quota")
         case BadRequest():
             return ProblemError(422, str(error))
         case StoreError() | Unavailable():
@@ -125,7 +132,7 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         raise error
     errors = [
         FieldError(
-            field=".".join(str(part) for part in found["loc"])[:200],
+            field=".".join(str(part) for part in found["loc"] if part not in TAGS)[:200],
             message=clean_text(str(found["msg"]))[:300],
             value=_shown(found),
         )

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from db.store import Store
-from service.batches import Baseline, BatchDetails, Cell, Group, list_batches, show_batch
+from service.batch_results import Baseline, Cell, Group
+from service.batches import BatchDetails, list_batches, show_batch
 
 MAX_TASKS = 300
 _BEYOND = 16.0  # speedups beyond this and its reciprocal have the same colour

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from db import browse, jobs
 from db.errors import NotInStore
 from db.store import Store
-from service.tasks import list_tasks
+from service.tasks import find_task, list_tasks
 from service.views.jobs import JobLine, job_lines
-from tasks.task import Task
+from tasks.suites import list_suites
+from tasks.task import LOCAL_SUITE, Task, TaskError
 
 PAGE = 100
 
@@ -37,7 +38,10 @@ class TaskList:
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task, its source (the newest, or that of `source_hash`), and the jobs on it."""
+    """A task, its source (the present one, or another that it had), and the jobs on it.
+
+    `named` says whether this very source is what its name stands for, so that it can be submitted by name.
+    """
 
     suite: str
     name: str
@@ -45,19 +49,19 @@ class TaskView:
     dtype: str
     source: str
     source_hash: str
-    builtin: bool
+    named: bool
     versions: tuple[str, ...]
     jobs: tuple[JobLine, ...]
 
 
 def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
-    """Tasks by suite and name: first those of the built-in suites, then the others of the store."""
-    builtin = list_tasks()
+    """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
+    known_here = list_tasks(store)
     with store.read() as session:
         stored = browse.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
     counted = {(each.task.suite, each.task.name): each for each in stored}
     lines = []
-    for task in builtin if suite is None else [task for task in builtin if task.suite == suite]:
+    for task in known_here if suite is None else [task for task in known_here if task.suite == suite]:
         known = counted.pop((task.suite, task.name), None)
         same = known is not None and known.task.source_hash == task.source_hash
         lines.append(_line(task, known.jobs if known and same else 0, known.passed if known and same else 0))
@@ -66,7 +70,7 @@ def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
         for each in counted.values()
         if (t := each.task)
     ]
-    suites = tuple(sorted({task.suite for task in builtin} | {line.suite for line in lines} | {"local"}))
+    suites = tuple(sorted({task.suite for task in known_here} | {line.suite for line in lines} | {LOCAL_SUITE}))
     first = PAGE * (page - 1)
     return TaskList(tuple(lines[first : first + PAGE]), suites, len(lines) > first + PAGE)
 
@@ -77,25 +81,34 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     Raises:
         NotInStore: there is none of this name, or none with this source.
     """
-    builtin = next((task for task in list_tasks() if (task.suite, task.name) == (suite, name)), None)
+    present = _present(store, suite, name)
     with store.read() as session:
         versions = browse.task_versions(session, suite, name)
         found = [jobs.get_job(session, job_id) for job_id in browse.jobs_of_task(session, suite, name, limit=25)]
     forms = {task.source_hash: task for task in versions}
     hashes = list(forms)
-    if builtin is not None and builtin.source_hash not in forms:
-        hashes.insert(0, builtin.source_hash)
+    if present is not None and present.source_hash not in forms:
+        hashes.insert(0, present.source_hash)
     if not hashes or (source_hash is not None and source_hash not in hashes):
         raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
-    chosen = source_hash or (builtin.source_hash if builtin is not None else hashes[0])
+    chosen = source_hash or (present.source_hash if present is not None else hashes[0])
     kept = forms.get(chosen)
-    task = builtin if kept is None else Task(kept.name, kept.source, kept.suite, kept.category, kept.dtype)
+    task = present if kept is None else Task(kept.name, kept.source, kept.suite, kept.category, kept.dtype)
     assert task is not None  # one of the two has the chosen source
-    is_builtin = builtin is not None and builtin.source_hash == chosen
+    named = present is not None and present.source_hash == chosen
     return TaskView(
-        suite, name, task.category, task.dtype, task.source, chosen, is_builtin, tuple(hashes), job_lines(store, found)
+        suite, name, task.category, task.dtype, task.source, chosen, named, tuple(hashes), job_lines(store, found)
     )
 
 
+def _present(store: Store, suite: str, name: str) -> Task | None:
+    """What this name stands for now; None for what someone submitted, whose name stands for nothing."""
+    try:
+        return find_task(f"{suite}/{name}", store=store, files=False)
+    except TaskError:
+        return None
+
+
 def _line(task: Task, job_count: int, solved: int) -> TaskLine:
-    return TaskLine(task.suite, task.name, task.category, task.dtype, task.source_hash, True, job_count, solved)
+    builtin = task.suite in list_suites()
+    return TaskLine(task.suite, task.name, task.category, task.dtype, task.source_hash, builtin, job_count, solved)

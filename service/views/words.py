@@ -52,4 +52,3 @@ REMEDIES = {
     "sandbox_unavailable": "Run `kernelwright doctor` on the worker's machine, put right what it names, and resume.",
     "error": "Resume the job; if it fails again, report it with the message above.",
 }
-

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from service.version import program_version
+from web.api.answers import problems
 from web.parts import TheParts
 
 router = APIRouter(prefix="/health", tags=["health"])
@@ -16,13 +17,13 @@ class Health(BaseModel):
     version: str
 
 
-@router.get("/live")
+@router.get("/live", responses=problems())
 def live() -> Health:
     """Whether the process answers; needs no token."""
     return Health(status="ok", version=program_version())
 
 
-@router.get("/ready")
+@router.get("/ready", responses=problems())
 def ready(parts: TheParts) -> Health:
     """Whether the store answers; needs no token."""
     parts.store.ping()

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from service.access import NotAllowed, Principal, Role
-from service.batches import Baseline, BatchDetails, cancel_batch, compare_batches, list_batches, resume_batch
+from service.batch_results import Baseline
+from service.batches import BatchDetails, cancel_batch, compare_batches, list_batches, resume_batch
 from service.views.batches import BatchView, batch_view, column_name
 from web.identity import Submitter, Viewer
 from web.pages.fields import BatchId
@@ -76,7 +77,9 @@ def resume(parts: TheParts, principal: Submitter, batch_id: BatchId) -> Redirect
 
 def _require_owner(principal: Principal, details: BatchDetails) -> None:
     if not _may_change(principal, details):
-        raise NotAllowed(f"batch {details.line.batch.id} is another user's; only its owner or an operator may change it")
+        raise NotAllowed(
+            f"batch {details.line.batch.id} is another user's; only its owner or an operator may change it"
+        )
 
 
 def _may_change(principal: Principal, details: BatchDetails) -> bool:

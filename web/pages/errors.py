@@ -36,7 +36,9 @@ def error_page(request: Request, problem: Problem) -> Response:
 
 
 @router.get("/login")
-def login(request: Request, parts: TheParts, target: Annotated[str, Query(alias="next", max_length=2000)] = "/") -> Response:
+def login(
+    request: Request, parts: TheParts, target: Annotated[str, Query(alias="next", max_length=2000)] = "/"
+) -> Response:
     """Ask for a token, where one is needed."""
     if not parts.login:
         return RedirectResponse(own_path(target), status_code=303)

@@ -7,7 +7,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from db.leaderboard import UNRELIABLE
+from db.ranking import UNRELIABLE
 from service.access import LOCAL, Principal, Role
 from service.version import program_version
 from service.views.words import TAGS, VERDICTS
@@ -45,7 +45,7 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
             csrf=csrf_token(request, parts.session_key),
         )
     )
-    # Hostile text was cleaned on its way into the store, yet a message may come from elsewhere: an answer is never lost.
+    # What comes from the store was cleaned; a message may come from elsewhere, and an answer is never lost for it.
     return HTMLResponse(html.encode("utf-8", "replace"), status_code=status)
 
 

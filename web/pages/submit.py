@@ -92,7 +92,9 @@ async def submit(
     try:
         op = _op(form)
         if do == "check":
-            return _page(request, parts, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run.")
+            return _page(
+                request, parts, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
+            )
         job_id, _ = submit_for(
             principal, op, options=_options(form), priority=form.priority, settings=parts.settings, store=parts.store
         )
