@@ -47,8 +47,8 @@ REMEDIES = {
     "model_unavailable": "Check the model's name, and that the workers have its provider's key in their environment; "
     "then resume the job. What was paid for is not paid again.",
     "llm_error": "Look at the message; when the provider answers again, resume the job: it goes on where it stopped.",
-    "task_invalid": "The op needs a change; `kernelwright tasks check` tells what is wrong with it. Then submit it anew.",
-    "sandbox_error": "See the log; `kernelwright doctor` on the worker's machine says what it lacks. Then resume the job.",
+    "task_invalid": "The op needs a change; `kernelwright tasks check` tells what is wrong with it. Submit it anew.",
+    "sandbox_error": "See the log; `kernelwright doctor` on the worker's machine says what it lacks. Resume it then.",
     "sandbox_unavailable": "Run `kernelwright doctor` on the worker's machine, put right what it names, and resume.",
     "error": "Resume the job; if it fails again, report it with the message above.",
 }

@@ -89,10 +89,10 @@ def _may_change(principal: Principal, details: BatchDetails) -> bool:
 
 def _curves(view: BatchView) -> list[dict[str, Any]]:
     return [
-        {"name": column_name(group, view.details), "p": list(group.figures.fast_p), "share": list(group.figures.fast_p.values())}
+        {"name": column_name(group, view.details), "p": list(fast_p), "share": list(fast_p.values())}
         for group in view.details.groups
-        if group.figures.fast_p
-    ]  # fmt: skip
+        if (fast_p := group.figures.fast_p)
+    ]
 
 
 def _heat(view: BatchView) -> dict[str, Any]:

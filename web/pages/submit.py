@@ -9,9 +9,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from agents.strategies.choose import STRATEGIES
 from service.errors import BadRequest
-from service.requested import allowed_models, builtin_task, submit_for
+from service.requested import allowed_models, submit_for
 from service.submit import PRIORITIES
-from service.tasks import list_tasks
+from service.tasks import find_task, list_tasks
 from service.views.devices import devices_view
 from service.views.tasks import task_view
 from tasks.load import task_from_source
@@ -90,7 +90,7 @@ async def submit(
     source = source.replace("\r\n", "\n")  # as forms send the ends of lines
     form = Filled(task, source, name, platform, model, strategy, rounds, budget_usd, budget_s, priority)
     try:
-        op = _op(form)
+        op = _op(parts, form)
         if do == "check":
             return _page(
                 request, parts, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
@@ -104,9 +104,9 @@ async def submit(
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
-def _op(form: Filled) -> Task:
+def _op(parts: Parts, form: Filled) -> Task:
     if form.task:
-        return builtin_task(form.task)
+        return find_task(form.task, store=parts.store, files=False)
     return task_from_source(form.source, name=form.name or "op", where=form.name or "op")
 
 
@@ -162,7 +162,7 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        tasks=[task.id for task in list_tasks()],
+        tasks=[task.id for task in list_tasks(parts.store)],
         platforms=devices_view(parts.store).platforms,
         models=allowed_models(parts.settings),
         strategies=STRATEGIES,

@@ -68,7 +68,7 @@ def dollars(value: float | None) -> str:
 def moment(value: datetime | None) -> Markup:
     """A moment in UTC."""
     if value is None:
-        return Markup(MISSING)
+        return escape(MISSING)
     at = value.astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M} UTC")
 
