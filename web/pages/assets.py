@@ -1,6 +1,7 @@
 """Style sheets and scripts under addresses that name their content, so that browsers may keep them for ever."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,11 +19,16 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class Assets:
-    """Files by the name under which they are served, and the hash over all of ours; that of plotly stands by itself."""
+    """Files by the name under which they are served, and the hash over all of ours; that of plotly stands by itself.
+
+    `plotly_styles` are the ids of style elements that plotly adds unless an element of that id is there (for maps, which
+    no page shows): our policy would refuse them, and the browser complain.
+    """
 
     files: Mapping[str, Path]
     digest: str
     plotly_digest: str
+    plotly_styles: tuple[str, ...]
 
     def url(self, name: str) -> str:
         """The address of a file."""
@@ -30,6 +36,7 @@ class Assets:
 
 
 PLOTLY = "plotly.min.js"
+_STYLE_ID = re.compile(rb'getElementById\("([0-9a-f]{32,64})"\)')
 
 
 @cache
@@ -39,8 +46,10 @@ def assets() -> Assets:
     own = {name: path for name, path in sorted(own.items()) if path.suffix in MEDIA_TYPES}
     digest = hashlib.sha256(b"".join(name.encode() + path.read_bytes() for name, path in own.items()))
     plotly = Path(str(files("plotly"))) / "package_data" / PLOTLY
-    plotly_digest = hashlib.sha256(plotly.read_bytes())
-    return Assets({**own, PLOTLY: plotly}, digest.hexdigest()[:16], plotly_digest.hexdigest()[:16])
+    script = plotly.read_bytes()
+    styles = tuple(sorted({found.decode() for found in _STYLE_ID.findall(script)}))
+    plotly_digest = hashlib.sha256(script).hexdigest()
+    return Assets({**own, PLOTLY: plotly}, digest.hexdigest()[:16], plotly_digest[:16], styles)
 
 
 @router.get("/assets/{digest}/{name}")

@@ -74,6 +74,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "asset": assets().url,
+        "plotly_styles": assets().plotly_styles,
         "navigation": NAVIGATION,
         "version": program_version(),
         "with_query": with_query,

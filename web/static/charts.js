@@ -104,8 +104,14 @@ function mix(colour, ground, share) {
 let loading = null;
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
+    const { plotly: source, styles } = document.getElementById("charts-script").dataset;
+    for (const id of styles.split(" ").filter(Boolean)) { // where these are there, plotly adds no style elements of maps
+      const mark = document.createElement("template");
+      mark.id = id;
+      document.head.append(mark);
+    }
     const script = document.createElement("script");
-    script.src = document.getElementById("charts-script").dataset.plotly;
+    script.src = source;
     script.onload = () => resolve(globalThis.Plotly);
     script.onerror = () => reject(new Error("the chart script cannot be loaded"));
     document.head.append(script);
