@@ -8,7 +8,7 @@ from sqlalchemy import and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session, defer
 
 from db.leaderboard import Entry
-from db.records import EvaluationRecord, JobStatus, TaskRecord
+from db.records import EvaluationRecord, JobStatus, Measured, TaskRecord
 from db.results import record_of
 from db.tables import CandidateRow, EvaluationRow, JobRow, RoundRow, StandingRow, TaskRow
 from db.tasks import task_record
@@ -124,12 +124,15 @@ def jobs_of_task(session: Session, suite: str, name: str, *, limit: int) -> Sequ
     return list(session.scalars(query.order_by(JobRow.id.desc()).limit(limit)))
 
 
-def best_speedups(session: Session, evaluation_ids: Sequence[str]) -> dict[str, tuple[float | None, ...]]:
-    """Speedup over eager with its interval, by evaluation."""
+def speedups(session: Session, evaluation_ids: Sequence[str]) -> dict[str, tuple[Measured, tuple[str, ...]]]:
+    """The figures of evaluations and their tags, without what is bulky."""
     rows = session.scalars(
         select(EvaluationRow).where(EvaluationRow.id.in_(evaluation_ids)).options(defer(EvaluationRow.result))
     )
-    return {row.id: (row.speedup, row.speedup_low, row.speedup_high) for row in rows}
+    return {
+        row.id: (Measured(row.speedup, row.speedup_low, row.speedup_high, row.speedup_compile), tuple(row.tags))
+        for row in rows
+    }
 
 
 def board_values(session: Session, column: str) -> tuple[str, ...]:

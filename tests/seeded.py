@@ -15,9 +15,9 @@ from db.records import JobStatus, Owner
 from db.store import Store
 from db.tasks import add_task
 from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.platforms import load_platform
 from service.convert import device_name, measured_of, outcome_of
 from service.journal import Journal
-from evaluator.platforms import load_platform
 from tasks.load import find_task
 from tasks.task import Task
 
@@ -84,7 +84,9 @@ class Seeded:
         """A built-in task."""
         return find_task(ref)
 
-    def start(self, name: str, task: Task | None = None, *, model="openai/some-model", batch=None, sample=None, **options):
+    def start(
+        self, name: str, task: Task | None = None, *, model="openai/some-model", batch=None, sample=None, **options
+    ):
         """A job that runs on another host."""
         chosen = task or self.task()
         with self.store.write() as session:
@@ -230,8 +232,9 @@ def _batch(made: Seeded, name: str) -> None:
     """Three tasks, two models, two tries each; of the second batch everything is a bit faster."""
     faster = 1.0 if name == "first" else 1.3
     with made.store.write() as session:
-        batch_id = batches.add_batch(session, name=f"{name} try", user="ada", spec={"refused": [["x/y", "no such task"]]},
-                                     budget_usd=5.0)  # fmt: skip
+        batch_id = batches.add_batch(
+            session, name=f"{name} try", user="ada", spec={"refused": [["x/y", "no such task"]]}, budget_usd=5.0
+        )
     made.batches[name] = batch_id
     for index, ref in enumerate(("starter/gelu_tanh", "starter/mixed_pool", "starter/channel_stats")):
         for model, strength in (("openai/some-model", 2.0), ("anthropic/other", 1.2)):

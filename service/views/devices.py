@@ -13,6 +13,9 @@ SILENT_S = 15.0
 """A worker that has not been heard of for so long is taken for lost, whether or not another has given it up yet."""
 
 
+_STATES = ("alive", "stopping", "lost", "stopped")
+
+
 @dataclass(frozen=True)
 class WorkerLine:
     """A worker: `state` is alive, stopping, lost or stopped; `job_id` is what it runs."""
@@ -49,6 +52,7 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
         waiting = browse.count_waiting(session)
     lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
     names = sorted({*PLATFORM_NAMES, *waiting, *(line.worker.platform for line in lines if line.state == "alive")})
+    lines = tuple(sorted(lines, key=lambda line: _STATES.index(line.state)))
     platforms = tuple(
         PlatformLine(name, sum(_is_alive_on(line, name) for line in lines), waiting.get(name, 0)) for name in names
     )

@@ -8,9 +8,9 @@ from typing import Any
 from agents.ports import Event
 from agents.stopping import UNRELIABLE
 from db import browse, jobs, results
-from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus
+from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
 from db.store import Store
-from service.jobs import RoundLine, round_lines
+from service.jobs import RoundLine, round_lines, settle
 from service.transcript import event_line
 from service.views.devices import PlatformLine, devices_view
 from service.views.evidence import Ratio, number, ratio
@@ -21,10 +21,11 @@ MAX_LOG_LINES = 400
 
 @dataclass(frozen=True)
 class JobLine:
-    """A job in a list, with the speedup of its best candidate."""
+    """A job in a list, with the speedup of its best candidate and whether it can be relied on."""
 
     job: JobRecord
     speedup: Ratio | None
+    unreliable: bool
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
         ValueError: there is no such status.
     """
     wanted = None if status is None else JobStatus(status)
+    settle(store)
     with store.read() as session:
         found = jobs.list_jobs(session, kind="optimize", status=wanted, before=before, limit=limit + 1)
         counts = browse.count_by_status(session)
@@ -136,9 +138,8 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
 def job_lines(store: Store, found: Sequence[JobRecord]) -> tuple[JobLine, ...]:
     """Jobs with their best speedups."""
     with store.read() as session:
-        best = browse.best_speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
-    none = (None, None, None)
-    return tuple(JobLine(job, ratio(*best.get(job.best_evaluation_id or "", none))) for job in found)
+        best = browse.speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
+    return tuple(_line(job, best.get(job.best_evaluation_id or "")) for job in found)
 
 
 def job_view(store: Store, job_id: int) -> JobView:
@@ -147,6 +148,7 @@ def job_view(store: Store, job_id: int) -> JobView:
     Raises:
         NotInStore: there is none with this id.
     """
+    settle(store)
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         events = results.list_events(session, job_id)
@@ -194,6 +196,14 @@ def log_text(event: EventRecord) -> str | None:
         case "step":
             return str(data.get("text") or "") or None
     return event_line(event)
+
+
+def _line(job: JobRecord, best: tuple[Measured, tuple[str, ...]] | None) -> JobLine:
+    if best is None:
+        return JobLine(job, None, False)
+    measured, tags = best
+    speedup = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
+    return JobLine(job, speedup, bool(UNRELIABLE & set(tags)))
 
 
 def _log_line(event: EventRecord) -> LogLine | None:

@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 class Assets:
     """Files by the name under which they are served, and the hash over all of ours; that of plotly stands by itself.
 
-    `plotly_styles` are the ids of style elements that plotly adds unless an element of that id is there (for maps, which
+    `plotly_styles` are the ids of style elements that plotly adds unless one of that id is there (for maps, which
     no page shows): our policy would refuse them, and the browser complain.
     """
 

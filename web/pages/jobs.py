@@ -38,7 +38,7 @@ def list_(
     """All jobs, newest first."""
     chosen = status if status in _STATUSES else None
     view = job_list(parts.store, status=chosen, before=before)
-    axis = bars.axis(line.speedup for line in view.lines)
+    axis = bars.axis(line.speedup for line in view.lines if not line.unreliable)
     return page(request, "jobs.html", view=view, axis=axis, chosen=chosen, statuses=_STATUSES)
 
 

@@ -38,7 +38,7 @@ def show(
         request,
         "leaderboard.html",
         view=view,
-        axis=bars.axis(line.eager for line in view.lines),
+        axis=bars.axis(line.eager for line in view.lines if not line.unreliable),
         choices=(
             ("suite", "Suite", known.suites),
             ("platform", "Platform", known.platforms),

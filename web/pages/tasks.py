@@ -47,6 +47,6 @@ def show(
         "task.html",
         view=view,
         board=board,
-        board_axis=bars.axis(line.eager for line in board.lines),
-        jobs_axis=bars.axis(line.speedup for line in view.jobs),
+        board_axis=bars.axis(line.eager for line in board.lines if not line.unreliable),
+        jobs_axis=bars.axis(line.speedup for line in view.jobs if not line.unreliable),
     )

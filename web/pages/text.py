@@ -7,7 +7,6 @@ from markupsafe import Markup, escape
 from service.views.text import one_line, shown
 
 MISSING = "–"
-_MAX_LONG = 8000
 
 
 def finalize(value: object) -> object:
@@ -24,9 +23,9 @@ def exact(text: str) -> Markup:
     return escape(text)
 
 
-def long(text: str) -> Markup:
+def long(text: str, limit: int = 4000) -> Markup:
     """Up to some thousand characters of text with its line breaks."""
-    return escape(shown(text, _MAX_LONG))
+    return escape(shown(text, limit))
 
 
 def short(text: object, limit: int = 60) -> str:

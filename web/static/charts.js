@@ -36,6 +36,8 @@ const kinds = {
       error_y: { type: "data", symmetric: false, array: list.map((p) => Math.max((p.high ?? p.speedup) - p.speedup, 0)), arrayminus: list.map((p) => Math.max(p.speedup - (p.low ?? p.speedup), 0)), color: c.axis, thickness: 1.2, width: 3 },
       hovertemplate: "round %{x}<br>%{y:.2f}×<extra></extra>",
     });
+    const figures = points.flatMap((p) => [p.speedup, p.low, p.high, p.best]).filter((v) => v !== null && v > 0);
+    const steep = Math.max(1, ...figures) / Math.min(1, ...figures) > 12;
     const last = points.length ? points[points.length - 1].round : 1;
     return [[
       { type: "scatter", mode: "lines", name: "best so far", x: points.map((p) => p.round), y: points.map((p) => p.best), line: { shape: "hv", color: c.good, width: 2 }, hovertemplate: "best so far after round %{x}<br>%{y:.2f}×<extra></extra>" },
@@ -43,7 +45,7 @@ const kinds = {
       dots(unsure, { color: c.ground, size: 8, line: { color: c.muted, width: 1.5 } }, "not to be relied on"),
     ], layout(c, {
       xaxis: { title: { text: "round" }, range: [0.5, last + 0.5], dtick: last > 20 ? undefined : 1, tickformat: "d" },
-      yaxis: { title: { text: "× eager" }, type: "log", dtick: "D2", tickformat: "~g" },
+      yaxis: { title: { text: "× eager" }, tickformat: "~g", ...(steep ? { type: "log", dtick: "D2" } : { rangemode: "tozero" }) },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { color: c.axis, width: 1, dash: "dot" } }],
     })];
   },
@@ -75,8 +77,8 @@ const kinds = {
   },
   bandwidth(r, c) {
     return [[
-      { type: "bar", orientation: "h", y: ["limit", "reached"], x: [r.peak_gb_per_s, r.achieved_gb_per_s], marker: { color: [c.axis, c.accent] }, text: [r.peak_gb_per_s, r.achieved_gb_per_s].map((v) => `${v.toPrecision(3)} GB/s`), textposition: "auto", cliponaxis: false, hoverinfo: "skip" },
-    ], layout(c, { xaxis: { title: { text: "GB/s" }, rangemode: "tozero" }, yaxis: { autorange: "reversed" } })];
+      { type: "bar", orientation: "h", y: ["limit", "reached"], x: [r.peak_gb_per_s, r.achieved_gb_per_s], marker: { color: [c.axis, c.accent] }, text: [r.peak_gb_per_s, r.achieved_gb_per_s].map((v) => `${v.toPrecision(3)} GB/s`), textposition: "outside", textfont: { family: c.mono, size: 12 }, cliponaxis: false, hoverinfo: "skip" },
+    ], layout(c, { xaxis: { title: { text: "GB/s" }, range: [0, 1.3 * Math.max(r.peak_gb_per_s, r.achieved_gb_per_s)] }, yaxis: { autorange: "reversed" } })];
   },
   fastp(data, c) {
     const colour = series(c);
@@ -91,9 +93,11 @@ const kinds = {
     return [[
       { type: "heatmap", z: data.logs, x: data.models.map((m) => plain(m, 32)), y: data.tasks.map((t) => plain(t, 40)), text: data.shown, texttemplate: "%{text}", hovertemplate: "%{y}<br>%{x}<br>%{text}<extra></extra>", xgap: 2, ygap: 2, zmin: -most, zmax: most, showscale: false, hoverongaps: true, textfont: { family: c.mono, size: 11, color: c.text },
         colorscale: [[0, c.bad], [0.5, c.ground], [1, c.good]].map(([at, value]) => [at, mix(value, c.ground, at === 0.5 ? 1 : 0.5)]) },
-    ], layout(c, { xaxis: { side: "top", type: "category" }, yaxis: { autorange: "reversed", type: "category" }, margin: { l: 120, r: 12, t: 60, b: 12 } })];
+    ], layout(c, { xaxis: { side: "top", type: "category", showgrid: false }, yaxis: { autorange: "reversed", type: "category", showgrid: false }, margin: { l: 120, r: 12, t: 48, b: 8 } })];
   },
 };
+
+const heights = { heat: (data) => 64 + 26 * data.tasks.length, bandwidth: () => 176 };
 
 function mix(colour, ground, share) {
   const parts = (value) => { const hex = value.replace("#", ""); return [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)); };
@@ -134,9 +138,8 @@ export async function drawAll(root = document) {
     if (!figure.isConnected) continue;
     const data = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
     const [traces, made] = kinds[figure.dataset.chart](data, c);
-    const rows = figure.dataset.chart === "heat" ? Math.max(12, 3 + 1.6 * data.tasks.length) : null;
     const plot = figure.querySelector(".plot");
-    await Plotly.react(plot, traces, { ...made, height: rows ? rows * 16 : figure.dataset.chart === "bandwidth" ? 180 : 300 }, { displayModeBar: false, responsive: true, staticPlot: false, scrollZoom: false, doubleClick: false });
+    await Plotly.react(plot, traces, { ...made, height: heights[figure.dataset.chart]?.(data) ?? 300 }, { displayModeBar: false, responsive: true, staticPlot: false, scrollZoom: false, doubleClick: false });
     figure.dataset.drawn = "yes";
   }
 }
