@@ -9,13 +9,14 @@ from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
-from db import jobs, results
+from db import jobs, results, retractions
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
+from service.better import is_better_record
 from service.convert import outcome_of
 from service.export import Exported
 from service.jobs import get_job, last_stop, read_events
@@ -164,8 +165,9 @@ class JobRun:
         """What the whole course says counts, also where events of an earlier run stood in another order."""
         with self._store.write() as session:
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
-            if result.best is not None:
-                jobs.set_best(session, self._job_id, result.best.evaluation_id)
+            best = result.best
+            if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
+                retractions.choose_best(session, self._job_id, is_better_record)
 
     def _evaluate(self, source: str) -> Outcome:
         """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""
@@ -184,7 +186,7 @@ class JobRun:
         """Whether a language model will look at the profile of the candidate of this round."""
         spec = self._spec
         looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
-        return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
+        return looks and self._journal.round < spec.rounds
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:
         if job.best_evaluation_id is None:

@@ -22,8 +22,10 @@ from service.export import check_target, export_job, report_path
 from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.journal import Journal
 from service.keeping import keep_evaluation, keep_task
+from service.optimize import resume
 from service.owner import this_process
 from service.settings import load_settings
+from service.stopping import Stop
 from service.store import open_store
 from service.wiring import Bench
 from tasks.task import Task
@@ -221,6 +223,28 @@ def test_a_round_under_way_is_shown_as_such():
     assert line.verdict == "under way"
     (line,) = round_lines([Event("round_started", 1, {}), Event("round_done", 1, {"verdict": "no_candidate"})])
     assert line.verdict == "no_candidate"
+
+
+# Jobs of earlier versions
+
+
+@pytest.mark.parametrize("lacks", ["the device of its prompts", "the keys of its calls"])
+def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, bench, lacks):
+    options = {} if lacks == "the device of its prompts" else {"device": "2 cores, AVX2"}
+    job_id = start_job(store, bench, **options)
+    with store.write() as session:
+        called = {"model": "m", "role": "coder"} | ({"key": "1/coder/0:ab"} if not options else {})
+        results.add_event(session, job_id, "llm_call", 1, called)
+        jobs.finish_job(session, job_id, this_process(), status=JobStatus.INTERRUPTED, stop_reason="interrupted")
+    before = get_job(store, job_id), stored_events(store, job_id)
+    told = []
+    with pytest.raises(BadRequest) as refused:
+        resume(job_id, settings=settings, store=store, observe=told.append, stop=Stop())
+    assert str(refused.value) == (
+        f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew"
+    )
+    assert (get_job(store, job_id), stored_events(store, job_id)) == before, "it is left as it is"
+    assert told == []
 
 
 # Jobs of the dead

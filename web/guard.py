@@ -14,9 +14,10 @@ from web.bodies import bounded
 from web.metrics import Metrics
 from web.problems import ProblemError, problem_of, respond
 
-_log = logging.getLogger("kernelwright.web")
+_log = logging.getLogger(__name__)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+API = "/api/v1"
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,64}")
 
@@ -107,6 +108,8 @@ class Guard:
     def _note(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
         route = scope.get("route")
         path = getattr(route, "path", None) or "(none)"
+        if scope["path"].startswith(API) and route is not None and not path.startswith(API):
+            path = API + path  # a router knows its routes without the prefix that it was included under
         metrics: Metrics = self._fastapi.state.metrics
         metrics.note_request(scope["method"], path, status, took_s)
         _log.info(

@@ -18,7 +18,7 @@ from web.problems import ProblemError
 POLL_S = 0.5
 MAX_LISTENERS = 1000
 MAX_WAITING = 5000  # messages that one listener has not taken; a slower one is cut off, and may come back
-_log = logging.getLogger("kernelwright.web")
+_log = logging.getLogger(__name__)
 
 Message = EventRecord | JobState | None
 """An event, a change of the job's state, or None: the stream is over."""

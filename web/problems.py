@@ -21,7 +21,7 @@ from tasks.task import TaskError
 MEDIA_TYPE = "application/problem+json"
 MAX_SHOWN_CHARS = 80
 MAX_ERRORS = 20
-_log = logging.getLogger("kernelwright.web")
+_log = logging.getLogger(__name__)
 # Parts of an error's place that tell two forms of a body apart and say nothing to who sent it.
 TAGS = frozenset({"of_task", "of_source"})
 _API = ("/api/", "/metrics")
