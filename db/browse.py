@@ -13,6 +13,8 @@ from db.results import record_of
 from db.tables import CandidateRow, EvaluationRow, JobRow, RoundRow, StandingRow, TaskRow
 from db.tasks import task_record
 
+MAX_VALUE_CHARS = 200
+
 
 @dataclass(frozen=True)
 class TaskCount:
@@ -136,9 +138,10 @@ def speedups(session: Session, evaluation_ids: Sequence[str]) -> dict[str, tuple
 
 
 def board_values(session: Session, column: str) -> tuple[str, ...]:
-    """The different values that a column of the leaderboard has, sorted; at most 500."""
+    """The different values that a column of the leaderboard has, sorted; at most 500, and none that is overlong."""
     values = getattr(StandingRow, column)
-    return tuple(session.scalars(select(values).distinct().order_by(values).limit(500)))
+    chosen = select(values).where(func.length(values) <= MAX_VALUE_CHARS).distinct()
+    return tuple(session.scalars(chosen.order_by(values).limit(500)))
 
 
 def shared_ranks(session: Session, entries: Sequence[Entry]) -> Counter[tuple[object, ...]]:

@@ -111,8 +111,9 @@ class Seeded:
         )  # fmt: skip
         return job_id
 
-    def round(self, job_id: int, number: int, found: Evaluation, *, note: str = "as before", best: bool = False, text="",
-              sandbox="docker"):  # fmt: skip
+    def round(
+        self, job_id: int, number: int, found: Evaluation, *, note="as before", best=False, text="", sandbox="docker"
+    ):
         """A whole round, from its first event to the Judge's advice."""
         record = self.journal(job_id)
         source = KERNEL.format(number=number, note=note)

@@ -29,7 +29,7 @@ def list_(
     return page(request, "tasks.html", view=view, chosen=suite, page=number)
 
 
-@router.get("/{suite}/{name}")
+@router.get("/{suite}/{name:path}")
 def show(
     request: Request,
     parts: TheParts,
