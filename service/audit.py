@@ -7,7 +7,7 @@ from db.audit import AuditRecord
 from db.records import EvaluationRecord
 from db.store import Store
 from service.better import is_better_record
-from service.errors import BadRequest
+from service.errors import BadRequest, Conflict
 
 MAX_REASON_CHARS = 2000
 
@@ -50,5 +50,5 @@ def _change(
         raise BadRequest(f"reason: {len(given)} characters; the audit log takes {MAX_REASON_CHARS}")
     with store.write() as session:
         if not change(session, evaluation_id, actor=actor, reason=given, is_better=is_better_record):
-            raise BadRequest(f"evaluation {evaluation_id} {unchanged}")
+            raise Conflict(f"evaluation {evaluation_id} {unchanged}")
         return results.get_evaluation(session, evaluation_id)

@@ -42,8 +42,8 @@ _STATUS_OF_REASON = {
 class JobReport:
     """How a job ended: `best` and `exported` are None where no candidate passed, the latter also before it is written.
 
-    `unsettled_usd` is the most that calls may have cost whose reply was lost; `summary` holds figures of the strategy's
-    own (pass@k).
+    `unsettled_usd` is the most that calls may have cost whose reply was lost, `unpriced_calls` counts those whose
+    price nobody knew; `summary` holds figures of the strategy's own (pass@k).
     """
 
     job: JobRecord
@@ -52,6 +52,7 @@ class JobReport:
     stop_reason: str
     stop_detail: str
     unsettled_usd: float
+    unpriced_calls: int
     summary: Mapping[str, Any]
 
 
@@ -140,7 +141,7 @@ class JobRun:
         job = get_job(self._store, self._job_id)
         best = self._best(job)
         end = last_stop(read_events(self._store, job.id))
-        return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.summary)
+        return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.unpriced_calls, end.summary)
 
     def _work(self, past: Past) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""

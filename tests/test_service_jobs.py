@@ -16,6 +16,7 @@ from db.records import JobStatus, Owner
 from db.tables import EventRow
 from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
 from evaluator.platforms import load_platform
+from service.cli.result import show_spent
 from service.convert import device_name, measured_of, outcome_of
 from service.errors import BadRequest
 from service.export import check_target, export_job, report_path
@@ -86,11 +87,11 @@ def start_job(store, bench, owner=None, **options):
         )
 
 
-def play(store, bench, job_id, observe=lambda event: None):
+def play(store, bench, job_id, observe=lambda event: None, cost_usd=0.5):
     """One failed and one passed round, as the agents tell them."""
     journal = Journal(store, job_id, observe)
     call = {"model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 7, "completion_tokens": 3}
-    call |= {"cost_usd": 0.5, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
+    call |= {"cost_usd": cost_usd, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
     call |= {"attempt": 1, "reasoning": "hm", "reasoning_tokens": 2, "tool_calls": []}
     journal(Event("job_started", 0, {"rounds": 2}))
     for number, (source, evaluation) in enumerate((("bad", FAILED), (SOURCE, PASSED)), start=1):
@@ -149,6 +150,15 @@ def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, bench
 
     play(store, bench, job_id, observe)
     assert seen.count("evaluated") == 2
+
+
+def test_calls_of_unknown_price_are_said_and_not_taken_for_free(store, bench, capsys):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id, cost_usd=None)
+    details = show_job(store, job_id)
+    assert details.end.unpriced_calls == 2
+    show_spent(details.job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
+    assert "$0.0000 and 2 calls of unknown price" in " ".join(capsys.readouterr().out.split())
 
 
 def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
+from service.cli import batch, dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     tasks.add_to(app)
     leaderboard.add_to(app)
     jobs.add_to(app)
+    batch.add_to(app)
     mcp.add_to(app)
     worker.add_to(app)
     machine.add_to(app)

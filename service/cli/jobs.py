@@ -82,7 +82,7 @@ def show(
     if as_json:
         best = None if details.best is None else details.best.result
         rounds = [asdict(line) for line in details.rounds]
-        end = {"unsettled_usd": details.end.unsettled_usd, "summary": dict(details.end.summary)}
+        end = asdict(details.end) | {"summary": dict(details.end.summary)}
         print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best, **end})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
@@ -91,7 +91,7 @@ def show(
     )
     if job.error:
         print(plain(job.error))
-    show_spent(job.rounds_done, job.tokens, job.cost_usd, details.end.unsettled_usd, details.end.summary)
+    show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     if details.rounds:
         rows = [
             (

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from db.leaderboard import Entry, Sort, count_entries, leaderboard
 from db.records import JobRecord
@@ -12,6 +12,8 @@ from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
 from service.store import open_store
+
+Filters = Mapping[str, Any]
 
 
 class Place(Protocol):
@@ -29,9 +31,7 @@ class Place(Protocol):
         """Stop a job."""
         ...
 
-    def leaderboard(
-        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
-    ) -> tuple[list[Entry], int]:
+    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
         ...
 
@@ -54,9 +54,7 @@ class Here:
         """As `Place`."""
         return jobs.cancel_job(self._store, job_id)
 
-    def leaderboard(
-        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
-    ) -> tuple[list[Entry], int]:
+    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
         """As `Place`."""
         with self._store.read() as session:
             return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
