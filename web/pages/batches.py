@@ -5,9 +5,10 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from service.access import NotAllowed, Principal, Role
+from service.access import Principal, Role
 from service.batch_results import Baseline
-from service.batches import BatchDetails, cancel_batch, compare_batches, list_batches, resume_batch
+from service.batches import BatchDetails, compare_batches, list_batches
+from service.requested_batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
 from web.identity import Submitter, Viewer
 from web.pages.fields import BatchId
@@ -62,24 +63,15 @@ def show(
 @router.post("/{batch_id}/cancel", dependencies=[OwnForm])
 def cancel(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
     """Stop a batch."""
-    _require_owner(principal, batch_view(parts.store, batch_id, over="eager").details)
-    cancel_batch(parts.store, batch_id)
+    cancel_batch_for(principal, batch_id, store=parts.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
 @router.post("/{batch_id}/resume", dependencies=[OwnForm])
 def resume(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
     """Put what a batch has left back in line."""
-    _require_owner(principal, batch_view(parts.store, batch_id, over="eager").details)
-    resume_batch(parts.store, batch_id)
+    resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
-
-
-def _require_owner(principal: Principal, details: BatchDetails) -> None:
-    if not _may_change(principal, details):
-        raise NotAllowed(
-            f"batch {details.line.batch.id} is another user's; only its owner or an operator may change it"
-        )
 
 
 def _may_change(principal: Principal, details: BatchDetails) -> bool:
