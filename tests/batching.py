@@ -55,7 +55,9 @@ def coder(speeds: list[float], *, delay_s: float = 0.0) -> Script:
 
 
 @contextmanager
-def quick(monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script, **options: object) -> Iterator[tuple[Settings, Store]]:
+def quick(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script, **options: object
+) -> Iterator[tuple[Settings, Store]]:
     """Settings and a store for jobs whose model is this script."""
     monkeypatch.setattr(queued_here, "open_bench", opened_quickly)
     monkeypatch.setattr(optimize, "open_bench", opened_quickly)

@@ -418,6 +418,22 @@ def test_evaluating_again_queues_a_job(fresh):
     assert "Waits for a worker" in fresh.get(answer.headers["location"]).text
 
 
+def test_an_operator_retracts_with_a_reason_and_restores(fresh):
+    made = seeded.seed(fresh.parts.store)
+    path = candidate_path(made, "done", 4)
+    evaluation = next(link for link in fresh.get(path).links if "evaluation=" in link).partition("evaluation=")[2]
+    without = Page(fresh.post(f"{path}/retract", {"evaluation": evaluation}))
+    assert (without.status, "say why" in without.text) == (422, True)
+    assert fresh.post(f"{path}/retract", {"evaluation": evaluation, "reason": "cooled <b>CPU</b>"}).status_code == 303
+    page = fresh.get(path)
+    assert "no longer counts. local: cooled <b>CPU</b>" in page.text
+    assert fresh.post(f"{path}/retract", {"evaluation": evaluation, "reason": "again"}).status_code == 409
+    assert "2.40×" not in fresh.get("/?task=starter/gelu_tanh&model=openai/some-model").text
+    restored = {"evaluation": evaluation, "reason": "measured again", "do": "restore"}
+    assert fresh.post(f"{path}/retract", restored).status_code == 303
+    assert "no longer counts" not in fresh.get(path).text
+
+
 # tasks, batches, devices
 
 

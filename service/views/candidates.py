@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from db import browse, jobs
+from db.audit import AuditRecord
 from db.errors import NotInStore
 from db.records import JobRecord
 from db.store import Store
+from service.audit import list_audit
 from service.views.evidence import EvaluationView, evaluation_view
 
 REFERENCE = "reference"
@@ -28,7 +30,9 @@ class Other:
 
 @dataclass(frozen=True)
 class CandidateView:
-    """A candidate of a job. `evaluations` are all of it in every job, newest first; `shown` is the one shown whole."""
+    """A candidate of a job. `evaluations` are all of it in every job, newest first; `shown` is the one shown whole,
+    and `judgements` what the audit log says of it, newest first.
+    """
 
     job: JobRecord
     hash: str
@@ -37,6 +41,7 @@ class CandidateView:
     is_best: bool
     evaluations: tuple[EvaluationView, ...]
     shown: EvaluationView | None
+    judgements: tuple[AuditRecord, ...]
     others: tuple[Other, ...]
 
 
@@ -80,9 +85,10 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)
     others = [Other(REFERENCE, "the task's own source (reference)")]
     others += [Other(each, f"round {number}, {each[:8]}") for number, each in rounds if each != digest]
+    judgements = list_audit(store, subject=f"evaluation/{shown.id}", limit=20) if shown is not None else []
     best = any(view.id == job.best_evaluation_id for view in own)
     written = next(number for number, each in rounds if each == digest)
-    return CandidateView(job, digest, source, written, best, views, shown, tuple(others))
+    return CandidateView(job, digest, source, written, best, views, shown, tuple(judgements), tuple(others))
 
 
 def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:

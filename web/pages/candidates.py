@@ -1,17 +1,19 @@
 """A candidate: its source, the evidence, and how it differs from others."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from db import browse
 from db.errors import NotInStore
+from service.audit import restore_evaluation, retract_evaluation
 from service.resubmit import reevaluate
 from service.views.candidates import DiffLine, candidate_view, diff_with
 from service.views.evidence import EvaluationView
-from web.identity import Submitter, Viewer
+from web.identity import Operator, Submitter, Viewer
 from web.pages import bars
 from web.pages.code import code_line
 from web.pages.fields import Digest, JobId
@@ -70,6 +72,23 @@ def evaluate(parts: TheParts, principal: Submitter, job_id: JobId, digest: Diges
     """Queue another evaluation of it."""
     new_id, _ = reevaluate(principal, job_id, digest, store=parts.store)
     return RedirectResponse(f"/jobs/{new_id}", status_code=303)
+
+
+@router.post("/retract", dependencies=[OwnForm])
+def retract(
+    parts: TheParts,
+    principal: Operator,
+    job_id: JobId,
+    digest: Digest,
+    evaluation: Annotated[str, Form(max_length=64)],
+    reason: Annotated[str, Form(max_length=4000)] = "",
+    do: Annotated[Literal["retract", "restore"], Form()] = "retract",
+) -> RedirectResponse:
+    """Take an evaluation off the leaderboard, or let it count again; the reason goes into the audit log."""
+    change = retract_evaluation if do == "retract" else restore_evaluation
+    change(parts.store, evaluation, actor=principal.actor, reason=reason)
+    query = urlencode({"evaluation": evaluation})
+    return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(digest, safe='')}?{query}", status_code=303)
 
 
 def _left(line: DiffLine) -> Markup:
