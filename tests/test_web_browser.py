@@ -70,7 +70,7 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium, address):
-    """Opens pages; none of them may have complained in the end: no error, no warning, nothing that the policy refused."""
+    """Opens pages; in the end none may have complained: no error, no warning, nothing that the policy refused."""
     contexts, said = [], []
 
     def note(message):

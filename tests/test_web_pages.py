@@ -1,19 +1,28 @@
 """The pages as HTML: what they show in each state, what leads where, and that hostile text stays text."""
 
 import re
+import time
+import unicodedata
 from html.parser import HTMLParser
 
 import anyio
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db.records import JobStatus
 from db.tables import JobRow
 from service.access import Role, create_token
 from service.settings import load_settings
 from service.store import open_store
+from service.views import text as text_of
+from service.views.candidates import diff
+from service.views.evidence import Ratio
 from tests import seeded
 from web.app import create_app
+from web.pages import bars
+from web.pages import text as written
 from web.parts import Parts
 
 BASE = "http://127.0.0.1"
@@ -606,3 +615,81 @@ def test_a_submitter_changes_only_his_own_jobs(fresh):
     own = site.post("/submit", FORM | {"source": OP})
     assert site.post(own.headers["location"] + "/cancel").status_code == 303
     assert site.post("/logout").status_code == 303
+
+
+# bounds
+
+
+def test_a_source_that_is_slow_to_read_is_shown_all_the_same(fresh):
+    made = seeded.Seeded(fresh.parts.store)
+    job_id = made.start("slow to read")
+    note = "\n".join(["@" * 1900] * 400)
+    first = made.round(job_id, 1, seeded.evaluation("passed", speedup=1.5), note=note)
+    second = made.round(job_id, 2, seeded.evaluation("passed", speedup=1.6), note=note.replace("@", "("))
+    begun = time.monotonic()
+    assert fresh.get(f"/jobs/{job_id}/candidates/{first}").status == 200
+    assert fresh.get(f"/jobs/{job_id}/candidates/{first}?against={second}").status == 200
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plain", "plain"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("a\u200bb\ufeff", "a\\u200bb\\ufeff"),
+        ("e" + "\u0301" * 40 + "f", "e" + "\u0301" * 3 + "f"),
+        ("begin" + "n" * 900 + "end", "begin" + "n" * 434 + "…" + "n" * 57 + "end"),
+    ],
+)
+def test_text_from_outside_shows_what_it_hides_and_ends(text, said):
+    assert text_of.shown(text) == said
+
+
+@given(st.text(max_size=300), st.integers(8, 200))
+def test_shown_text_holds_no_control_character_and_keeps_its_bound(text, limit):
+    found = text_of.shown(text, limit)
+    assert not any(unicodedata.category(char) in ("Cc", "Cf", "Cs") and char not in "\n\t" for char in found)
+    assert len(found) <= limit * 10  # an escape takes up to ten characters
+    assert len(text_of.one_line(text, limit).splitlines()) <= 1
+
+
+@given(st.floats(-1e300, 1e300) | st.none())
+def test_figures_are_short_and_keep_their_size(value):
+    text = written.figure(value)
+    assert len(text) <= 14
+    if value is not None and value != 0:
+        assert float(text.replace(",", "")) == pytest.approx(value, rel=0.006, abs=0)
+
+
+@given(st.lists(st.tuples(*[st.floats(1e-300, 1e300)] * 3), min_size=1, max_size=5))
+def test_bars_stay_within_their_picture_and_in_order(values):
+    ratios = [Ratio(middle, low, high) for low, middle, high in map(sorted, values)]
+    axis = bars.axis(ratios)
+    for ratio in ratios:
+        drawn = bars.bar(axis, ratio)
+        assert 0 <= drawn.low <= drawn.value <= drawn.high <= bars.WIDTH
+        assert 0 < drawn.one < bars.WIDTH
+
+
+def test_a_difference_leaves_out_what_is_equal_and_pairs_what_changed():
+    before = "\n".join(f"line {number}" for number in range(40))
+    found = diff("x", before, before.replace("line 20", "line twenty").replace("line 39", "line 39\nlast"))
+    assert [line.kind for line in found.lines] == (
+        ["gap"] + ["same"] * 3 + ["changed"] + ["same"] * 3 + ["gap"] + ["same"] * 3 + ["added"]
+    )
+    assert (found.added, found.removed, found.cut) == (2, 1, False)
+    assert diff("x", "a\n" * 3000, "a\n").cut
+
+
+@given(st.lists(st.sampled_from("abcd")), st.lists(st.sampled_from("abcd")))
+def test_a_difference_holds_every_line_that_is_not_left_out(left, right):
+    found = diff("x", "\n".join(left), "\n".join(right))
+    assert [line.left for line in found.lines if line.left_number] == [
+        left[line.left_number - 1] for line in found.lines if line.left_number
+    ]
+    assert [line.right for line in found.lines if line.right_number] == [
+        right[line.right_number - 1] for line in found.lines if line.right_number
+    ]
+    assert bool(found.lines) is (left != right)

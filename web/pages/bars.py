@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from service.views.evidence import Ratio
 
-WIDTH = 112
+WIDTH = 96
 _LEAST, _MOST = 1 / 64, 4096.0  # what lies beyond is drawn at the edge
 
 

@@ -1,21 +1,23 @@
 """A candidate: its source, the evidence, and how it differs from others."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from db import browse
 from db.errors import NotInStore
 from service.audit import restore_evaluation, retract_evaluation
 from service.resubmit import reevaluate
-from service.views.candidates import DiffLine, candidate_view, diff_with
+from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
 from service.views.evidence import EvaluationView
+from service.views.text import shown as shown_text
 from web.identity import Operator, Submitter, Viewer
 from web.pages import bars
-from web.pages.code import code_line
+from web.pages.code import MAX_HIGHLIGHTED_CHARS, code_line
 from web.pages.fields import Digest, JobId
 from web.pages.forms import OwnForm
 from web.pages.jobs import download
@@ -45,8 +47,7 @@ def show(
         view=view,
         against=against,
         difference=difference,
-        left_code=_left,
-        right_code=_right,
+        code_of=_code(difference),
         samples=[] if shown is None else [{"name": line.name, "sets": line.sets_ms} for line in shown.latencies],
         roofline=None if shown is None else _roofline(shown),
         axis=bars.axis(each.eager for each in view.evaluations),
@@ -91,12 +92,12 @@ def retract(
     return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(digest, safe='')}?{query}", status_code=303)
 
 
-def _left(line: DiffLine) -> Markup:
-    return code_line(line.left)
-
-
-def _right(line: DiffLine) -> Markup:
-    return code_line(line.right)
+def _code(difference: DiffView | None) -> Callable[[str], Markup]:
+    """How lines of this difference are written: highlighted, unless there is too much of them."""
+    if difference is None:
+        return escape
+    chars = sum(len(line.left) + len(line.right) for line in difference.lines)
+    return code_line if chars <= MAX_HIGHLIGHTED_CHARS else lambda text: escape(shown_text(text, MAX_LINE_CHARS))
 
 
 def _roofline(shown: EvaluationView) -> dict[str, Any] | None:

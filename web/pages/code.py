@@ -9,7 +9,9 @@ from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from service.views.text import shown
 
-MAX_HIGHLIGHTED_CHARS = 200_000
+MAX_HIGHLIGHTED_CHARS = 60_000
+"""Past that a source is shown plain: the worst that a lexer can be given takes a second and a half for so many."""
+
 MAX_LINES = 5000
 MAX_LINE_CHARS = 2000
 
