@@ -57,7 +57,7 @@ class Remote:
         if job.best_evaluation_id is not None:
             best = evaluation_of(self._json("GET", f"/evaluations/{job.best_evaluation_id}"))
         rounds = tuple(RoundLine(**line) for line in whole["rounds"])
-        return JobDetails(job, rounds, best, End(whole["unsettled_usd"], whole["summary"]))
+        return JobDetails(job, rounds, best, End(whole["unsettled_usd"], whole["summary"], whole["unpriced_calls"]))
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """Jobs, newest first."""

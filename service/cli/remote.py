@@ -103,6 +103,7 @@ def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path |
         job.stop_reason or job.status.value,
         job.error or "",
         details.end.unsettled_usd,
+        details.end.unpriced_calls,
         details.end.summary,
     )
 

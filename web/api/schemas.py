@@ -227,6 +227,7 @@ class JobWhole(BaseModel):
     rounds: list[Round]
     best: dict[str, Any] | None = Field(description="The whole evaluation of the best candidate.")
     unsettled_usd: float
+    unpriced_calls: int = Field(description="Calls whose price nobody knew: `cost_usd` says too little by them.")
     summary: dict[str, Any] = Field(description="Figures of the strategy's own, such as pass_at_k.")
 
     @classmethod
@@ -238,5 +239,6 @@ class JobWhole(BaseModel):
             rounds=[Round.of(line) for line in details.rounds],
             best=None if details.best is None else dict(details.best.result),
             unsettled_usd=details.end.unsettled_usd,
+            unpriced_calls=details.end.unpriced_calls,
             summary=dict(details.end.summary),
         )
