@@ -54,6 +54,8 @@ def times(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """A fraction as a percentage."""
+    if value is not None and value >= 10:
+        return "over 999 %"
     return MISSING if value is None else f"{value * 100:.0f} %" if value >= 0.1 else f"{value * 100:.1f} %"
 
 

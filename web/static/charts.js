@@ -20,7 +20,7 @@ function layout(c, extra) {
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.text, family: c.sans, size: 12 },
     margin: { l: 48, r: 12, t: 12, b: 40 }, showlegend: false, hovermode: "closest", dragmode: false,
-    legend: { orientation: "h", y: 1.12, x: 0, font: { size: 11 } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } },
     hoverlabel: { bgcolor: c.ground, bordercolor: c.axis, font: { color: c.text, family: c.mono, size: 12 } },
     ...extra, xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis },
   };
@@ -86,7 +86,7 @@ const kinds = {
       type: "scatter", mode: "lines+markers", name: plain(line.name), x: line.p, y: line.share, line: { color: colour[i % colour.length], width: 2, dash: dashes[Math.floor(i / colour.length) % dashes.length] }, marker: { size: 7, symbol: symbols[i % symbols.length] },
       hovertemplate: `${plain(line.name)}<br>fast_%{x}: %{y:.0%}<extra></extra>`,
     }));
-    return [traces, layout(c, { showlegend: true, margin: { l: 48, r: 12, t: 40, b: 40 }, xaxis: { title: { text: "p (times the baseline)" } }, yaxis: { title: { text: "share of tasks" }, range: [-0.02, 1.05], tickformat: ".0%" } })];
+    return [traces, layout(c, { showlegend: true, xaxis: { title: { text: "p (times the baseline)" } }, yaxis: { title: { text: "share of tasks" }, range: [-0.02, 1.05], tickformat: ".0%" } })];
   },
   heat(data, c) {
     const most = Math.max(1, ...data.logs.flat().filter((v) => v !== null).map(Math.abs));
