@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from service.errors import BadRequest
@@ -62,12 +62,13 @@ class Settings(BaseSettings):
 
     @field_validator("api_base", "server")
     @classmethod
-    def _without_userinfo(cls, value: str | None) -> str | None:
-        """Refuse a key in an address that is kept with the job and shown."""
+    def _without_userinfo(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Refuse a key in an address that is kept or shown."""
         if value is not None and _has_userinfo(value):
+            where = "the provider's variable, such as OPENAI_API_KEY"
+            where = "KERNELWRIGHT_TOKEN" if info.field_name == "server" else where
             raise ValueError(
-                "an address with a name or password in it would be stored and shown;"
-                " put the key into its own variable, such as OPENAI_API_KEY or KERNELWRIGHT_TOKEN"
+                f"an address with a name or password in it would be stored and shown; put the key into {where}"
             )
         return value
 
