@@ -137,7 +137,8 @@ class StandingRow(Base):
     __tablename__ = "standings"
     __table_args__ = (
         Index(None, "board"),
-        Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place"),
+        Index(None, "model", postgresql_using="hash"),  # which takes names of any length
+        Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place", "key"),
     )
 
     key: Mapped[str] = mapped_column(String(64), primary_key=True)

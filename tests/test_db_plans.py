@@ -36,11 +36,12 @@ ASKED = {
     "a job's calls": lambda session: list_llm_calls(session, 1),
     "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
     "the first page of the leaderboard": lambda session: leaderboard(session, limit=50),
+    "a model's entries": lambda session: leaderboard(session, model="m", limit=50),
     "a task's boards": lambda session: leaderboard(session, task="starter/op", limit=50),
 }
 MAY_SORT_FEW = {
     *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
-    *("the first page of the leaderboard", "a task's boards"),
+    *("the first page of the leaderboard", "a task's boards", "a model's entries"),
 }
 """What is sorted is of one job, or what the queue holds at the time, or a page."""
 IN_ORDER_OF_ID = {"all newest jobs"}

@@ -49,8 +49,9 @@ def upgrade() -> None:
     )
     _fill(standings)
     op.create_index(op.f("ix_standings_board"), "standings", ["board"], unique=False)
-    order = ["task", "source_hash", "platform", "device", "sandbox", "place"]
+    order = ["task", "source_hash", "platform", "device", "sandbox", "place", "key"]
     op.create_index("ix_standings_order", "standings", order, unique=False)
+    op.create_index(op.f("ix_standings_model"), "standings", ["model"], unique=False, postgresql_using="hash")
     op.create_index(op.f("ix_jobs_user_id"), "jobs", ["user", "id"], unique=False)
 
 
