@@ -1,5 +1,7 @@
 """`kernelwright batch run|show|list|cancel|resume|compare`."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -70,8 +72,6 @@ def run(
     """
     from service.batch_spec import make_spec, read_spec
     from service.batches import start_batch
-    from service.settings import load_settings
-    from service.store import open_store
 
     flags = {
         "tasks": tasks or None,
@@ -91,15 +91,11 @@ def run(
         "job_price": price,
         "job_api_base": api_base,
     }
-    settings = load_settings(sandbox=sandbox)
-    defaults = {"models": [settings.model], "platforms": [settings.platform]}
-    spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
-    store = open_store(settings)
-    try:
+    with _here(sandbox) as (settings, store):
+        defaults = {"models": [settings.model], "platforms": [settings.platform]}
+        spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
         batch_id = start_batch(spec, settings=settings, store=store)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
-    finally:
-        store.close()
 
 
 def resume(
@@ -113,14 +109,30 @@ def resume(
 ) -> int:
     """Go on with a batch: what waits, and what was interrupted, cancelled or failed. Nothing is paid for twice."""
     from service.batches import resume_batch
+
+    with _here(sandbox) as (settings, store):
+        resume_batch(store, batch_id, budget_usd=budget_usd)
+        return _go(batch_id, settings, store, detach=detach, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _here(sandbox: str | None = None) -> "Iterator[tuple[Settings, Store]]":
+    """This machine's settings and store.
+
+    Raises:
+        BadRequest: a server is named, which these commands cannot work through.
+    """
+    from service.errors import BadRequest
     from service.settings import load_settings
     from service.store import open_store
 
     settings = load_settings(sandbox=sandbox)
+    if settings.server is not None:
+        remedy = "unset KERNELWRIGHT_SERVER, or send the batch to /api/v1/batches"
+        raise BadRequest(f"kernelwright batch works with this machine's store alone, not through a server; {remedy}")
     store = open_store(settings)
     try:
-        resume_batch(store, batch_id, budget_usd=budget_usd)
-        return _go(batch_id, settings, store, detach=detach, as_json=as_json)
+        yield settings, store
     finally:
         store.close()
 
@@ -169,14 +181,9 @@ def show(
     from service.batches import show_batch
     from service.cli.batch_show import show_details, show_jobs, show_refused
     from service.cli.output import print_json
-    from service.settings import load_settings
-    from service.store import open_store
 
-    store = open_store(load_settings())
-    try:
+    with _here() as (_, store):
         details = show_batch(store, batch_id, over=over)
-    finally:
-        store.close()
     if as_json or form == "json":
         print_json(batch_json(details))
     elif form == "csv":
@@ -199,14 +206,9 @@ def list_(
 
     from service.batches import list_batches
     from service.cli.output import note, print_json, print_table
-    from service.settings import load_settings
-    from service.store import open_store
 
-    store = open_store(load_settings())
-    try:
+    with _here() as (_, store):
         found = list_batches(store, limit=limit)
-    finally:
-        store.close()
     if as_json:
         lines = [{**asdict(line.batch), "counts": line.counts, "spent_usd": line.spent_usd} for line in found]
         print_json({"schema": "kernelwright.batches/1", "batches": lines})
@@ -233,14 +235,9 @@ def cancel(batch_id: BatchId, as_json: Json = False) -> None:
     """Stop a batch: jobs that wait are cancelled, running ones stop within seconds and keep their best."""
     from service.batches import cancel_batch
     from service.cli.output import print_json
-    from service.settings import load_settings
-    from service.store import open_store
 
-    store = open_store(load_settings())
-    try:
+    with _here() as (_, store):
         count = cancel_batch(store, batch_id)
-    finally:
-        store.close()
     if as_json:
         print_json({"schema": "kernelwright.batch_cancelled/1", "batch": batch_id, "jobs": count})
     else:
@@ -260,14 +257,9 @@ def compare(
     from service.batches import compare_batches
     from service.cli.batch_show import show_versus
     from service.cli.output import print_json
-    from service.settings import load_settings
-    from service.store import open_store
 
-    store = open_store(load_settings())
-    try:
+    with _here() as (_, store):
         found = compare_batches(store, a, b, over=over, model_a=model_a, model_b=model_b)
-    finally:
-        store.close()
     if as_json:
         print_json(versus_json(a, b, over, found))
     else:
