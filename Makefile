@@ -51,8 +51,8 @@ setup: .venv/.installed
 demo: setup
 	@$(BIN)/kernelwright optimize examples/rmsnorm_gelu.py
 
-# Docker's tests fail without a daemon, and PostgreSQL's without its programs; where there are none they are left out
-# here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1 or KERNELWRIGHT_TEST_POSTGRES=1 asks for them.
+# Docker's tests fail without a daemon, PostgreSQL's and the browser's without their programs; where there are none they
+# are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1 or _BROWSER=1 asks for them.
 test: setup
 	@if $(BIN)/python -c 'from sandbox.engine import connect; connect()' 2>/dev/null; then
 	    echo "test: Docker answers; making the sandbox image unless it is there"
@@ -65,6 +65,10 @@ test: setup
 	    ! $(BIN)/python -c 'import sys; from tests.postgres import find_programs; sys.exit(find_programs() is None)'; then
 	    echo "test: PostgreSQL is not installed, so its tests are left out; on Debian: apt-get install postgresql"
 	    export KERNELWRIGHT_TEST_POSTGRES=0
+	fi
+	if [ "$${KERNELWRIGHT_TEST_BROWSER:-}" != 1 ] && ! command -v chromium >/dev/null; then
+	    echo "test: Chromium is not installed, so the pages' tests in a browser are left out; on Debian: apt-get install chromium"
+	    export KERNELWRIGHT_TEST_BROWSER=0
 	fi
 	echo "test: the tests that may run side by side, then those that measure time"
 	$(BIN)/python -m pytest -n 2 -m "not exclusive"

@@ -114,7 +114,7 @@ def get_evaluation(session: Session, evaluation_id: str) -> EvaluationRecord:
     row = session.execute(_evaluations().where(EvaluationRow.id == evaluation_id)).one_or_none()
     if row is None:
         raise NotInStore(f"evaluation {evaluation_id} is not in the store")
-    return _record(row[0], row[1])
+    return record_of(row[0], row[1])
 
 
 def has_evaluation(session: Session, evaluation_id: str) -> bool:
@@ -126,7 +126,7 @@ def find_evaluation(session: Session, job_id: int, candidate_hash: str) -> Evalu
     """The latest evaluation of this candidate in this job, if any."""
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     row = session.execute(query.order_by(EvaluationRow.created_at.desc()).limit(1)).one_or_none()
-    return None if row is None else _record(row[0], row[1])
+    return None if row is None else record_of(row[0], row[1])
 
 
 def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
@@ -154,7 +154,7 @@ def get_candidate_source(session: Session, job_id: int, candidate_hash: str) -> 
 def list_evaluations(session: Session, job_id: int) -> list[EvaluationRecord]:
     """All evaluations of a job, oldest first."""
     query = _evaluations().where(CandidateRow.job_id == job_id).order_by(EvaluationRow.created_at, EvaluationRow.id)
-    return [_record(evaluation, candidate) for evaluation, candidate in session.execute(query)]
+    return [record_of(evaluation, candidate) for evaluation, candidate in session.execute(query)]
 
 
 def list_candidate_sources(session: Session, job_id: int) -> dict[str, str]:
@@ -194,7 +194,8 @@ def _evaluations() -> Select[EvaluationRow, CandidateRow]:
     return select(EvaluationRow, CandidateRow).join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
 
 
-def _record(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
+def record_of(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
+    """An evaluation and its candidate as a plain value."""
     return EvaluationRecord(
         id=row.id,
         job_id=candidate.job_id,

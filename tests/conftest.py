@@ -17,7 +17,11 @@ from tests.postgres import NoPostgres, Postgres, opened
 
 _LEFT_OUT = {  # markers and what the user has said about them
     marker: f"{variable}=0"
-    for marker, variable in (("docker", "KERNELWRIGHT_TEST_DOCKER"), ("postgres", "KERNELWRIGHT_TEST_POSTGRES"))
+    for marker, variable in (
+        ("docker", "KERNELWRIGHT_TEST_DOCKER"),
+        ("postgres", "KERNELWRIGHT_TEST_POSTGRES"),
+        ("browser", "KERNELWRIGHT_TEST_BROWSER"),
+    )
     if os.environ.get(variable) == "0"
 }
 _POSTGRES_URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRES_URL")
@@ -30,7 +34,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's tests and PostgreSQL's are skipped only where the user has said so."""
+    """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so."""
     for item in items:
         for marker, reason in _LEFT_OUT.items():
             if item.get_closest_marker(marker) is not None:

@@ -1,9 +1,6 @@
 """The web application: the API, the pages and what protects both."""
 
-from pathlib import Path
-
 from fastapi import FastAPI
-from fastapi.staticfiles import StaticFiles
 
 from service.version import program_version
 from web import login, problems
@@ -16,8 +13,6 @@ from web.pages import routes as pages
 from web.parts import Parts
 
 __all__ = ["Parts", "create_app"]
-
-_STATIC = Path(__file__).parent / "static"
 
 
 def create_app(parts: Parts) -> FastAPI:
@@ -38,7 +33,6 @@ def create_app(parts: Parts) -> FastAPI:
     problems.add_to(app)
     api.add_to(app)
     app.include_router(login.router)
-    app.mount("/static", StaticFiles(directory=_STATIC, check_dir=False), name="static")
     pages.add_to(app)
     app.add_middleware(Guard, login=parts.login, fastapi=app)
     return app

@@ -2,6 +2,11 @@
 
 from fastapi import FastAPI
 
+from web.pages import assets, batches, candidates, devices, errors, jobs, leaderboard, submit, tasks
+
 
 def add_to(app: FastAPI) -> None:
     """Add the pages, and the page that tells people of an error (`app.state.error_page`)."""
+    app.state.error_page = errors.error_page
+    for module in (assets, leaderboard, submit, jobs, candidates, tasks, batches, devices, errors):
+        app.include_router(module.router)

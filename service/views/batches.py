@@ -1,0 +1,107 @@
+"""Batches as pages show them: figures by model, fast_p curves, tasks times models."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from db.store import Store
+from service.batch_results import Baseline, Cell, Group
+from service.batches import BatchDetails, list_batches, show_batch
+
+MAX_TASKS = 300
+_BEYOND = 16.0  # speedups beyond this and its reciprocal have the same colour
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """The tries of one model at one task: `shown` in a few characters; `job_id` is the best's, else the last's."""
+
+    shown: str
+    log: float | None
+    outcome: str
+    reason: str
+    job_id: int
+
+
+@dataclass(frozen=True)
+class HeatRow:
+    """A task with a cell for each column, None where nothing was tried."""
+
+    task: str
+    cells: tuple[HeatCell | None, ...]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Tasks times models; `left_out` counts tasks past the first few hundred."""
+
+    columns: tuple[str, ...]
+    rows: tuple[HeatRow, ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """A batch as its page shows it."""
+
+    details: BatchDetails
+    heat: Heat
+    others: tuple[tuple[int, str], ...]
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The p of all fast_p."""
+        return tuple(sorted({p for group in self.details.groups for p in group.figures.fast_p}))
+
+    @property
+    def passes_at(self) -> tuple[int, ...]:
+        """The k of all pass@k."""
+        return tuple(sorted({k for group in self.details.groups for k in group.figures.pass_at_k}))
+
+
+def batch_view(store: Store, batch_id: int, *, over: Baseline) -> BatchView:
+    """A batch with its figures over a baseline.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    details = show_batch(store, batch_id, over=over)
+    others = tuple((line.batch.id, line.batch.name) for line in list_batches(store, limit=50))
+    return BatchView(details, heat_of(details), tuple(each for each in others if each[0] != batch_id))
+
+
+def heat_of(details: BatchDetails) -> Heat:
+    """What each model reached at each task: the best of its tries."""
+    columns = [(group.model, group.platform) for group in details.groups]
+    by_place: dict[tuple[str, tuple[str, str]], list[Cell]] = {}
+    tasks: dict[str, str] = {}
+    for cell in details.cells:
+        tasks.setdefault(cell.key, cell.job.task.ref)
+        by_place.setdefault((cell.key, (cell.job.model or "", cell.job.platform)), []).append(cell)
+    ordered = sorted(tasks, key=lambda key: tasks[key])
+    rows = tuple(
+        HeatRow(tasks[key], tuple(_heat_cell(by_place.get((key, column), ()), details.over) for column in columns))
+        for key in ordered[:MAX_TASKS]
+    )
+    return Heat(tuple(column_name(group, details) for group in details.groups), rows, len(ordered) - len(rows))
+
+
+def column_name(group: Group, details: BatchDetails) -> str:
+    """A model, and its platform where the batch has several."""
+    several = len({each.platform for each in details.groups}) > 1
+    return f"{group.model} on {group.platform}" if several else group.model
+
+
+def _heat_cell(tries: Sequence[Cell], over: Baseline) -> HeatCell | None:
+    if not tries:
+        return None
+    best = max(tries, key=lambda cell: (cell.speedup(over) or 0.0, cell.outcome == "passed"))
+    value = best.speedup(over)
+    if value is not None:
+        log = math.log2(min(max(value, 1 / _BEYOND), _BEYOND))
+        return HeatCell(f"{value:.2f}×" if value < 100 else f"{value:.0f}×", log, "passed", "", best.job.id)
+    if any(cell.outcome == "open" for cell in tries):
+        pending = next(cell for cell in tries if cell.outcome == "open")
+        return HeatCell("…", None, "open", pending.reason, pending.job.id)
+    words = {"passed": "unsure", "failed": "failed", "unjudged": "not judged"}
+    return HeatCell(words[best.outcome], None, best.outcome, best.reason, best.job.id)

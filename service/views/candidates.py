@@ -1,0 +1,159 @@
+"""A candidate as its page shows it, and how it differs from another."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from db import browse, jobs
+from db.audit import AuditRecord
+from db.errors import NotInStore
+from db.records import JobRecord
+from db.store import Store
+from service.audit import list_audit
+from service.views.evidence import EvaluationView, evaluation_view
+
+REFERENCE = "reference"
+"""Stands for the task's own source where another candidate is asked for."""
+
+MAX_DIFF_LINES = 2000
+MAX_LINE_CHARS = 2000
+_CONTEXT_LINES = 3
+
+
+@dataclass(frozen=True)
+class Other:
+    """A source to compare with; `key` is a candidate's hash or `reference`."""
+
+    key: str
+    title: str
+
+
+@dataclass(frozen=True)
+class CandidateView:
+    """A candidate of a job. `evaluations` are all of it in every job, newest first; `shown` is the one shown whole,
+    and `judgements` what the audit log says of it, newest first.
+    """
+
+    job: JobRecord
+    hash: str
+    source: str
+    round: int
+    is_best: bool
+    evaluations: tuple[EvaluationView, ...]
+    shown: EvaluationView | None
+    judgements: tuple[AuditRecord, ...]
+    others: tuple[Other, ...]
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """A pair of lines: same, changed, removed (left alone) or added (right alone); `gap` stands for equal ones."""
+
+    kind: str
+    left_number: int | None = None
+    left: str = ""
+    right_number: int | None = None
+    right: str = ""
+
+
+@dataclass(frozen=True)
+class DiffView:
+    """What lies between two sources; `cut` says that only their beginnings were compared."""
+
+    title: str
+    lines: tuple[DiffLine, ...]
+    added: int
+    removed: int
+    cut: bool
+
+
+def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | None = None) -> CandidateView:
+    """A candidate with what is known of it.
+
+    Raises:
+        NotInStore: the job, its candidate or the evaluation is not there.
+    """
+    with store.read() as session:
+        job = jobs.get_job(session, job_id)
+        source = browse.candidate_source(session, job_id, digest)
+        rounds = browse.candidate_rounds(session, job_id)
+        records = browse.evaluations_of(session, digest)
+    if source is None:
+        raise NotInStore(f"job {job_id} has no candidate {digest[:64]}; its page lists those that it has")
+    views = tuple(evaluation_view(record) for record in records)
+    own = [view for view in views if view.job_id == job_id]
+    shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)
+    others = [Other(REFERENCE, "the task's own source (reference)")]
+    others += [Other(each, f"round {number}, {each[:8]}") for number, each in rounds if each != digest]
+    judgements = list_audit(store, subject=f"evaluation/{shown.id}", limit=20) if shown is not None else []
+    best = any(view.id == job.best_evaluation_id for view in own)
+    written = next(number for number, each in rounds if each == digest)
+    return CandidateView(job, digest, source, written, best, views, shown, tuple(judgements), tuple(others))
+
+
+def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:
+    """How a candidate differs from another source of its job: that one stands left.
+
+    Raises:
+        NotInStore: there is no such candidate.
+    """
+    title = next((other.title for other in view.others if other.key == key), None)
+    if title is None:
+        raise NotInStore(f"job {view.job.id} has no candidate {key[:64]} to compare with")
+    if key == REFERENCE:
+        return diff(title, view.job.task.source, view.source)
+    with store.read() as session:
+        return diff(title, browse.candidate_source(session, view.job.id, key) or "", view.source)
+
+
+def diff(title: str, left: str, right: str) -> DiffView:
+    """Two sources line by line, equal stretches left out."""
+    before, after = left.splitlines(), right.splitlines()
+    cut = max(len(before), len(after)) > MAX_DIFF_LINES
+    before, after = _bounded(before), _bounded(after)
+    lines = tuple(_lines(before, after))
+    return DiffView(
+        title,
+        lines,
+        added=sum(line.kind in ("added", "changed") for line in lines),
+        removed=sum(line.kind in ("removed", "changed") for line in lines),
+        cut=cut,
+    )
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    return [line[:MAX_LINE_CHARS] for line in lines[:MAX_DIFF_LINES]]
+
+
+def _lines(before: list[str], after: list[str]) -> Iterator[DiffLine]:
+    end = 0
+    for group in difflib.SequenceMatcher(None, before, after).get_grouped_opcodes(_CONTEXT_LINES):
+        skipped = group[0][1] - end
+        if skipped > 0:
+            yield DiffLine("gap", left=f"{skipped} equal lines")
+        for _, left_from, left_to, right_from, right_to in group:
+            yield from _paired(before, after, range(left_from, left_to), range(right_from, right_to))
+        end = group[-1][2]
+    if end < len(before) and end > 0:
+        yield DiffLine("gap", left=f"{len(before) - end} equal lines")
+
+
+def _paired(before: list[str], after: list[str], left: range, right: range) -> Iterator[DiffLine]:
+    same = before[left.start : left.stop] == after[right.start : right.stop]
+    for offset in range(max(len(left), len(right))):
+        has_left, has_right = offset < len(left), offset < len(right)
+        kind = "same" if same else "changed" if has_left and has_right else "removed" if has_left else "added"
+        yield DiffLine(
+            kind,
+            left[offset] + 1 if has_left else None,
+            before[left[offset]] if has_left else "",
+            right[offset] + 1 if has_right else None,
+            after[right[offset]] if has_right else "",
+        )
+
+
+def _find(views: tuple[EvaluationView, ...], evaluation_id: str) -> EvaluationView:
+    found = next((view for view in views if view.id == evaluation_id), None)
+    if found is None:
+        raise NotInStore(f"evaluation {evaluation_id[:64]} is not one of this candidate")
+    return found

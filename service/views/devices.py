@@ -1,0 +1,75 @@
+"""Workers and what they do, and who waits for them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from db import browse, workers
+from db.records import WorkerRecord, WorkerStatus
+from db.store import Store
+from db.types import utc_now
+from evaluator.platforms import PLATFORM_NAMES
+
+SILENT_S = 15.0
+"""A worker that has not been heard of for so long is taken for lost, whether or not another has given it up yet."""
+
+
+_STATES = ("alive", "stopping", "lost", "stopped")
+
+
+@dataclass(frozen=True)
+class WorkerLine:
+    """A worker: `state` is alive, stopping, lost or stopped; `job_id` is what it runs."""
+
+    worker: WorkerRecord
+    state: str
+    silent_s: float
+    job_id: int | None
+
+
+@dataclass(frozen=True)
+class PlatformLine:
+    """A platform: workers alive, and jobs that wait for one."""
+
+    name: str
+    alive: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class DevicesView:
+    """All workers and all platforms."""
+
+    platforms: tuple[PlatformLine, ...]
+    workers: tuple[WorkerLine, ...]
+
+
+def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
+    """What works here, and what waits."""
+    moment = now or utc_now()
+    with store.read() as session:
+        found = workers.list_workers(session)
+        running = browse.running_by_worker(session)
+        waiting = browse.count_waiting(session)
+    lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
+    names = sorted({*PLATFORM_NAMES, *waiting, *(line.worker.platform for line in lines if line.state == "alive")})
+    lines = tuple(sorted(lines, key=lambda line: _STATES.index(line.state)))
+    platforms = tuple(
+        PlatformLine(name, sum(_is_alive_on(line, name) for line in lines), waiting.get(name, 0)) for name in names
+    )
+    return DevicesView(platforms, lines)
+
+
+def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine:
+    silent = max(now - worker.heartbeat_at, timedelta(0)).total_seconds()
+    state = "alive"
+    if worker.status is WorkerStatus.STOPPED:
+        state = "stopped"
+    elif worker.status is WorkerStatus.LOST or silent > SILENT_S:
+        state = "lost"
+    elif worker.status is WorkerStatus.STOPPING:
+        state = "stopping"
+    return WorkerLine(worker, state, silent, None if state == "stopped" else job_id)
+
+
+def _is_alive_on(line: WorkerLine, platform: str) -> bool:
+    return line.state == "alive" and line.worker.platform == platform

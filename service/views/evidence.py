@@ -1,0 +1,218 @@
+"""An evaluation's result object, read for showing: whatever is missing or malformed in it shows as missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from db.records import EvaluationRecord
+
+_MAX_SAMPLES = 2000  # a series; more only makes the page heavier
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A speedup with its 95 % interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """One comparison with the oracle. `used` is the share of the allowed error that was used up."""
+
+    inputs: str
+    passed: bool
+    max_error: float | None
+    allowed_error: float | None
+    used: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class LatencyLine:
+    """Time of one call: median and 95 % interval in milliseconds, and the timed calls by process set."""
+
+    name: str
+    median_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    sets_ms: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class RooflineView:
+    """Where the kernel stands under the device's limits; rates are None where nothing was counted."""
+
+    bound: str
+    limit_ms: float
+    fraction: float
+    bytes_moved: float | None
+    flops: float | None
+    achieved_gb_per_s: float | None
+    achieved_gflop_per_s: float | None
+    peak_gb_per_s: float | None
+    peak_gflop_per_s: float | None
+
+
+@dataclass(frozen=True)
+class EvaluationView:
+    """An evaluation as a page shows it."""
+
+    id: str
+    job_id: int
+    candidate_hash: str
+    round: int
+    platform: str
+    device: str
+    sandbox: str
+    security_boundary: bool
+    verdict: str
+    code: str | None
+    message: str
+    detail: str
+    tags: tuple[str, ...]
+    eager: Ratio | None
+    compile: Ratio | None
+    checks: tuple[CheckLine, ...]
+    tolerance: str
+    latencies: tuple[LatencyLine, ...]
+    roofline: RooflineView | None
+    profile: tuple[tuple[str, str], ...]
+    provenance: tuple[tuple[str, str], ...]
+    cost_s: tuple[tuple[str, float], ...]
+    created_at: datetime
+    retracted_at: datetime | None
+
+
+def evaluation_view(record: EvaluationRecord) -> EvaluationView:
+    """What a page shows of an evaluation."""
+    result = record.result
+    profile = _mapping(result.get("profile"))
+    provenance = _mapping(result.get("provenance"))
+    measured = record.measured
+    return EvaluationView(
+        id=record.id,
+        job_id=record.job_id,
+        candidate_hash=record.candidate_hash,
+        round=record.round,
+        platform=record.platform,
+        device=record.device,
+        sandbox=record.sandbox,
+        security_boundary=bool(provenance.get("security_boundary", record.sandbox == "docker")),
+        verdict=record.verdict,
+        code=record.code,
+        message=record.message,
+        detail=str(result.get("detail") or ""),
+        tags=record.tags,
+        eager=ratio(measured.speedup, measured.speedup_low, measured.speedup_high),
+        compile=ratio(measured.speedup_compile, measured.speedup_compile_low, measured.speedup_compile_high),
+        checks=_checks(_mapping(result.get("correctness"))),
+        tolerance=_tolerance(_mapping(_mapping(result.get("correctness")).get("tolerance"))),
+        latencies=_latencies(_mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms"))),
+        roofline=_roofline(_mapping(result.get("roofline")), profile),
+        profile=_flat({key: value for key, value in profile.items() if key not in ("samples_ms", "absent")}),
+        provenance=_flat(provenance),
+        cost_s=tuple((key, value) for key, item in _mapping(result.get("cost_s")).items() if (value := number(item))),
+        created_at=record.created_at,
+        retracted_at=record.retracted_at,
+    )
+
+
+def ratio(value: float | None, low: float | None, high: float | None) -> Ratio | None:
+    """A speedup, or None where there is none."""
+    return None if value is None else Ratio(value, low, high)
+
+
+def number(value: object) -> float | None:
+    """A figure as a float; None for all else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _checks(correctness: Mapping[str, Any]) -> tuple[CheckLine, ...]:
+    lines = []
+    for check in _sequence(correctness.get("checks")):
+        if not isinstance(check, Mapping):
+            continue
+        error, allowed = number(check.get("max_error")), number(check.get("allowed_error"))
+        lines.append(
+            CheckLine(
+                inputs=str(check.get("inputs", "")),
+                passed=check.get("passed") is True,
+                max_error=error,
+                allowed_error=allowed,
+                used=error / allowed if error is not None and allowed else None,
+                note=str(check.get("note") or ""),
+            )
+        )
+    return tuple(lines)
+
+
+def _tolerance(tolerance: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in _flat(tolerance))
+
+
+def _latencies(latencies: Mapping[str, Any], samples: Mapping[str, Any]) -> tuple[LatencyLine, ...]:
+    lines = []
+    for name in ("eager", "compile", "candidate"):
+        latency = _mapping(latencies.get(name))
+        median = number(latency.get("median"))
+        if median is None:
+            continue
+        sets = tuple(
+            tuple(value for item in _sequence(each)[:_MAX_SAMPLES] if (value := number(item)) is not None)
+            for each in _sequence(samples.get(name))[:16]
+        )
+        lines.append(LatencyLine(name, median, number(latency.get("low")), number(latency.get("high")), sets))
+    return tuple(lines)
+
+
+def _roofline(roofline: Mapping[str, Any], profile: Mapping[str, Any]) -> RooflineView | None:
+    limit, fraction = number(roofline.get("limit_ms")), number(roofline.get("fraction"))
+    if limit is None or fraction is None:
+        return None
+    in_cache = roofline.get("bound") == "cache"
+    return RooflineView(
+        bound=str(roofline.get("bound", "")),
+        limit_ms=limit,
+        fraction=fraction,
+        bytes_moved=number(profile.get("bytes_moved_min")),
+        flops=number(profile.get("flops")),
+        achieved_gb_per_s=number(profile.get("achieved_gb_per_s")),
+        achieved_gflop_per_s=number(profile.get("achieved_gflop_per_s")),
+        peak_gb_per_s=number(profile.get("peak_cached_read_gb_per_s" if in_cache else "peak_read_gb_per_s")),
+        peak_gflop_per_s=number(profile.get("peak_gflop_per_s")),
+    )
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], ...]:
+    rows: list[tuple[str, str]] = []
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, Mapping):
+            rows += _flat(item, f"{name}.")
+        elif isinstance(item, list) and item and all(isinstance(each, list) and len(each) == 2 for each in item):
+            rows += [(f"{name}.{first}", _text(second)) for first, second in item]
+        else:
+            rows.append((name, _text(item)))
+    return tuple(rows[:400])
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return str(value)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

@@ -1,0 +1,259 @@
+"""Jobs as pages show them: a list, and one job as it stands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agents.ports import Event
+from agents.stopping import UNRELIABLE
+from db import browse, jobs, results
+from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
+from db.store import Store
+from service.jobs import RoundLine, round_lines, settle
+from service.transcript import event_line
+from service.views.devices import PlatformLine, devices_view
+from service.views.evidence import Ratio, number, ratio
+from service.views.words import REMEDIES, STOPS
+
+MAX_LOG_LINES = 400
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A job in a list, with the speedup of its best candidate and whether it can be relied on."""
+
+    job: JobRecord
+    speedup: Ratio | None
+    unreliable: bool
+
+
+@dataclass(frozen=True)
+class JobList:
+    """A page of jobs, newest first; `next_before` is where the next page begins, None on the last."""
+
+    lines: tuple[JobLine, ...]
+    next_before: int | None
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """A round, with the tags of its evaluation and the latency of its candidate."""
+
+    line: RoundLine
+    tags: tuple[str, ...] = ()
+    unreliable: bool = False
+    repeat_of_round: int | None = None
+    candidate_ms: float | None = None
+    roofline_fraction: float | None = None
+    speedup_compile: float | None = None
+
+
+@dataclass(frozen=True)
+class AdviceView:
+    """What the Judge said after a round."""
+
+    round: int
+    bottleneck: str
+    change: str
+    evidence: tuple[str, ...]
+    expected_speedup: float | None
+    lessons: tuple[str, ...]
+    stop: bool
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of what happened."""
+
+    at: datetime | None
+    text: str
+
+
+@dataclass(frozen=True)
+class BestPoint:
+    """After a round: its own speedup, and the best so far that can be relied on."""
+
+    round: int
+    speedup: float | None
+    low: float | None
+    high: float | None
+    best: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as it stands. `ahead` counts the jobs before it in line, while it waits."""
+
+    job: JobRecord
+    rounds: tuple[RoundView, ...]
+    advice: tuple[AdviceView, ...]
+    log: tuple[LogLine, ...]
+    log_left_out: int
+    best: EvaluationRecord | None
+    best_ratio: Ratio | None
+    curve: tuple[BestPoint, ...]
+    stop_words: str
+    remedy: str
+    ahead: int | None
+    platform: PlatformLine | None
+    last_event: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something may still happen by itself."""
+        return self.job.status in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+    @property
+    def budget(self) -> tuple[tuple[str, str], ...]:
+        """The bounds that the job was given, by name."""
+        options = self.job.options
+        named = (
+            ("budget_usd", "dollars", "${:g}"),
+            ("budget_tokens", "tokens", "{:,}"),
+            ("budget_s", "time", "{:g} s"),
+            ("budget_evaluations", "evaluations", "{}"),
+        )
+        return tuple((what, shape.format(value)) for key, what, shape in named if (value := options.get(key)))
+
+
+def job_list(store: Store, *, status: str | None, before: int | None, limit: int = 50) -> JobList:
+    """Optimizing jobs, newest first.
+
+    Raises:
+        ValueError: there is no such status.
+    """
+    wanted = None if status is None else JobStatus(status)
+    settle(store)
+    with store.read() as session:
+        found = jobs.list_jobs(session, kind="optimize", status=wanted, before=before, limit=limit + 1)
+        counts = browse.count_by_status(session)
+    more = len(found) > limit
+    found = found[:limit]
+    return JobList(job_lines(store, found), found[-1].id if more else None, counts)
+
+
+def job_lines(store: Store, found: Sequence[JobRecord]) -> tuple[JobLine, ...]:
+    """Jobs with their best speedups."""
+    with store.read() as session:
+        best = browse.speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
+    return tuple(_line(job, best.get(job.best_evaluation_id or "")) for job in found)
+
+
+def job_view(store: Store, job_id: int) -> JobView:
+    """One job with its rounds, advice and log.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.read() as session:
+        job = jobs.get_job(session, job_id)
+        events = results.list_events(session, job_id)
+        advice = browse.advice_of(session, job_id)
+        best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        ahead = browse.waiting_ahead(session, job_id) if job.status is JobStatus.QUEUED else None
+    rounds = _rounds(events, None if best is None else best.candidate_hash)
+    log = [line for event in events if (line := _log_line(event)) is not None]
+    measured = None if best is None else best.measured
+    reason = job.stop_reason or ""
+    platform = None
+    if job.status is JobStatus.QUEUED:
+        platform = next((each for each in devices_view(store).platforms if each.name == job.platform), None)
+    return JobView(
+        job=job,
+        rounds=rounds,
+        advice=tuple(_advice(number_, value) for number_, value in advice.items()),
+        log=tuple(log[-MAX_LOG_LINES:]),
+        log_left_out=max(len(log) - MAX_LOG_LINES, 0),
+        best=best,
+        best_ratio=None if measured is None else ratio(measured.speedup, measured.speedup_low, measured.speedup_high),
+        curve=_curve(rounds),
+        stop_words=STOPS.get(reason, reason),
+        remedy=REMEDIES.get(reason, ""),
+        ahead=ahead,
+        platform=platform,
+        last_event=events[-1].id if events else 0,
+    )
+
+
+def log_text(event: EventRecord) -> str | None:
+    """An event as one line of the log; None for those that say nothing new."""
+    data = event.data
+    match event.kind:
+        case "candidate":
+            repeat = data.get("repeat_of_round")
+            return f"round {event.round}: {'the same file as in round ' + str(repeat) if repeat else 'a new candidate'}"
+        case "evaluation_started":
+            return f"round {event.round}: evaluating"
+        case "evaluated":
+            return f"round {event.round}: {data.get('verdict')}, {data.get('message')}"
+        case "llm_call":
+            tokens = f"{data.get('prompt_tokens')} tokens in, {data.get('completion_tokens')} out"
+            return f"round {event.round}: the {data.get('role')} answered ({tokens})"
+        case "step":
+            return str(data.get("text") or "") or None
+    return event_line(event)
+
+
+def _line(job: JobRecord, best: tuple[Measured, tuple[str, ...]] | None) -> JobLine:
+    if best is None:
+        return JobLine(job, None, False)
+    measured, tags = best
+    speedup = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
+    return JobLine(job, speedup, bool(UNRELIABLE & set(tags)))
+
+
+def _log_line(event: EventRecord) -> LogLine | None:
+    text = log_text(event)
+    return None if text is None else LogLine(event.created_at, text)
+
+
+def _rounds(events: Sequence[EventRecord], best: str | None) -> tuple[RoundView, ...]:
+    lines = round_lines([Event(event.kind, event.round, event.data) for event in events], best)
+    said = {event.round: event.data for event in events if event.kind == "evaluated"}
+    return tuple(_round(line, said.get(line.number, {})) for line in lines)
+
+
+def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
+    tags = tuple(str(tag) for tag in data.get("tags") or ())
+    latency = data.get("latency_ms")
+    repeat = data.get("repeat_of_round")
+    return RoundView(
+        line=line,
+        tags=tags,
+        unreliable=bool(UNRELIABLE & set(tags)),
+        repeat_of_round=repeat if isinstance(repeat, int) else None,
+        candidate_ms=number(latency.get("candidate")) if isinstance(latency, Mapping) else None,
+        roofline_fraction=number(data.get("roofline_fraction")),
+        speedup_compile=number(data.get("speedup_compile")),
+    )
+
+
+def _curve(rounds: Sequence[RoundView]) -> tuple[BestPoint, ...]:
+    points: list[BestPoint] = []
+    best: float | None = None
+    for each in rounds:
+        line = each.line
+        if line.speedup is not None and not each.unreliable and (best is None or line.speedup > best):
+            best = line.speedup
+        points.append(BestPoint(line.number, line.speedup, line.speedup_low, line.speedup_high, best, line.verdict))
+    return tuple(points)
+
+
+def _advice(round_number: int, data: Mapping[str, Any]) -> AdviceView:
+    return AdviceView(
+        round=round_number,
+        bottleneck=str(data.get("bottleneck") or ""),
+        change=str(data.get("change") or ""),
+        evidence=_texts(data.get("evidence")),
+        expected_speedup=number(data.get("expected_speedup")),
+        lessons=_texts(data.get("lessons")),
+        stop=data.get("stop") is True,
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value[:20]) if isinstance(value, list) else ()

@@ -1,0 +1,114 @@
+"""Tasks as pages show them: those of the built-in suites and those that someone submitted."""
+
+from dataclasses import dataclass
+
+from db import browse, jobs
+from db.errors import NotInStore
+from db.store import Store
+from service.tasks import find_task, list_tasks
+from service.views.jobs import JobLine, job_lines
+from tasks.suites import list_suites
+from tasks.task import LOCAL_SUITE, Task, TaskError
+
+PAGE = 100
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """A task in a list; `jobs` counts those on its newest form."""
+
+    suite: str
+    name: str
+    category: str
+    dtype: str
+    source_hash: str
+    builtin: bool
+    jobs: int
+    solved: int
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """A page of tasks and the suites that there are."""
+
+    lines: tuple[TaskLine, ...]
+    suites: tuple[str, ...]
+    more: bool
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task, its source (the present one, or another that it had), and the jobs on it.
+
+    `named` says whether this very source is what its name stands for, so that it can be submitted by name.
+    """
+
+    suite: str
+    name: str
+    category: str
+    dtype: str
+    source: str
+    source_hash: str
+    named: bool
+    versions: tuple[str, ...]
+    jobs: tuple[JobLine, ...]
+
+
+def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
+    """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
+    known_here = list_tasks(store)
+    with store.read() as session:
+        stored = browse.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
+    counted = {(each.task.suite, each.task.name): each for each in stored}
+    lines = []
+    for task in known_here if suite is None else [task for task in known_here if task.suite == suite]:
+        known = counted.pop((task.suite, task.name), None)
+        same = known is not None and known.task.source_hash == task.source_hash
+        lines.append(_line(task, known.jobs if known and same else 0, known.passed if known and same else 0))
+    lines += [
+        TaskLine(t.suite, t.name, t.category, t.dtype, t.source_hash, False, each.jobs, each.passed)
+        for each in counted.values()
+        if (t := each.task)
+    ]
+    suites = tuple(sorted({task.suite for task in known_here} | {line.suite for line in lines} | {LOCAL_SUITE}))
+    first = PAGE * (page - 1)
+    return TaskList(tuple(lines[first : first + PAGE]), suites, len(lines) > first + PAGE)
+
+
+def task_view(store: Store, suite: str, name: str, source_hash: str | None = None) -> TaskView:
+    """One task.
+
+    Raises:
+        NotInStore: there is none of this name, or none with this source.
+    """
+    present = _present(store, suite, name)
+    with store.read() as session:
+        versions = browse.task_versions(session, suite, name)
+        found = [jobs.get_job(session, job_id) for job_id in browse.jobs_of_task(session, suite, name, limit=25)]
+    forms = {task.source_hash: task for task in versions}
+    hashes = list(forms)
+    if present is not None and present.source_hash not in forms:
+        hashes.insert(0, present.source_hash)
+    if not hashes or (source_hash is not None and source_hash not in hashes):
+        raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
+    chosen = source_hash or (present.source_hash if present is not None else hashes[0])
+    kept = forms.get(chosen)
+    task = present if kept is None else Task(kept.name, kept.source, kept.suite, kept.category, kept.dtype)
+    assert task is not None  # one of the two has the chosen source
+    named = present is not None and present.source_hash == chosen
+    return TaskView(
+        suite, name, task.category, task.dtype, task.source, chosen, named, tuple(hashes), job_lines(store, found)
+    )
+
+
+def _present(store: Store, suite: str, name: str) -> Task | None:
+    """What this name stands for now; None for what someone submitted, whose name stands for nothing."""
+    try:
+        return find_task(f"{suite}/{name}", store=store, files=False)
+    except TaskError:
+        return None
+
+
+def _line(task: Task, job_count: int, solved: int) -> TaskLine:
+    builtin = task.suite in list_suites()
+    return TaskLine(task.suite, task.name, task.category, task.dtype, task.source_hash, builtin, job_count, solved)

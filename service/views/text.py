@@ -1,0 +1,39 @@
+"""Text of tasks, candidates, models and errors, made safe to look at: nothing hidden, nothing endless."""
+
+import re
+import unicodedata
+
+MAX_SHOWN = 500
+_MAX_MARKS = 3  # combining marks on one letter; more are piled up to cover the lines around
+
+_KEPT = frozenset("\n\t")
+_PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
+
+
+def shown(text: object, limit: int = MAX_SHOWN) -> str:
+    """`text` with what is invisible or reorders it written as an escape, and its middle left out past `limit`."""
+    given = str(text)
+    if len(given) > limit:
+        tail = min(limit // 4, 60)
+        given = f"{given[: limit - tail - 1]}…{given[len(given) - tail :]}"
+    if _PLAIN.fullmatch(given):
+        return given
+    return _visible(given)
+
+
+def one_line(text: object, limit: int = MAX_SHOWN) -> str:
+    """`shown`, on one line."""
+    return " ".join(shown(text, limit).split())
+
+
+def _visible(text: str) -> str:
+    parts: list[str] = []
+    marks = 0
+    for char in text:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks > _MAX_MARKS:
+            continue
+        hidden = category in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and char not in _KEPT
+        parts.append(ascii(char)[1:-1] if hidden else char)
+    return "".join(parts)

@@ -1,0 +1,97 @@
+"""Batches: the list, one with its figures, and two compared."""
+
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from service.access import Principal, Role
+from service.batch_results import Baseline
+from service.batches import BatchDetails, compare_batches, list_batches
+from service.requested_batches import cancel_batch_for, resume_batch_for
+from service.views.batches import BatchView, batch_view, column_name
+from web.identity import Submitter, Viewer
+from web.pages.fields import BatchId
+from web.pages.forms import OwnForm
+from web.pages.render import page
+from web.parts import TheParts
+
+router = APIRouter(prefix="/batches", include_in_schema=False)
+
+_PAGE = 50
+_BASELINES = get_args(Baseline)
+
+
+@router.get("")
+def list_(
+    request: Request, parts: TheParts, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
+) -> HTMLResponse:
+    """All batches, newest first."""
+    found = list_batches(parts.store, before=before, limit=_PAGE + 1)
+    more = found[_PAGE - 1].batch.id if len(found) > _PAGE else None
+    return page(request, "batches.html", lines=found[:_PAGE], next_before=more)
+
+
+@router.get("/{batch_id}")
+def show(
+    request: Request,
+    parts: TheParts,
+    principal: Viewer,
+    batch_id: BatchId,
+    over: Annotated[str, Query(max_length=20)] = "eager",
+    against: Annotated[str, Query(max_length=12)] = "",
+) -> HTMLResponse:
+    """One batch; `against` compares it with another."""
+    baseline: Baseline = "compile" if over == "compile" else "eager"
+    view = batch_view(parts.store, batch_id, over=baseline)
+    other = int(against) if against.isascii() and against.isdigit() else None
+    return page(
+        request,
+        "batch.html",
+        view=view,
+        over=baseline,
+        baselines=_BASELINES,
+        versus=None if other is None else compare_batches(parts.store, batch_id, other, over=baseline),
+        against=other,
+        name_of=column_name,
+        may_change=_may_change(principal, view.details),
+        curves=_curves(view),
+        heat=_heat(view),
+    )
+
+
+@router.post("/{batch_id}/cancel", dependencies=[OwnForm])
+def cancel(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
+    """Stop a batch."""
+    cancel_batch_for(principal, batch_id, store=parts.store)
+    return RedirectResponse(f"/batches/{batch_id}", status_code=303)
+
+
+@router.post("/{batch_id}/resume", dependencies=[OwnForm])
+def resume(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
+    """Put what a batch has left back in line."""
+    resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
+    return RedirectResponse(f"/batches/{batch_id}", status_code=303)
+
+
+def _may_change(principal: Principal, details: BatchDetails) -> bool:
+    own = details.line.batch.user == principal.user and principal.role.includes(Role.SUBMITTER)
+    return own or principal.role.includes(Role.OPERATOR)
+
+
+def _curves(view: BatchView) -> list[dict[str, Any]]:
+    return [
+        {"name": column_name(group, view.details), "p": list(fast_p), "share": list(fast_p.values())}
+        for group in view.details.groups
+        if (fast_p := group.figures.fast_p)
+    ]
+
+
+def _heat(view: BatchView) -> dict[str, Any]:
+    rows = view.heat.rows
+    return {
+        "models": view.heat.columns,
+        "tasks": [row.task for row in rows],
+        "logs": [[None if cell is None else cell.log for cell in row.cells] for row in rows],
+        "shown": [["" if cell is None else cell.shown for cell in row.cells] for row in rows],
+    }

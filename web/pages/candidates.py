@@ -1,0 +1,116 @@
+"""A candidate: its source, the evidence, and how it differs from others."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup, escape
+
+from db import browse
+from db.errors import NotInStore
+from service.audit import restore_evaluation, retract_evaluation
+from service.resubmit import reevaluate
+from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
+from service.views.evidence import EvaluationView
+from service.views.text import shown as shown_text
+from web.identity import Operator, Submitter, Viewer
+from web.pages import bars
+from web.pages.code import MAX_HIGHLIGHTED_CHARS, code_line
+from web.pages.fields import Digest, JobId
+from web.pages.forms import OwnForm
+from web.pages.jobs import download
+from web.pages.render import page
+from web.parts import TheParts
+
+router = APIRouter(prefix="/jobs/{job_id}/candidates/{digest}", include_in_schema=False)
+
+
+@router.get("")
+def show(
+    request: Request,
+    parts: TheParts,
+    _: Viewer,
+    job_id: JobId,
+    digest: Digest,
+    against: Annotated[str | None, Query(max_length=64)] = None,
+    evaluation: Annotated[str | None, Query(max_length=64)] = None,
+) -> HTMLResponse:
+    """A candidate with its evidence; `against` compares it with another."""
+    view = candidate_view(parts.store, job_id, digest, evaluation or None)
+    difference = diff_with(parts.store, view, against) if against else None
+    shown = view.shown
+    return page(
+        request,
+        "candidate.html",
+        view=view,
+        against=against,
+        difference=difference,
+        code_of=_code(difference),
+        samples=[] if shown is None else [{"name": line.name, "sets": line.sets_ms} for line in shown.latencies],
+        roofline=None if shown is None else _roofline(shown),
+        axis=bars.axis(each.eager for each in view.evaluations),
+    )
+
+
+@router.get("/source.py")
+def source(parts: TheParts, _: Viewer, job_id: JobId, digest: Digest) -> Response:
+    """A candidate's source as a file, unchanged.
+
+    Raises:
+        NotInStore: the job has no such candidate.
+    """
+    with parts.store.read() as session:
+        text = browse.candidate_source(session, job_id, digest)
+    if text is None:
+        raise NotInStore(f"job {job_id} has no candidate {digest}")
+    return download(text, f"candidate-{job_id}-{digest[:8]}.py", "text/x-python")
+
+
+@router.post("/evaluate", dependencies=[OwnForm])
+def evaluate(parts: TheParts, principal: Submitter, job_id: JobId, digest: Digest) -> RedirectResponse:
+    """Queue another evaluation of it."""
+    new_id, _ = reevaluate(principal, job_id, digest, store=parts.store)
+    return RedirectResponse(f"/jobs/{new_id}", status_code=303)
+
+
+@router.post("/retract", dependencies=[OwnForm])
+def retract(
+    parts: TheParts,
+    principal: Operator,
+    job_id: JobId,
+    digest: Digest,
+    evaluation: Annotated[str, Form(max_length=64)],
+    reason: Annotated[str, Form(max_length=4000)] = "",
+    do: Annotated[Literal["retract", "restore"], Form()] = "retract",
+) -> RedirectResponse:
+    """Take an evaluation off the leaderboard, or let it count again; the reason goes into the audit log."""
+    change = retract_evaluation if do == "retract" else restore_evaluation
+    change(parts.store, evaluation, actor=principal.actor, reason=reason)
+    query = urlencode({"evaluation": evaluation})
+    return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(digest, safe='')}?{query}", status_code=303)
+
+
+def _code(difference: DiffView | None) -> Callable[[str], Markup]:
+    """How lines of this difference are written: highlighted, unless there is too much of them."""
+    if difference is None:
+        return escape
+    chars = sum(len(line.left) + len(line.right) for line in difference.lines)
+    return code_line if chars <= MAX_HIGHLIGHTED_CHARS else lambda text: escape(shown_text(text, MAX_LINE_CHARS))
+
+
+def _roofline(shown: EvaluationView) -> dict[str, Any] | None:
+    """What the chart of the roofline needs: of work per byte where there is work, else of bytes alone."""
+    found = shown.roofline
+    if found is None or not found.peak_gb_per_s or not found.achieved_gb_per_s:
+        return None
+    data = {"peak_gb_per_s": found.peak_gb_per_s, "achieved_gb_per_s": found.achieved_gb_per_s}
+    if not found.flops or not found.bytes_moved or not found.achieved_gflop_per_s:
+        return {"chart": "bandwidth", "data": data}
+    work = {
+        "intensity": found.flops / found.bytes_moved,
+        "achieved_gflop_per_s": found.achieved_gflop_per_s,
+        "peak_gflop_per_s": found.peak_gflop_per_s,
+    }
+    return {"chart": "roofline", "data": data | work}

@@ -1,0 +1,17 @@
+"""Workers and queues."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from service.views.devices import SILENT_S, devices_view
+from web.identity import Viewer
+from web.pages.render import page
+from web.parts import TheParts
+
+router = APIRouter(prefix="/devices", include_in_schema=False)
+
+
+@router.get("")
+def show(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
+    """What works here, and what waits."""
+    return page(request, "devices.html", view=devices_view(parts.store), lost_s=SILENT_S)

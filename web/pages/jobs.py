@@ -1,0 +1,111 @@
+"""Jobs: the list, and one that people watch."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from db.errors import NotInStore
+from db.records import JobStatus
+from service.export import kernel_text
+from service.jobs import JobDetails, RoundLine, show_job
+from service.report import report_text
+from service.requested import cancel_for, resume_for
+from service.version import program_version
+from service.views.evidence import Ratio
+from service.views.jobs import JobView, job_list, job_view
+from web.identity import Submitter, Viewer
+from web.pages import bars
+from web.pages.fields import JobId
+from web.pages.forms import OwnForm
+from web.pages.render import page
+from web.parts import Parts, TheParts
+
+router = APIRouter(prefix="/jobs", include_in_schema=False)
+
+_STATUSES = tuple(status.value for status in JobStatus)
+
+
+@router.get("")
+def list_(
+    request: Request,
+    parts: TheParts,
+    _: Viewer,
+    status: Annotated[str | None, Query(max_length=20)] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+) -> HTMLResponse:
+    """All jobs, newest first."""
+    chosen = status if status in _STATUSES else None
+    view = job_list(parts.store, status=chosen, before=before)
+    axis = bars.axis(line.speedup for line in view.lines if not line.unreliable)
+    return page(request, "jobs.html", view=view, axis=axis, chosen=chosen, statuses=_STATUSES)
+
+
+@router.get("/{job_id}")
+def show(request: Request, parts: TheParts, _: Viewer, job_id: JobId) -> HTMLResponse:
+    """One job; its script keeps it up to date."""
+    return page(request, "job.html", **_shown(job_view(parts.store, job_id)))
+
+
+@router.get("/{job_id}/part")
+def part(request: Request, parts: TheParts, _: Viewer, job_id: JobId) -> HTMLResponse:
+    """What changes of a job's page while it runs."""
+    return page(request, "job_part.html", **_shown(job_view(parts.store, job_id)))
+
+
+@router.post("/{job_id}/cancel", dependencies=[OwnForm])
+def cancel(parts: TheParts, principal: Submitter, job_id: JobId) -> RedirectResponse:
+    """Stop a job."""
+    cancel_for(principal, job_id, store=parts.store)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+
+
+@router.post("/{job_id}/resume", dependencies=[OwnForm])
+def resume(parts: TheParts, principal: Submitter, job_id: JobId) -> RedirectResponse:
+    """Put a job back in line."""
+    resume_for(principal, job_id, settings=parts.settings, store=parts.store)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+
+
+@router.get("/{job_id}/best.py")
+def best(parts: TheParts, _: Viewer, job_id: JobId) -> Response:
+    """The best candidate as a file."""
+    details, text = _best(parts, job_id)
+    return download(kernel_text(details.job, text), f"kernelwright-{job_id}.py", "text/x-python")
+
+
+@router.get("/{job_id}/report.md")
+def report(parts: TheParts, _: Viewer, job_id: JobId) -> Response:
+    """What is known of the best candidate, as a file."""
+    details, found = _best(parts, job_id)
+    kernel = Path(f"kernelwright-{job_id}.py")
+    text = report_text(details.job, found, details.rounds, kernel, program_version())
+    return download(text, f"kernelwright-{job_id}.report.md", "text/markdown")
+
+
+def download(text: str, name: str, media_type: str) -> Response:
+    """A text as a file to save; never shown by the browser itself."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text.encode("utf-8", "replace"), media_type=f"{media_type}; charset=utf-8", headers=headers)
+
+
+def _best(parts: Parts, job_id: int) -> tuple[JobDetails, Any]:
+    details = show_job(parts.store, job_id)
+    if details.best is None:
+        raise NotInStore(f"job {job_id} has no candidate that passed; there is nothing to download")
+    return details, details.best
+
+
+def _shown(view: JobView) -> dict[str, Any]:
+    curve = [
+        {"round": point.round, "speedup": point.speedup, "low": point.low, "high": point.high, "best": point.best,
+         "sure": not each.unreliable}
+        for point, each in zip(view.curve, view.rounds, strict=True)
+    ]  # fmt: skip
+    ratios = [_ratio(each.line) for each in view.rounds]
+    return {"view": view, "axis": bars.axis(ratios), "ratio_of": _ratio, "curve": curve}
+
+
+def _ratio(line: RoundLine) -> Ratio | None:
+    return None if line.speedup is None else Ratio(line.speedup, line.speedup_low, line.speedup_high)

@@ -1,0 +1,50 @@
+"""The leaderboard."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from service.views.boards import BoardQuery, board_choices, board_view
+from web.identity import Viewer
+from web.pages import bars
+from web.pages.render import page
+from web.parts import TheParts
+
+router = APIRouter(include_in_schema=False)
+
+Text = Annotated[str | None, Query(max_length=300)]
+_FILTERS = ("suite", "platform", "model", "dtype", "task")
+
+
+@router.get("/")
+def show(
+    request: Request,
+    parts: TheParts,
+    _: Viewer,
+    suite: Text = None,
+    platform: Text = None,
+    model: Text = None,
+    dtype: Text = None,
+    task: Text = None,
+    sort: Text = None,
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+) -> HTMLResponse:
+    """A page of the leaderboard."""
+    view = board_view(parts.store, BoardQuery(suite, platform, model, dtype, task, sort, number))
+    known = board_choices(parts.store)
+    query = request.query_params
+    return page(
+        request,
+        "leaderboard.html",
+        view=view,
+        axis=bars.axis(line.eager for line in view.lines if not line.unreliable),
+        choices=(
+            ("suite", "Suite", known.suites),
+            ("platform", "Platform", known.platforms),
+            ("model", "Model", known.models),
+            ("dtype", "Data type", known.dtypes),
+        ),
+        filtered=any(query.get(key) for key in _FILTERS),
+        export={key: value for key in _FILTERS if (value := query.get(key))},
+    )

@@ -1,0 +1,52 @@
+"""Tasks: the list, and one with its source, board and jobs."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from service.views.boards import BoardQuery, board_view
+from service.views.tasks import task_list, task_view
+from web.identity import Viewer
+from web.pages import bars
+from web.pages.fields import Name
+from web.pages.render import page
+from web.parts import TheParts
+
+router = APIRouter(prefix="/tasks", include_in_schema=False)
+
+
+@router.get("")
+def list_(
+    request: Request,
+    parts: TheParts,
+    _: Viewer,
+    suite: Annotated[str | None, Query(max_length=255)] = None,
+    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+) -> HTMLResponse:
+    """All tasks, suite by suite."""
+    view = task_list(parts.store, suite=suite or None, page=number)
+    return page(request, "tasks.html", view=view, chosen=suite, page=number)
+
+
+@router.get("/{suite}/{name:path}")
+def show(
+    request: Request,
+    parts: TheParts,
+    _: Viewer,
+    suite: Name,
+    name: Name,
+    source: Annotated[str | None, Query(max_length=64)] = None,
+    sort: Annotated[str | None, Query(max_length=40)] = None,
+) -> HTMLResponse:
+    """One task."""
+    view = task_view(parts.store, suite, name, source or None)
+    board = board_view(parts.store, BoardQuery(task=f"{suite}/{name}", sort=sort), page_size=200)
+    return page(
+        request,
+        "task.html",
+        view=view,
+        board=board,
+        board_axis=bars.axis(line.eager for line in board.lines if not line.unreliable),
+        jobs_axis=bars.axis(line.speedup for line in view.jobs if not line.unreliable),
+    )

@@ -1,0 +1,69 @@
+// Checks an op while it is written. Without this script the form's own button does the same.
+const form = document.getElementById("submit-form");
+const source = document.getElementById("source");
+const file = document.getElementById("file");
+const verdict = document.getElementById("check-result");
+const check = document.getElementById("check");
+const token = document.querySelector('meta[name="csrf-token"]').content;
+let asked = 0;
+
+async function ask() {
+  const number = ++asked;
+  if (!source.value.trim()) { say("note", "Paste an op, or choose a file, first."); return; }
+  say("note", "Checking.");
+  try {
+    const answer = await fetch(form.dataset.check, {
+      method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": token }, body: JSON.stringify({ source: source.value, name: document.getElementById("name").value || "op" }),
+    });
+    const found = await answer.json();
+    if (number !== asked) return;
+    if (found.ok) {
+      say("note good", `Valid: category ${found.category}, ${found.dtype}. Nothing of it was run yet; the worker does that in a sandbox.`);
+    } else {
+      const said = String(found.message ?? found.detail ?? "It cannot be checked.");
+      wrong(said, Number(/^[^\s]*?:(\d+): /.exec(said)?.[1] ?? 0));
+    }
+  } catch {
+    if (number === asked) say("note bad", "The server does not answer; submitting checks it as well.");
+  }
+}
+
+function say(kind, text) {
+  verdict.className = kind;
+  verdict.replaceChildren(document.createTextNode(text));
+  source.removeAttribute("aria-invalid");
+}
+
+function wrong(text, line) {
+  say("note bad", text);
+  source.setAttribute("aria-invalid", "true");
+  if (!line) return;
+  const go = document.createElement("button");
+  go.type = "button";
+  go.textContent = `Go to line ${line}`;
+  go.addEventListener("click", () => select(line));
+  const where = document.createElement("p");
+  where.append(go);
+  verdict.append(where);
+}
+
+function select(line) {
+  const lines = source.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  source.focus();
+  source.setSelectionRange(start, start + (lines[line - 1] ?? "").length);
+  source.scrollTop = Math.max(0, (line - 4) * (source.scrollHeight / lines.length));
+}
+
+check.addEventListener("click", (event) => { event.preventDefault(); ask(); });
+file.addEventListener("change", async () => {
+  const chosen = file.files[0];
+  if (!chosen) return;
+  if (chosen.size > 262144) { say("note bad", `${chosen.name} is over 256 KiB; cut it down to the one op to optimize.`); file.value = ""; return; }
+  source.value = await chosen.text();
+  const name = document.getElementById("name");
+  if (!name.value) name.value = chosen.name.replace(/\.py$/, "").replace(/[^A-Za-z0-9_.-]/g, "_").replace(/^[.-]+/, "").slice(0, 100);
+  file.value = "";
+  ask();
+});
+source.addEventListener("paste", () => setTimeout(ask, 0));
