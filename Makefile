@@ -15,7 +15,7 @@ help:
 	echo "make demo    optimize an example op with the built-in model: no key, no server"
 	echo "make test    run all tests, with Docker where its daemon answers"
 	echo "make lint    ruff, mypy --strict and the direction of imports"
-	echo "make serve   the web pages (not there yet)"
+	echo "make serve   the pages and the API at http://127.0.0.1:8765, and a worker"
 
 setup: .venv/.installed
 
@@ -71,6 +71,5 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-serve:
-	@echo "serve: the web pages come in a later version; kernelwright leaderboard shows the results in the terminal" >&2
-	exit 2
+serve: setup
+	@$(BIN)/kernelwright serve

@@ -1,4 +1,6 @@
-"""Connections to the store. Everything particular to SQLite or PostgreSQL is in this file."""
+"""Connections to the store, and its schema. What is particular to SQLite or PostgreSQL is here, in db/locks.py and in
+db/backup.py.
+"""
 
 import contextlib
 import fcntl
@@ -14,9 +16,12 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from db.errors import StoreError
 from db.migrations import HEAD
+from db.shown import one_line, shown
 from db.store import Store
 
 BUSY_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 10
+_IDLE_TIMEOUT_S = 120  # a host that vanished amid a transaction holds its locks for no longer
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK = 0x6B65726E  # any constant that other users of the same PostgreSQL database are unlikely to pick
 
@@ -49,7 +54,7 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite":
             return _sqlite_engine(parsed, create=create)
-        return create_engine(parsed, pool_pre_ping=True)
+        return _postgresql_engine(parsed)
     except ModuleNotFoundError as error:
         raise StoreError(f"database URL {_masked(url)}: driver {error.name} is not installed; install it") from error
     except (ArgumentError, NoSuchModuleError) as error:
@@ -67,7 +72,7 @@ def failures_named(engine: Engine) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        raise StoreError(f"{shown(engine.url)}: {error.orig or error}; check KERNELWRIGHT_DATABASE_URL") from error
+        raise StoreError(f"{shown(engine.url)}: {one_line(error)}; check KERNELWRIGHT_DATABASE_URL") from error
 
 
 def revision_of(engine: Engine) -> str | None:
@@ -89,6 +94,7 @@ def upgrade(engine: Engine) -> None:
 
     with _upgrade_lock(engine), engine.execution_options(immediate=True).begin() as connection:
         if engine.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # another's migration takes as long as it takes
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         config = alembic_config(connection)
         try:
@@ -112,27 +118,6 @@ def differences(engine: Engine) -> list[str]:
         return [str(difference) for difference in compare_metadata(context, Base.metadata)]
 
 
-def backup(engine: Engine, target: Path) -> None:
-    """Write a whole copy of an SQLite store to `target`, also while others write to it.
-
-    Raises:
-        StoreError: the store is not SQLite, or `target` exists or cannot be written.
-    """
-    if engine.dialect.name != "sqlite":
-        raise StoreError(f"{shown(engine.url)} is not SQLite; use its own tool, such as pg_dump")
-    if target.exists():
-        raise StoreError(f"{target} exists; name a new file")
-    partial = target.with_name(target.name + ".partial")
-    try:
-        with engine.connect() as connection, contextlib.closing(sqlite3.connect(partial)) as copy:
-            source: Any = connection.connection.driver_connection
-            source.backup(copy)
-        partial.replace(target)
-    except (OSError, sqlite3.Error) as error:
-        partial.unlink(missing_ok=True)
-        raise StoreError(f"backup to {target}: {error}") from error
-
-
 def integrity_problems(engine: Engine) -> list[str]:
     """What the database's own check finds wrong with its file; always empty for PostgreSQL, which checks itself."""
     if engine.dialect.name != "sqlite":
@@ -141,11 +126,6 @@ def integrity_problems(engine: Engine) -> list[str]:
         found = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
         orphans = [f"foreign key: {tuple(row)}" for row in connection.execute(text("PRAGMA foreign_key_check"))]
     return [line for line in found if line != "ok"] + orphans
-
-
-def shown(url: URL) -> str:
-    """The URL as people may see it: no password."""
-    return url.render_as_string(hide_password=True)
 
 
 def alembic_config(connection: Connection) -> Any:
@@ -160,7 +140,22 @@ def alembic_config(connection: Connection) -> Any:
 
 def _masked(url: str) -> str:
     """A URL that could not be parsed, cut where a password may begin."""
-    return repr(url.split("@")[-1]) if "@" in url else repr(url)
+    return repr(url.split("@")[-1].split("?")[0])
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    """Waits as long for others as with SQLite, and never forever for a server or a host that went silent."""
+    patience = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    engine = create_engine(url, pool_pre_ping=True, connect_args=patience)
+    event.listen(engine, "connect", _on_postgresql_connect)
+    return engine
+
+
+def _on_postgresql_connect(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{BUSY_TIMEOUT_S:.0f}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT_S}s'")
+    connection.commit()
 
 
 def _sqlite_engine(url: URL, *, create: bool) -> Engine:

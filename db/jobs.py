@@ -6,8 +6,9 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.locks import lock_job
 from db.records import JobRecord, JobStatus, JsonValue, Owner
-from db.tables import JobRow, TaskRow
+from db.tables import EvaluationRow, JobRow, TaskRow
 from db.tasks import task_record
 from db.types import clean_json, utc_now
 
@@ -63,10 +64,12 @@ def list_jobs(
     status: JobStatus | None = None,
     user: str | None = None,
     batch_id: int | None = None,
+    model: str | None = None,
+    task: str | None = None,
     before: int | None = None,
     limit: int | None = None,
 ) -> list[JobRecord]:
-    """Jobs, newest first; `before`: only those with a lower id."""
+    """Jobs, newest first; `task` is `suite/name`, `before`: only those with a lower id."""
     query = select(JobRow, TaskRow).join(TaskRow).order_by(JobRow.id.desc())
     if kind is not None:
         query = query.where(JobRow.kind == kind)
@@ -76,6 +79,11 @@ def list_jobs(
         query = query.where(JobRow.user == user)
     if batch_id is not None:
         query = query.where(JobRow.batch_id == batch_id)
+    if model is not None:
+        query = query.where(JobRow.model == model)
+    if task is not None:
+        suite, _, name = task.partition("/")
+        query = query.where(TaskRow.suite == suite, TaskRow.name == name)
     if before is not None:
         query = query.where(JobRow.id < before)
     if limit is not None:
@@ -154,8 +162,9 @@ def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
 
 
 def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
-    """Remember the evaluation of a job's best candidate so far."""
-    _change(session, JobRow.id == job_id, best_evaluation_id=evaluation_id)
+    """Remember the evaluation of a job's best candidate so far, unless it was taken back."""
+    stands = select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id, EvaluationRow.retracted_at.is_(None))
+    _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
 
 
 def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:
@@ -169,6 +178,7 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
     Raises:
         NotInStore: there is no such job.
     """
+    lock_job(session, job_id)
     waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     if _change(
         session,

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from db.locks import lock_name
 from db.records import JobStatus, JsonValue, Owner
 from db.tables import JobRow
 from db.types import clean_json, utc_now
@@ -27,8 +28,12 @@ def add_queued_job(
     priority: int = 0,
     batch_id: int | None = None,
     sample: int | None = None,
+    fair_tag: int | None = None,
 ) -> int:
-    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags."""
+    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags.
+
+    `fair_tag` is the next one unless whoever stores many jobs has counted on by himself.
+    """
     row = JobRow(
         task_id=task_id,
         kind=kind,
@@ -40,7 +45,7 @@ def add_queued_job(
         status=JobStatus.QUEUED.value,
         user=user,
         priority=priority,
-        fair_tag=next_fair_tag(session, user, priority),
+        fair_tag=next_fair_tag(session, user, priority) if fair_tag is None else fair_tag,
         attempt=1,
         batch_id=batch_id,
         sample=sample,
@@ -56,14 +61,15 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     Each user's jobs follow one another by 1, and whoever had none begins where the line now stands: so someone with one
     job waits for one job of each other user, not for a thousand of one, and nobody saves up turns by staying away.
     """
+    lock_name(session, "line", priority)
     of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
     own = session.scalar(of_priority.where(JobRow.user == user)) or 0
     begun = session.scalar(of_priority.where(JobRow.status != JobStatus.QUEUED.value)) or 0
     return max(own, begun) + 1
 
 
-def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str, sandbox: str) -> bool:
-    """Make `owner` run a job that waits in this attempt; False if it does not wait any more."""
+def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worker_id: str | None, sandbox: str) -> bool:
+    """Make `owner`, a worker or (None) a command, run a job that waits in this attempt; False if it waits no more."""
     changed = session.execute(
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.status == JobStatus.QUEUED.value, JobRow.attempt == attempt)

@@ -11,7 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.locks import lock_job
 from db.records import EvaluationRecord, EventRecord, JsonValue, LlmCall, Measured
+from db.standings import count_in
 from db.tables import CandidateRow, EvaluationRow, EventRow, LlmCallRow, RoundRow
 from db.types import clean_json
 
@@ -64,25 +66,29 @@ def add_evaluation(
     measured: Measured,
     result: Mapping[str, JsonValue],
 ) -> None:
-    """Keep an evaluation; does nothing if one with this id is there."""
+    """Keep an evaluation, which counts on the leaderboard from then on; does nothing if one with this id is there."""
+    job_id = session.scalar(select(CandidateRow.job_id).where(CandidateRow.id == candidate_id))
+    if job_id is not None:
+        lock_job(session, job_id)
     if session.get(EvaluationRow, evaluation_id) is not None:
         return
-    session.add(
-        EvaluationRow(
-            id=evaluation_id,
-            candidate_id=candidate_id,
-            round=round_number,
-            platform=platform,
-            device=device,
-            sandbox=sandbox,
-            verdict=verdict,
-            code=code,
-            message=message,
-            tags=clean_json(tags),
-            result=clean_json(result),
-            **{name: clean_json(value) for name, value in asdict(measured).items()},
-        )
+    row = EvaluationRow(
+        id=evaluation_id,
+        candidate_id=candidate_id,
+        round=round_number,
+        platform=platform,
+        device=device,
+        sandbox=sandbox,
+        verdict=verdict,
+        code=code,
+        message=message,
+        tags=clean_json(tags),
+        result=clean_json(result),
+        **{name: clean_json(value) for name, value in asdict(measured).items()},
     )
+    session.add(row)
+    session.flush()
+    count_in(session, row)
 
 
 def add_llm_call(session: Session, job_id: int, call: LlmCall) -> None:
@@ -92,7 +98,10 @@ def add_llm_call(session: Session, job_id: int, call: LlmCall) -> None:
 
 
 def add_event(session: Session, job_id: int, kind: str, round_number: int, data: Mapping[str, JsonValue]) -> None:
-    """Append to what happened in a job."""
+    """Append to what happened in a job. Of two writers the second waits for the first, so that ids never appear late:
+    whoever has read up to one of them misses nothing.
+    """
+    lock_job(session, job_id)
     session.add(EventRow(job_id=job_id, kind=kind, round=round_number, data=clean_json(data)))
 
 
@@ -153,9 +162,13 @@ def list_candidate_sources(session: Session, job_id: int) -> dict[str, str]:
     return {row.hash: row.source for row in session.execute(query)}
 
 
-def list_events(session: Session, job_id: int, *, after: int = 0) -> list[EventRecord]:
-    """A job's events in order, those with an id above `after`."""
+def list_events(
+    session: Session, job_id: int, *, after: int = 0, kinds: Sequence[str] | None = None
+) -> list[EventRecord]:
+    """A job's events in order, those with an id above `after`; `kinds`: only these."""
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.id > after).order_by(EventRow.id)
+    if kinds is not None:
+        query = query.where(EventRow.kind.in_(kinds))
     return [EventRecord(row.id, row.kind, row.round, row.data, row.created_at) for row in session.scalars(query)]
 
 

@@ -1,13 +1,20 @@
 """The handle through which everything is read and written, in short transactions."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from db.errors import StoreError
+from db.shown import one_line, shown
+
+# PostgreSQL shows each statement another state of things, unless it is asked not to.
+_READER: Mapping[str, Mapping[str, Any]] = {
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+}
 
 
 class Store:
@@ -19,6 +26,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._writer = engine.execution_options(immediate=True)
+        self._reader = engine.execution_options(**_READER.get(engine.dialect.name, {}))
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
@@ -27,18 +35,30 @@ class Store:
         Raises:
             StoreError: the database does not answer.
         """
-        with _failures_named(self.engine), Session(self.engine, expire_on_commit=False) as session:
+        with _failures_named(self.engine), Session(self._reader, expire_on_commit=False) as session:
             yield session
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Session]:
         """A transaction that commits at the end and rolls back on an exception. Keep it short: others wait.
 
+        On SQLite one is written at a time; on PostgreSQL several are, so whoever decides by what he reads locks it
+        first (db.locks).
+
         Raises:
             StoreError: the database does not answer, its disk is full, or someone else writes for too long.
         """
         with _failures_named(self.engine), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def ping(self) -> None:
+        """Ask the database for nothing in particular.
+
+        Raises:
+            StoreError: it does not answer.
+        """
+        with self.read() as session:
+            session.execute(text("SELECT 1"))
 
     def close(self) -> None:
         """Give back all connections."""
@@ -50,5 +70,6 @@ def _failures_named(engine: Engine) -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        where = engine.url.render_as_string(hide_password=True)
-        raise StoreError(f"{where}: {error.orig or error}; check that it is there, writable and not full") from error
+        raise StoreError(
+            f"{shown(engine.url)}: {one_line(error)}; check that it is there, writable and not full"
+        ) from error

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.types import CleanText, UtcDateTime, utc_now
+from db.types import CleanText, PlainText, UtcDateTime, utc_now
 
 # Named constraints, so that migrations can change them on every database.
 NAMING = {
@@ -57,7 +57,7 @@ class JobRow(Base):
     """
 
     __tablename__ = "jobs"
-    __table_args__ = (Index(None, "status"), Index(None, "user", "created_at"))
+    __table_args__ = (Index(None, "status"), Index(None, "user", "created_at"), Index(None, "user", "id"))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
@@ -145,6 +145,53 @@ class EvaluationRow(Base):
     result: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     retracted_at: Mapped[datetime | None]
+
+
+class StandingRow(Base):
+    """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/standings.py).
+
+    `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from
+    `speedup` on tell of the evaluation that stands for the model; all are null where nothing passed.
+    """
+
+    __tablename__ = "standings"
+    __table_args__ = (
+        Index(None, "board"),
+        Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place"),
+    )
+
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    board: Mapped[str] = mapped_column(String(64))
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
+    suite: Mapped[str] = mapped_column(PlainText)
+    task: Mapped[str] = mapped_column(PlainText)
+    source_hash: Mapped[str] = mapped_column(PlainText)
+    category: Mapped[str] = mapped_column(String(64))
+    dtype: Mapped[str] = mapped_column(String(32))
+    platform: Mapped[str] = mapped_column(PlainText)
+    device: Mapped[str] = mapped_column(PlainText)
+    sandbox: Mapped[str] = mapped_column(PlainText)
+    model: Mapped[str] = mapped_column(PlainText)
+    evaluations: Mapped[int]
+    passed: Mapped[int]
+    worth: Mapped[int]
+    place: Mapped[int]
+    rank: Mapped[int | None]
+    speedup: Mapped[float | None]
+    speedup_low: Mapped[float | None]
+    speedup_high: Mapped[float | None]
+    speedup_compile: Mapped[float | None]
+    speedup_compile_low: Mapped[float | None]
+    speedup_compile_high: Mapped[float | None]
+    candidate_ms: Mapped[float | None]
+    eager_ms: Mapped[float | None]
+    compile_ms: Mapped[float | None]
+    roofline_fraction: Mapped[float | None]
+    tags: Mapped[list[Any]]
+    job_id: Mapped[int | None]
+    candidate_hash: Mapped[str | None] = mapped_column(String(64))
+    evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    evaluated_at: Mapped[datetime | None]
 
 
 class LlmCallRow(Base):

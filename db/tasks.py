@@ -1,12 +1,15 @@
-"""Tasks in the store."""
+"""Tasks in the store. Of several sources with the same suite and name, the one that came last is the present one."""
 
-from sqlalchemy import select
+from collections.abc import Sequence
+
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
 from db.records import TaskRecord
 from db.tables import TaskRow
+from db.types import utc_now
 
 
 def add_task(
@@ -36,6 +39,55 @@ def get_task(session: Session, task_id: int) -> TaskRecord:
     if row is None:
         raise NotInStore(f"task {task_id} is not in the store")
     return task_record(row)
+
+
+def list_tasks(
+    session: Session, *, suite: str | None = None, before: int | None = None, limit: int = 50
+) -> list[TaskRecord]:
+    """Tasks that were kept, newest first; `before`: only those with a lower id."""
+    query = select(TaskRow).order_by(TaskRow.id.desc()).limit(limit)
+    if suite is not None:
+        query = query.where(TaskRow.suite == suite)
+    if before is not None:
+        query = query.where(TaskRow.id < before)
+    return [task_record(row) for row in session.scalars(query)]
+
+
+def find_source(session: Session, suite: str, name: str, source_hash: str) -> TaskRecord | None:
+    """The task with this suite, name and source, if any."""
+    key = (TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)
+    row = session.scalar(select(TaskRow).where(*key))
+    return None if row is None else task_record(row)
+
+
+def find_current(session: Session, suite: str, name: str) -> TaskRecord | None:
+    """The present task with this suite and name, if any."""
+    query = select(TaskRow).where(TaskRow.suite == suite, TaskRow.name == name)
+    row = session.scalars(query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)).one_or_none()
+    return None if row is None else task_record(row)
+
+
+def list_current(session: Session, *, but: Sequence[str] = ()) -> list[TaskRecord]:
+    """The present tasks of all suites that are not in `but`, by suite and name, numbers in a name by their size."""
+    place = (
+        func.row_number()
+        .over(partition_by=(TaskRow.suite, TaskRow.name), order_by=(TaskRow.created_at.desc(), TaskRow.id.desc()))
+        .label("place")
+    )
+    ranked = select(TaskRow.id, place).where(TaskRow.suite.not_in(but)).subquery()
+    query = select(TaskRow).join(ranked, ranked.c.id == TaskRow.id).where(ranked.c.place == 1)
+    found = [task_record(row) for row in session.scalars(query)]
+    return sorted(found, key=lambda task: (task.suite, _leading_number(task.name), task.name))
+
+
+def make_current(session: Session, task_id: int) -> None:
+    """Have this task count as the one that came last."""
+    session.execute(update(TaskRow).where(TaskRow.id == task_id).values(created_at=utc_now()))
+
+
+def _leading_number(name: str) -> int:
+    digits = name[: len(name) - len(name.lstrip("0123456789"))]
+    return int(digits[:9]) if digits.isascii() and digits else 0
 
 
 def task_record(row: TaskRow) -> TaskRecord:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from sqlalchemy import DateTime, Dialect, Text
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from db.records import JsonValue
 from tasks.clean import clean_text
@@ -70,3 +70,13 @@ class CleanText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """To the database."""
         return None if value is None else clean_text(value)
+
+
+class PlainText(CleanText):
+    """Cleaned text that sorts by code points on every database, whatever language PostgreSQL was set up for."""
+
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        """The column's type."""
+        return Text(collation="C" if dialect.name == "postgresql" else None)  # SQLite knows no other order

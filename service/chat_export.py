@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.ports import Tool
 from agents.toolbox import TOOLS
-from db.leaderboard import UNRELIABLE
+from db.ranking import UNRELIABLE
 from db.records import JobRecord
 from db.store import Store
 from service.chats import Chat, chats_in, read_story

@@ -13,5 +13,9 @@ class BadRequest(ServiceError):
     """What was asked for makes no sense: an unknown name, a bad value, a file in the way."""
 
 
+class Conflict(BadRequest):
+    """What was asked for makes sense, but not as things stand: the job is done, or someone works on it."""
+
+
 class Unavailable(ServiceError):
     """No sandbox, device or model to work with; the text says what to set or start."""

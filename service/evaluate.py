@@ -15,8 +15,8 @@ from service.keeping import keep_evaluation, keep_task
 from service.owner import this_process
 from service.settings import Settings
 from service.stopping import Stop
+from service.tasks import find_task
 from service.wiring import Bench, Stopped, open_bench
-from tasks.load import find_task
 from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -53,7 +53,7 @@ def evaluate_file(
         SandboxUnavailable, Stopped: as `evaluate_source`.
     """
     _check_rules(rules)
-    task = find_task(ref)
+    task = find_task(ref, store=store)
     yield from evaluate_source(
         task,
         read_candidate(candidate),

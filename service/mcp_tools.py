@@ -10,15 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agents.ports import Event
 from db.leaderboard import leaderboard
+from db.store import Store
 from evaluator.platforms import load_platform
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, Evaluated, evaluate_source, read_candidate
 from service.settings import Settings
 from service.stopping import Stop
 from service.store import open_store
-from service.tasks import list_tasks
+from service.tasks import find_task, list_tasks
 from tasks.load import load_task, task_from_source
-from tasks.task import Task
+from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 
 MAX_TEXT_CHARS = 16_000  # of one string in an answer; a compiler may print megabytes
@@ -38,7 +39,7 @@ class OpArguments(Arguments):
     """An op, named or given whole."""
 
     op: str | None = Field(
-        None, max_length=1000, description="suite/name of a built-in task, or the path of a .py file on this machine."
+        None, max_length=1000, description="suite/name of a task, or the path of a .py file on this machine."
     )
     op_source: str | None = Field(
         None,
@@ -68,8 +69,8 @@ class TaskArguments(OpArguments):
 
     action: Literal["list", "show", "validate"] = Field(
         "list",
-        description="list: the built-in tasks. show: an op's source as it will be evaluated. validate: whether an op"
-        " can be used, without its source.",
+        description="list: the tasks of all suites. show: an op's source as it will be evaluated. validate: whether an"
+        " op can be used, without its source.",
     )
     suite: str | None = Field(None, max_length=100, description="list: only this suite.")
 
@@ -170,7 +171,6 @@ def _profile(settings: Settings, arguments: CandidateArguments, step: Step, stop
 def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop, *, profile: bool) -> Evaluated:
     if arguments.platform is not None:
         settings = settings.model_copy(update={"platform": arguments.platform})
-    task = _op(arguments)
     source, origin = _candidate(arguments)
     store = open_store(settings)
 
@@ -178,6 +178,7 @@ def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop:
         step(str(event.data.get("text", event.kind)))
 
     try:
+        task = _op(arguments, store)
         (evaluated,) = evaluate_source(
             task, source, origin=origin, settings=settings, store=store, observe=observe, stop=stop, profile=profile
         )
@@ -187,10 +188,14 @@ def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop:
 
 
 def _task(settings: Settings, arguments: TaskArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
-    if arguments.action == "list":
-        tasks = [_about(task) for task in list_tasks(arguments.suite)]
-        return {"schema": "kernelwright.tasks/1", "tasks": tasks}
-    task = _op(arguments)
+    store = open_store(settings)
+    try:
+        if arguments.action == "list":
+            tasks = [_about(task) for task in list_tasks(store, arguments.suite)]
+            return {"schema": "kernelwright.tasks/1", "tasks": tasks}
+        task = _op(arguments, store)
+    finally:
+        store.close()
     source = {"source": task.source} if arguments.action == "show" else {}
     return {"schema": "kernelwright.task/1", **_about(task), **source}
 
@@ -206,7 +211,7 @@ def _leaderboard(settings: Settings, arguments: LeaderboardArguments, step: Step
     return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": len(entries) - len(shown)}
 
 
-def _op(arguments: OpArguments) -> Task:
+def _op(arguments: OpArguments, store: Store) -> Task:
     """The op that the arguments name or hold, read by `ast` alone.
 
     Raises:
@@ -220,10 +225,11 @@ def _op(arguments: OpArguments) -> Task:
     if named.endswith(".py"):
         _check_path("op", named)
         return load_task(Path(named))
-    for task in list_tasks():
-        if task.id == named:
-            return task
-    raise BadRequest(f"op {named[:200]!r}: no such task; `task` lists them; or name a .py file, or give op_source")
+    try:
+        return find_task(named, store=store, files=False)
+    except TaskError:
+        what = f"op {named[:200]!r}: no such task; `task` lists them; or name a .py file, or give op_source"
+        raise BadRequest(what) from None
 
 
 def _candidate(arguments: CandidateArguments) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from agents.replay import past_of_events
 from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
+from service.allotment import allot
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
 from service.jobs import get_job, read_events, stored_events, worked_s
@@ -18,8 +19,8 @@ from service.run import JobReport, JobRun, MeasureHere
 from service.settings import Settings, read_key
 from service.spec import options_of, settings_of, spec_of, task_of
 from service.stopping import Stop
+from service.tasks import find_task
 from service.wiring import Bench, only_builtin, open_bench, open_models
-from tasks.load import find_task
 
 
 def optimize(
@@ -31,7 +32,7 @@ def optimize(
         TaskError, BadRequest: what was asked for makes no sense; nothing was started.
         SandboxUnavailable: there is no sandbox to start in.
     """
-    task = find_task(ref)
+    task = find_task(ref, store=store)
     if out is not None:
         check_target(out, keep=Path(ref))
     if settings.api_key_file is not None:
@@ -54,7 +55,7 @@ def optimize(
                 options=options,
             )
         journal = Journal(store, job_id, observe, owner=owner)
-        return _run_here(store, job_id, owner, bench, options["device"], journal, stop, NO_PAST)
+        return run_here(store, job_id, owner, bench, options["device"], journal, stop, NO_PAST)
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
@@ -78,15 +79,20 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         with store.write() as session:
             if not jobs.claim_job(session, job_id, owner, sandbox=bench.sandbox.name):
                 raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
+            if allot(session, job_id) <= 0:
+                more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
+                raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
+            bench = replace(bench, settings=settings_of(jobs.get_job(session, job_id), settings))
         events = stored_events(store, job_id)  # whoever ran it before has written the last of them by now
         past = past_of_events(events, wall_s=worked_s(store, job_id))
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return _run_here(store, job_id, owner, bench, str(job.options["device"]), journal, stop, past)
+        return run_here(store, job_id, owner, bench, str(job.options["device"]), journal, stop, past)
 
 
-def _run_here(
+def run_here(
     store: Store, job_id: int, owner: Owner, bench: Bench, device: str, journal: Journal, stop: Stop, past: Past
 ) -> JobReport:
+    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it."""
     journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
     report = JobRun(
         store,

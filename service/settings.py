@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from service.errors import BadRequest
 
@@ -16,7 +16,7 @@ MIN_SECRET_CHARS = 6  # shorter values are words that stand in any text
 
 _PRICES = re.compile(r"\d+(\.\d+)?,\d+(\.\d+)?")
 _SECRET_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_KEY")
-_MAY_HOLD_SECRETS = frozenset({"database_url", "api_base"})
+_MAY_HOLD_SECRETS = frozenset({"database_url", "api_base", "server", "token"})
 
 
 class Settings(BaseSettings):
@@ -55,6 +55,11 @@ class Settings(BaseSettings):
     api_key_file: Path | None = None
     measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
 
+    models: str = ""  # patterns of models that submitters may use beside `model` and builtin/compiler; commas between
+    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # of one token; 0: no limit
+    server: str | None = None  # of the commands that can work through one
+    token: SecretStr | None = None  # for that server
+
     @field_validator("api_base")
     @classmethod
     def _without_userinfo(cls, value: str | None) -> str | None:
@@ -85,6 +90,22 @@ class Settings(BaseSettings):
         return self.data_dir / "jobs" / str(job_id)
 
 
+class _GivenOnly(Settings):
+    """Settings that look at no environment: for checking single values."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """pydantic-settings' own hook: what is given, and nothing else."""
+        return (init_settings,)
+
+
 def load_settings(**options: object) -> Settings:
     """Settings from the environment and `.env`, with the given `options` (those that are not None) above them.
 
@@ -95,15 +116,36 @@ def load_settings(**options: object) -> Settings:
     try:
         settings = Settings(**given)  # type: ignore[arg-type]  # pydantic checks the values
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        origin = f"--{name.replace('_', '-')} " if name in given else f"{PREFIX}{name.upper()}="
-        value = "..." if name in _MAY_HOLD_SECRETS else str(first["input"])[:80]
-        said = first["msg"].removeprefix("Value error, ")
-        raise BadRequest(f"{origin}{value}: {said[:1].lower()}{said[1:]}") from error
+        name = str(error.errors()[0]["loc"][0])
+        raise _refused(
+            error, f"--{name.replace('_', '-')} " if name in given else f"{PREFIX}{name.upper()}="
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f".env: cannot be read ({error}); correct or remove it") from error
     return settings.model_copy(update={"data_dir": settings.data_dir.expanduser().absolute()})
+
+
+def override(settings: Settings, **options: object) -> Settings:
+    """`settings` with the given `options` (those that are not None) in their place; the environment has no say.
+
+    Raises:
+        BadRequest: a value is not acceptable; the text names option and value.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if unknown := sorted(given.keys() - Settings.model_fields.keys()):
+        raise BadRequest(f"{unknown[0][:80]}: there is no such option")
+    try:
+        checked = _GivenOnly(**given)  # type: ignore[arg-type]  # pydantic checks the values
+    except ValidationError as error:
+        raise _refused(error, f"{error.errors()[0]['loc'][0]} ") from error
+    return settings.model_copy(update={name: getattr(checked, name) for name in given})
+
+
+def _refused(error: ValidationError, origin: str) -> BadRequest:
+    first = error.errors()[0]
+    value = "..." if str(first["loc"][0]) in _MAY_HOLD_SECRETS else str(first["input"])[:80]
+    said = first["msg"].removeprefix("Value error, ")
+    return BadRequest(f"{origin}{value}: {said[:1].lower()}{said[1:]}")
 
 
 def user_data_dir() -> Path:

@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import Engine
+
 from db import engine
+from db.backup import backup
 from db.migrations import HEAD
+from db.shown import shown
+from db.standings_check import mend_standings, standings_problems
 from db.store import Store
 from service.settings import Settings
+
+_SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,14 @@ class StoreCheck:
         return not self.problems
 
 
+@dataclass(frozen=True)
+class Upgraded:
+    """A store that is as this version needs it; `mended`: lines of the leaderboard that were wrong."""
+
+    url: str
+    mended: int
+
+
 def open_store(settings: Settings) -> Store:
     """The store, made or upgraded first where needed.
 
@@ -33,6 +48,21 @@ def open_store(settings: Settings) -> Store:
     return engine.open_store(settings.store_url)
 
 
+def upgrade_store(settings: Settings) -> Upgraded:
+    """Make or upgrade the store and compute its leaderboard anew.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    store = open_store(settings)
+    try:
+        with store.write() as session:
+            mended = mend_standings(session)
+        return Upgraded(shown(store.engine.url), mended)
+    finally:
+        store.close()
+
+
 def check_store(settings: Settings) -> StoreCheck:
     """Compare the store with this version's tables and have the database check itself; changes nothing.
 
@@ -40,26 +70,35 @@ def check_store(settings: Settings) -> StoreCheck:
         StoreError: it cannot be opened.
     """
     database = engine.make_engine(settings.store_url, create=False)
-    with engine.failures_named(database):
-        revision = engine.revision_of(database)
-        problems = engine.integrity_problems(database)
-        if revision != HEAD:
-            problems.append(f"revision {revision}, this version needs {HEAD}: run `kernelwright db upgrade`")
-        else:
-            problems += engine.differences(database)
-    database.dispose()
-    return StoreCheck(engine.shown(database.url), revision, HEAD, tuple(problems))
+    try:
+        with engine.failures_named(database):
+            revision = engine.revision_of(database)
+            problems = engine.integrity_problems(database)
+            if revision != HEAD:
+                problems.append(f"revision {revision}, this version needs {HEAD}: run `kernelwright db upgrade`")
+            else:
+                problems += engine.differences(database) or _standings_problems(database)
+    finally:
+        database.dispose()
+    return StoreCheck(shown(database.url), revision, HEAD, tuple(problems))
 
 
 def backup_store(settings: Settings, target: Path) -> Path:
     """Write a whole copy of the store to a new file.
 
     Raises:
-        StoreError: it is not SQLite, or the file exists or cannot be written.
+        StoreError: the file exists or cannot be written, or PostgreSQL's pg_dump is missing or fails.
     """
     store = open_store(settings)
     try:
-        engine.backup(store.engine, target)
+        backup(store.engine, target)
     finally:
         store.close()
     return target
+
+
+def _standings_problems(database: Engine) -> list[str]:
+    with Store(database).read() as session:
+        problems = standings_problems(session)
+    left = len(problems) - _SHOWN_PROBLEMS
+    return problems[:_SHOWN_PROBLEMS] + ([f"leaderboard: {left} more entries differ"] if left > 0 else [])

@@ -55,6 +55,7 @@ def queue_job(
     priority: str,
     batch_id: int | None = None,
     sample: int | None = None,
+    fair_tag: int | None = None,
 ) -> int:
     """Store a job that was checked, within the caller's transaction; its id."""
     return queued.add_queued_job(
@@ -69,4 +70,5 @@ def queue_job(
         priority=PRIORITIES[priority],
         batch_id=batch_id,
         sample=sample,
+        fair_tag=fair_tag,
     )

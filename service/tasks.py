@@ -1,24 +1,92 @@
-"""Tasks: which there are, and whether one can be judged."""
+"""Tasks: which there are, in the built-in suites and in the store, and whether one can be judged."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
+from db import tasks as stored
+from db.records import TaskRecord
+from db.store import Store
 from evaluator.check import TaskCheck, check_task
 from service.settings import Settings
 from service.stopping import Stop
+from service.store import open_store
 from service.turns import StillWaiting, device_lock, turn
 from service.wiring import WAITING, Stopped, open_platform, open_sandbox
-from tasks.load import find_task
+from tasks import load
+from tasks.metadata import nearest
 from tasks.suites import list_suites, load_suite
-from tasks.task import Task
+from tasks.task import LOCAL_SUITE, Task
+from tasks.text import complaint
 
 
-def list_tasks(suite: str | None = None) -> list[Task]:
-    """The tasks of the built-in suites, or of one of them.
+def known_tasks(store: Store) -> list[Task]:
+    """All tasks of the built-in suites, then those that were imported, each in its present form."""
+    built_in = [task for name in list_suites() for task in load_suite(name).tasks]
+    with store.read() as session:
+        kept = stored.list_current(session, but=(*list_suites(), LOCAL_SUITE))
+    return built_in + [task_of_record(record) for record in kept]
+
+
+def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
+    """All tasks, or those of one suite.
 
     Raises:
         TaskError: there is no such suite.
     """
-    return [task for name in ([suite] if suite else list_suites()) for task in load_suite(name).tasks]
+    found = known_tasks(store)
+    if suite is None:
+        return found
+    suites = list(dict.fromkeys(task.suite for task in found))
+    if suite not in suites:
+        close = nearest(suite, suites)
+        remedy = f"did you mean {close}?" if close else f"use one of: {', '.join(suites)}"
+        raise complaint(f"suite {suite[:100]}", "no such suite", remedy)
+    return [task for task in found if task.suite == suite]
+
+
+def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
+    """The task that `ref` names: the path of a `.py` file (only where `files`), or suite/name, built-in or imported.
+
+    A path that exists wins over a suite of the same name. Of an imported task, the last import counts.
+
+    Raises:
+        TaskError: there is no such task, or it is not valid.
+    """
+    if files and load.names_file(ref):
+        return load.find_task(ref)
+    suite, _, name = ref.partition("/")
+    if suite in list_suites():
+        for task in load_suite(suite).tasks:
+            if task.name == name:
+                return task
+    elif suite != LOCAL_SUITE:
+        with store.read() as session:
+            record = stored.find_current(session, suite[:255], name[:255])
+        if record is not None:
+            return task_of_record(record)
+    raise _unknown(ref, known_tasks(store), files=files)
+
+
+def find_ref(ref: str, settings: Settings) -> Task:
+    """As `find_task`; the store is opened for what is neither a file nor built in alone.
+
+    Raises:
+        TaskError: there is no such task, or it is not valid.
+    """
+    if load.names_file(ref) or ref in (task.id for name in list_suites() for task in load_suite(name).tasks):
+        return load.find_task(ref)
+    store = open_store(settings)
+    try:
+        return find_task(ref, store=store)
+    finally:
+        store.close()
+
+
+def task_of_record(record: TaskRecord) -> Task:
+    """A task from the store."""
+    return Task(
+        name=record.name, source=record.source, suite=record.suite, category=record.category, dtype=record.dtype
+    )
 
 
 def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: Stop) -> TaskCheck:
@@ -29,17 +97,46 @@ def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: St
         SandboxUnavailable: there is no sandbox to work with.
         Stopped: a stop was requested before the end.
     """
-    task = find_task(ref)
+    (result,) = check_tasks([find_ref(ref, settings)], settings=settings, step=step, stop=stop)
+    return result
+
+
+def check_tasks(
+    tasks: Iterable[Task], *, settings: Settings, step: Callable[[str], None], stop: Stop
+) -> Iterator[TaskCheck]:
+    """Check one task after the other, each in a sandbox of its own; each result comes as soon as it is there.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with.
+        Stopped: a stop was requested before the end.
+    """
     platform = open_platform(settings.platform)
     lock = device_lock(settings.lock_dir, platform.name, settings.device)
+    with open_sandbox(settings, own_code_only=True) as sandbox:
+        for task in tasks:
+            with (
+                _still_waiting_is_stopped(),
+                turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
+            ):
+                result = check_task(task, sandbox=sandbox, on_progress=step, cancel=stop.event)
+            if stop.requested():
+                raise Stopped
+            yield result
+
+
+@contextlib.contextmanager
+def _still_waiting_is_stopped() -> Iterator[None]:
     try:
-        with (
-            open_sandbox(settings, own_code_only=True) as sandbox,
-            turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
-        ):
-            result = check_task(task, sandbox=sandbox, on_progress=step, cancel=stop.event)
+        yield
     except StillWaiting as waiting:
         raise Stopped from waiting
-    if stop.requested():
-        raise Stopped
-    return result
+
+
+def _unknown(ref: str, known: Iterable[Task], *, files: bool) -> Exception:
+    ids = [task.id for task in known]
+    close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
+    other = (
+        "name a .py file, or a task of `kernelwright tasks list`" if files else "`kernelwright tasks list` shows all"
+    )
+    what = "no such task or file" if files else "no such task"
+    return complaint(ref[:200] or "task", what, f"did you mean {close}?" if close else other)

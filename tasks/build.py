@@ -4,7 +4,7 @@ import re
 
 from tasks.metadata import check_category, check_dtype
 from tasks.normalize import to_kernelbench_form
-from tasks.task import Task
+from tasks.task import LOCAL_SUITE, Task
 from tasks.text import complaint, decode_source
 from tasks.validate import validate
 
@@ -15,7 +15,7 @@ def task_from_source(
     source: str | bytes,
     *,
     name: str,
-    suite: str = "local",
+    suite: str = LOCAL_SUITE,
     category: str | None = None,
     dtype: str | None = None,
     where: str | None = None,

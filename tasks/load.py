@@ -9,7 +9,7 @@ from tasks.suites import list_suites, load_suite
 from tasks.task import Task
 from tasks.text import complaint, read_source
 
-__all__ = ["find_task", "load_task", "task_from_source"]
+__all__ = ["find_task", "load_task", "names_file", "task_from_source"]
 
 
 def load_task(path: Path, *, name: str | None = None) -> Task:
@@ -31,16 +31,20 @@ def find_task(ref: str) -> Task:
     Raises:
         TaskError: there is no such file or task, or it is not valid.
     """
-    path = Path(ref)
+    if names_file(ref):
+        return load_task(Path(ref))
     suite, _, name = ref.partition("/")
-    if ref.endswith(".py") or (ref and _exists(path)):
-        return load_task(path)
     if suite not in list_suites():
         raise _unknown(ref)
     for task in load_suite(suite).tasks:
         if task.name == name:
             return task
     raise _unknown(ref)
+
+
+def names_file(ref: str) -> bool:
+    """Whether a person who wrote this means a file: it ends in `.py`, or is there."""
+    return ref.endswith(".py") or (ref != "" and _exists(Path(ref)))
 
 
 def _unknown(ref: str) -> Exception:

@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
+LOCAL_SUITE = "local"
+"""The suite of an op that a user submitted."""
+
 
 class TaskError(ValueError):
     """A task that cannot be used. Its text is one clear line: where, what is wrong, what to do."""
@@ -13,12 +16,12 @@ class Task:
     """One op to optimize, in the KernelBench form, never executed on the host.
 
     `source` defines `Model(torch.nn.Module)`, `get_inputs()` and `get_init_inputs()`; a plain function form has
-    already been normalised to it. `suite` is `"local"` for an op that a user submitted.
+    already been normalised to it.
     """
 
     name: str
     source: str
-    suite: str = "local"
+    suite: str = LOCAL_SUITE
     category: str = "other"
     dtype: str = "float32"
 

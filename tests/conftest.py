@@ -1,5 +1,6 @@
 """Fixtures for all tests: sandboxes that are really there, and an environment that is not the user's."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -7,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from db.engine import open_store
+from db.store import Store
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker import DockerSandbox
 from sandbox.process import ProcessSandbox
+from tests.postgres import NoPostgres, Postgres, opened
 
-_WITHOUT_DOCKER = os.environ.get("KERNELWRIGHT_TEST_DOCKER") == "0"
+_LEFT_OUT = {  # markers and what the user has said about them
+    marker: f"{variable}=0"
+    for marker, variable in (("docker", "KERNELWRIGHT_TEST_DOCKER"), ("postgres", "KERNELWRIGHT_TEST_POSTGRES"))
+    if os.environ.get(variable) == "0"
+}
+_POSTGRES_URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRES_URL")
 
 
 def pytest_configure() -> None:
@@ -21,11 +30,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's tests are skipped only where the user has said so."""
-    if _WITHOUT_DOCKER:
-        for item in items:
-            if item.get_closest_marker("docker") is not None:
-                item.add_marker(pytest.mark.skip(reason="KERNELWRIGHT_TEST_DOCKER=0"))
+    """Docker's tests and PostgreSQL's are skipped only where the user has said so."""
+    for item in items:
+        for marker, reason in _LEFT_OUT.items():
+            if item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +56,54 @@ def docker_sandbox() -> Iterator[DockerSandbox]:
         pytest.fail(f"{error.problem} {error.remedy} (or set KERNELWRIGHT_TEST_DOCKER=0)", pytrace=False)
     yield sandbox
     sandbox.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(opened(_POSTGRES_URL))
+        except NoPostgres as error:
+            pytest.fail(f"{error} (or set KERNELWRIGHT_TEST_POSTGRES=0)", pytrace=False)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: Postgres) -> Iterator[str]:
+    """A database with the newest tables and nothing in them, to be copied: faster than running all migrations."""
+    name = postgres.create()
+    open_store(postgres.url_of(name)).close()
+    yield name
+    postgres.drop(name)
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """A database of the test's own on PostgreSQL, empty."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of both kinds in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store, of both kinds in turn."""
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path}/store.db"
+        if request.param == "postgres":
+            server: Postgres = request.getfixturevalue("postgres")
+            url = stack.enter_context(server.database(request.getfixturevalue("postgres_template")))
+        opened_store = open_store(url)
+        stack.callback(opened_store.close)
+        yield opened_store
 
 
 @pytest.fixture(scope="session")

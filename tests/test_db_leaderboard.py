@@ -2,9 +2,9 @@
 
 import pytest
 
-from db.engine import open_store
 from db.jobs import add_job
-from db.leaderboard import SUBMITTED, leaderboard
+from db.leaderboard import leaderboard
+from db.ranking import SUBMITTED
 from db.records import Measured, Owner
 from db.results import add_candidate, add_evaluation
 from db.tasks import add_task
@@ -13,10 +13,8 @@ DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict"
 
 
 @pytest.fixture
-def board(tmp_path):
-    store = open_store(f"sqlite:///{tmp_path}/store.db")
-    yield Board(store)
-    store.close()
+def board(store):
+    return Board(store)
 
 
 class Board:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from db.engine import backup, differences, integrity_problems, make_engine, open_store, revision_of
+from db.engine import differences, integrity_problems, make_engine, open_store, revision_of
 from db.errors import NotInStore, StoreError
 from db.jobs import (
     add_job,
@@ -41,7 +41,6 @@ from db.results import (
     set_advice,
     spent,
 )
-from db.store import Store
 from db.tables import EvaluationRow, TaskRow
 from db.tasks import add_task, get_task
 from db.types import clean_json
@@ -50,13 +49,6 @@ from tasks.clean import clean_text
 ROOT = Path(__file__).parent.parent
 ME = Owner("here", 1, "then")
 OTHER = Owner("here", 1, "later")
-
-
-@pytest.fixture
-def store(tmp_path):
-    opened = open_store(f"sqlite:///{tmp_path}/store.db")
-    yield opened
-    opened.close()
 
 
 def new_task(session, name="op", source="x = 1", source_hash="a" * 64):
@@ -94,6 +86,10 @@ def new_evaluation(session, job_id, evaluation_id="e1", source="y", **values):
     }
     add_evaluation(session, evaluation_id, candidate_id=candidate_id, round_number=1, **given)
     return candidate_id
+
+
+def url_of(store):
+    return store.engine.url.render_as_string(hide_password=False)
 
 
 def run_python(code, *args, **options):
@@ -142,16 +138,22 @@ def test_migrations_can_be_undone_and_done_again(store):
     assert differences(store.engine) == []
 
 
-def test_sqlite_is_set_up_for_several_processes(store):
+def test_sqlite_is_set_up_for_several_processes(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
     with store.read() as session:
         assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
         assert session.execute(text("PRAGMA busy_timeout")).scalar() >= 10_000
 
 
-def test_processes_that_open_a_new_store_at_once_do_not_collide(tmp_path):
+def test_the_folder_of_an_sqlite_file_is_made(tmp_path):
+    open_store(f"sqlite:///{tmp_path}/deep/store.db").close()
+    assert (tmp_path / "deep/store.db").is_file()
+
+
+def test_processes_that_open_a_new_store_at_once_do_not_collide(empty_url):
     code = "import sys; from db.engine import open_store; open_store(sys.argv[1]); print('opened')"
-    children = [run_python(code, f"sqlite:///{tmp_path}/deep/store.db") for _ in range(4)]
+    children = [run_python(code, empty_url) for _ in range(4)]
     answers = [child.communicate(timeout=60) for child in children]
     assert [out.strip() for out, _ in answers] == ["opened"] * 4, answers
 
@@ -160,7 +162,7 @@ def test_a_store_of_a_newer_version_is_refused_with_what_to_do(store):
     with store.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match=r"newer Kernelwright.*upgrade"):
-        open_store(str(store.engine.url))
+        open_store(url_of(store))
 
 
 @pytest.mark.parametrize(
@@ -354,14 +356,16 @@ def test_writers_of_several_processes_all_get_through(store):
     code = """
 import sys
 from db.engine import open_store
+from db.locks import lock_job
 from db.results import add_event, list_events
 store = open_store(sys.argv[1])
 for number in range(50):
     with store.write() as session:
+        lock_job(session, int(sys.argv[2]))
         seen = len(list_events(session, int(sys.argv[2])))  # a reader that turns writer
         add_event(session, int(sys.argv[2]), "step", number, {"who": sys.argv[3], "seen": seen})
 """
-    children = [run_python(code, str(store.engine.url), str(job_id), str(who)) for who in range(4)]
+    children = [run_python(code, url_of(store), str(job_id), str(who)) for who in range(4)]
     for child in children:
         _, err = child.communicate(timeout=100)
         assert child.returncode == 0, err
@@ -386,7 +390,7 @@ with store.write() as session:
     print("inside", flush=True)
     time.sleep(60)
 """
-    child = run_python(code, str(store.engine.url), str(job_id))
+    child = run_python(code, url_of(store), str(job_id))
     assert child.stdout.readline().strip() == "inside"
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
@@ -405,19 +409,3 @@ def test_an_exception_undoes_the_transaction(store):
         raise RuntimeError
     with store.read() as session, pytest.raises(NotInStore):
         get_job(session, job_id)
-
-
-def test_a_backup_is_whole_and_never_overwrites(store, tmp_path):
-    with store.write() as session:
-        job_id = new_job(session)
-    target = tmp_path / "copy.db"
-    backup(store.engine, target)
-    copy: Store = open_store(f"sqlite:///{target}")
-    with copy.read() as session:
-        assert get_job(session, job_id).task.name == "op"
-    copy.close()
-    with pytest.raises(StoreError, match="exists"):
-        backup(store.engine, target)
-    with pytest.raises(StoreError, match="backup to"):
-        backup(store.engine, tmp_path / "no/such/folder/copy.db")
-    assert list(tmp_path.glob("*.partial")) == []

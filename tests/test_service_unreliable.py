@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents import stopping
-from db.leaderboard import UNRELIABLE
+from db.ranking import UNRELIABLE
 from service.cli import result as shown
 from service.report import _roofline, _summary
 

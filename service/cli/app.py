@@ -2,12 +2,12 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, worker
+from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 
 USAGE = 2
 
+AddTo = Callable[[typer.Typer], None]
+"""Adds commands to the application."""
 
-def run(arguments: Sequence[str]) -> int:
+
+def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
     """Run the command line and return its exit status: 0 done, 2 bad usage or op, 3 nothing to work with.
 
-    Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it.
+    `more` adds commands of packages that this one must not import. Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it.
     """
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     as_json = "--json" in arguments
     try:
-        status = build_app()(arguments, prog_name="kernelwright", standalone_mode=False)
+        status = build_app(more)(arguments, prog_name="kernelwright", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         from service.cli.failures import Failure
@@ -46,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def build_app() -> typer.Typer:
+def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     """The application with all its commands."""
     app = typer.Typer(
         no_args_is_help=True,
@@ -67,7 +70,10 @@ def build_app() -> typer.Typer:
     worker.add_to(app)
     machine.add_to(app)
     store.add_to(app)
+    tokens.add_to(app)
     dev.add_to(app)
+    for add_to in more:
+        add_to(app)
     return app
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-Op = Annotated[str, typer.Argument(metavar="OP", help="A .py file with an op, or suite/name of a built-in task.")]
+Op = Annotated[str, typer.Argument(metavar="OP", help="A .py file with an op, or suite/name of a task.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 Platform = Annotated[str | None, typer.Option(help="What to optimize for; see `kernelwright platforms`.")]
 SandboxName = Annotated[

@@ -20,23 +20,28 @@ def add_to(app: typer.Typer) -> None:
 
 
 def upgrade(as_json: Json = False) -> None:
-    """Make the store, or bring it to this version's tables. Every command does so by itself when it must."""
+    """Make the store, or bring it to this version's tables. Every command does so by itself when it must.
+
+    Also computes the leaderboard anew from all evaluations.
+    """
     from db.migrations import HEAD
     from service.cli.output import print_json
     from service.settings import load_settings
-    from service.store import open_store
+    from service.store import upgrade_store
 
-    store = open_store(load_settings())
-    url = store.engine.url.render_as_string(hide_password=True)
-    store.close()
+    done = upgrade_store(load_settings())
     if as_json:
-        print_json({"schema": "kernelwright.db/1", "url": url, "revision": HEAD})
-    else:
-        print(f"{url} is at revision {HEAD}")
+        print_json({"schema": "kernelwright.db/1", "url": done.url, "revision": HEAD, "mended": done.mended})
+        return
+    print(f"{done.url} is at revision {HEAD}")
+    if done.mended:
+        print(f"entries of the leaderboard that did not say what the evaluations say, mended: {done.mended}")
 
 
 def check(as_json: Json = False) -> int:
-    """Compare the store with this version's tables, and have the database check itself; exit status 3 if it differs."""
+    """Compare the store with this version's tables and its leaderboard with all evaluations, and have the database
+    check itself; exit status 3 if anything differs.
+    """
     from service.cli.output import note, print_json
     from service.settings import load_settings
     from service.store import check_store
@@ -60,7 +65,7 @@ def check(as_json: Json = False) -> int:
 def backup(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file for the copy.")], as_json: Json = False
 ) -> None:
-    """Write a whole copy of an SQLite store to a new file, also while jobs run."""
+    """Write a whole copy of the store to a new file, also while jobs run; of PostgreSQL by pg_dump, for pg_restore."""
     from service.cli.output import print_json
     from service.settings import load_settings
     from service.store import backup_store

@@ -22,11 +22,17 @@ def list_(
     suite: Annotated[str | None, typer.Option(help="Only this suite.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the tasks of the built-in suites."""
+    """List the tasks of the built-in suites and those that were imported."""
     from service.cli.output import print_json, print_table
+    from service.settings import load_settings
+    from service.store import open_store
     from service.tasks import list_tasks
 
-    tasks = list_tasks(suite)
+    store = open_store(load_settings())
+    try:
+        tasks = list_tasks(store, suite)
+    finally:
+        store.close()
     if as_json:
         print_json({"schema": "kernelwright.tasks/1", "tasks": [_task_json(task) for task in tasks]})
         return
@@ -36,9 +42,10 @@ def list_(
 def show(op: Op, as_json: Json = False) -> None:
     """Show an op: what it is and its source, after validation."""
     from service.cli.output import plain, print_json
-    from tasks.load import find_task
+    from service.settings import load_settings
+    from service.tasks import find_ref
 
-    task = find_task(op)
+    task = find_ref(op, load_settings())
     if as_json:
         print_json({"schema": "kernelwright.task/1", **_task_json(task), "source": task.source})
         return

@@ -8,6 +8,7 @@ from db import jobs, queued, results
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
+from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost
 from service.jobs import get_job, stored_events, worked_s
 from service.journal import Journal, Observer
@@ -27,6 +28,9 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         if not queued.take_job(
             session, job_id, attempt, place.owner, worker_id=place.worker_id, sandbox=place.sandbox.name
         ):
+            return
+        if allot(session, job_id) <= 0:
+            finish_without_budget(session, job_id, place.owner)
             return
         if "device_kind" not in jobs.get_job(session, job_id).options:
             jobs.set_options(session, job_id, device=place.device.describe(), device_kind=place.kind)

@@ -1,12 +1,12 @@
 """What a worker works with: its device, its sandbox, the store and the queue."""
 
-import hashlib
 from dataclasses import dataclass
 
 from db.records import Owner
 from db.store import Store
 from evaluator.platforms import Device, Platform
 from sandbox.base import Sandbox
+from service.kinds import kind_of
 from service.queue import WorkQueue, evaluations_queue, jobs_queue
 from service.settings import Settings
 from service.stopping import StopGroup
@@ -43,8 +43,3 @@ class Place:
             jobs_queue(name, self.kind): JOBS_AT_ONCE,
             evaluations_queue(name, self.kind): 1,
         }
-
-
-def kind_of(device: Device) -> str:
-    """The first letters of the hash of all that is known of a device."""
-    return hashlib.sha256(f"{device.platform}\n{device.describe()}".encode()).hexdigest()[:8]

@@ -1,0 +1,81 @@
+"""A whole copy of the store in one file, also while others write to it."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from db.errors import StoreError
+from db.shown import shown
+
+_DEBIANS = "/usr/lib/postgresql"  # one folder a version, none of them in the search path
+_SECRETS = ("password", "sslpassword")
+
+
+def backup(engine: Engine, target: Path) -> None:
+    """Write a copy to `target`: a database file of SQLite, an archive for pg_restore of PostgreSQL.
+
+    Raises:
+        StoreError: `target` exists or cannot be written, or pg_dump is missing or fails.
+    """
+    if target.exists():
+        raise StoreError(f"{target} exists; name a new file")
+    partial = target.with_name(target.name + ".partial")
+    write = _copy_sqlite if engine.dialect.name == "sqlite" else _dump_postgresql
+    try:
+        # Made beforehand, for nobody else may read what it holds.
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        write(engine, partial)
+        partial.replace(target)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError | sqlite3.Error):
+            raise StoreError(f"backup to {target}: {error}") from error
+        raise
+
+
+def _copy_sqlite(engine: Engine, partial: Path) -> None:
+    with engine.connect() as connection, contextlib.closing(sqlite3.connect(partial)) as copy:
+        source: Any = connection.connection.driver_connection
+        source.backup(copy)
+
+
+def _dump_postgresql(engine: Engine, partial: Path) -> None:
+    from psycopg.conninfo import make_conninfo  # slow to import, and not needed for SQLite
+
+    program = _find_pg_dump()
+    if program is None:
+        raise StoreError(f"{shown(engine.url)} is not SQLite and pg_dump is not installed; install PostgreSQL's client")
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        known, password = driver.info.get_parameters(), driver.info.password
+    server = make_conninfo(**{name: value for name, value in known.items() if name not in _SECRETS})
+    # Everybody on this machine may read a command line, and only we the child's environment.
+    environment = {"PATH": os.defpath, "LC_ALL": "C", **({"PGPASSWORD": password} if password else {})}
+    done = subprocess.run(
+        [program, "--format=custom", "--no-password", f"--file={partial}", f"--dbname={server}"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise StoreError(f"{shown(engine.url)}: pg_dump failed: {' '.join(done.stderr.split())[-500:]}")
+
+
+def _find_pg_dump() -> str | None:
+    """The newest one: it reads servers that are older, and none that are newer."""
+    versions = sorted(Path(_DEBIANS).glob("*/bin/pg_dump"), key=_version, reverse=True)
+    return str(versions[0]) if versions else shutil.which("pg_dump")
+
+
+def _version(program: Path) -> int:
+    name = program.parent.parent.name
+    return int(name) if name.isdigit() else 0

@@ -1,0 +1,87 @@
+"""From a batch's spec to its jobs, each with its task and settings; nothing is stored here."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from db.store import Store
+from service.batch_spec import MAX_JOBS, BatchSpec, settings_for
+from service.errors import BadRequest
+from service.settings import Settings, read_key
+from service.submit import check_submission
+from service.tasks import find_task, known_tasks
+from tasks.task import Task, TaskError
+
+_PATTERN = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job to be."""
+
+    task: Task
+    settings: Settings
+    sample: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs to be, sample by sample so that each task has a first result early, and what cannot be used, and why."""
+
+    jobs: tuple[Planned, ...]
+    refused: tuple[tuple[str, str], ...]
+
+
+def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool) -> Plan:
+    """The jobs that a spec asks for.
+
+    Raises:
+        BadRequest: a model, platform or option is not to be had, none of the tasks can be used, or there are too many.
+    """
+    if not files and (spec.job.api_key_file or any(choice.api_key_file for choice in spec.choices)):
+        raise BadRequest("api_key_file: names a file of this machine, which only its own users may; leave it out")
+    tasks, refused = _resolve(spec, store, files=files)
+    if not tasks:
+        ref, reason = refused[0]
+        raise BadRequest(f"tasks: none can be used; {ref}: {reason}")
+    combinations = [settings_for(spec, choice, name, settings) for choice in spec.choices for name in spec.platforms]
+    if len(set(spec.platforms)) < len(spec.platforms) or len({each.name for each in spec.choices}) < len(spec.choices):
+        raise BadRequest("models, platforms: one is named twice; name each once and ask for more samples")
+    count = len(tasks) * len(combinations) * spec.samples
+    if count > MAX_JOBS:
+        raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
+    for each in combinations:
+        check_submission(tasks[0], each, spec.priority)
+        if each.api_key_file is not None:
+            read_key(each.api_key_file)
+    jobs = tuple(
+        Planned(task, each, sample) for sample in range(1, spec.samples + 1) for task in tasks for each in combinations
+    )
+    return Plan(jobs, tuple(refused))
+
+
+def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
+    """Each task once, in the order in which it was named, and what names none."""
+    known = known_tasks(store)
+    found: dict[tuple[str, str], Task] = {}
+    refused: list[tuple[str, str]] = []
+    for ref in spec.tasks:
+        matching = list(_matching(ref, known))
+        if not matching:
+            try:
+                matching = [find_task(ref, store=store, files=files)]
+            except TaskError as error:
+                refused.append((ref[:200], str(error)))
+        found.update(
+            {(task.id, task.source_hash): task for task in matching if (task.id, task.source_hash) not in found}
+        )
+    return list(found.values()), refused
+
+
+def _matching(ref: str, known: list[Task]) -> Iterator[Task]:
+    """The known tasks of the suite that `ref` names, or that match it as a pattern; none for anything else."""
+    if _PATTERN.search(ref):
+        yield from (task for task in known if fnmatchcase(task.id, ref) or fnmatchcase(task.suite, ref))
+    elif "/" not in ref:
+        yield from (task for task in known if task.suite == ref)

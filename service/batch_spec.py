@@ -1,0 +1,125 @@
+"""What a batch is asked for: a TOML file, flags, or the body of a request, checked before anything is stored."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from service.errors import BadRequest
+from service.settings import Settings, load_settings
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_JOBS = 20_000
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelChoice(_Strict):
+    """A model, and what is particular to reaching it."""
+
+    name: str = Field(min_length=1, max_length=200)
+    judge_model: str | None = Field(default=None, min_length=1, max_length=200)
+    price: str | None = Field(default=None, max_length=40)
+    api_base: str | None = Field(default=None, max_length=1000)
+    api_key_file: Path | None = None
+
+
+class JobOptions(_Strict):
+    """What holds for each job, as the options of `kernelwright optimize`; what is not given is as the settings say."""
+
+    strategy: str | None = Field(default=None, max_length=64)
+    rounds: int | None = Field(default=None, ge=1, le=1000)
+    seed: Literal["compiler"] | None = None
+    judge_model: str | None = Field(default=None, min_length=1, max_length=200)
+    budget_usd: float | None = Field(default=None, ge=0)
+    budget_tokens: int | None = Field(default=None, ge=0)
+    budget_s: float | None = Field(default=None, ge=0)
+    budget_evaluations: int | None = Field(default=None, ge=0)
+    price: str | None = Field(default=None, max_length=40)
+    plateau_rounds: int | None = Field(default=None, ge=0, le=1000)
+    roofline_target: float | None = Field(default=None, gt=0, le=1)
+    api_base: str | None = Field(default=None, max_length=1000)
+    api_key_file: Path | None = None
+    image: str | None = Field(default=None, max_length=255)
+
+
+class BatchSpec(_Strict):
+    """Tasks times models times platforms times samples. Money in US dollars.
+
+    `tasks` are suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files; `budget_usd` is for all jobs
+    together, that in `job` for each.
+    """
+
+    name: str = Field(default="", max_length=200)
+    tasks: tuple[str, ...] = Field(min_length=1, max_length=MAX_JOBS)
+    models: tuple[str | ModelChoice, ...] = Field(default=("builtin/compiler",), min_length=1, max_length=100)
+    platforms: tuple[str, ...] = Field(default=("cpu",), min_length=1, max_length=20)
+    samples: int = Field(default=1, ge=1, le=1000)
+    budget_usd: float | None = Field(default=None, ge=0)
+    priority: Literal["low", "normal", "high"] = "normal"
+    job: JobOptions = JobOptions()
+
+    @property
+    def choices(self) -> tuple[ModelChoice, ...]:
+        """The models, each in its long form."""
+        return tuple(ModelChoice(name=model) if isinstance(model, str) else model for model in self.models)
+
+
+def read_spec(path: Path, **flags: object) -> BatchSpec:
+    """The spec in a TOML file, with the `flags` that are not None in place of what it says.
+
+    Raises:
+        BadRequest: the file cannot be read, is no TOML, or asks for what makes no sense; the text names the key.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise BadRequest(f"{path}: larger than 1 MiB; name suites or patterns instead of each task")
+        values = tomllib.loads(data.decode())
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read ({error.strerror}); name a batch's .toml file") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadRequest(f"{path}: is not TOML ({error}); docs/batches.md shows an example") from error
+    return make_spec(values, where=str(path), **flags)
+
+
+def make_spec(values: dict[str, Any], *, where: str = "batch", **flags: object) -> BatchSpec:
+    """The spec that these values make; flags named `job_…` stand for options of each job.
+
+    Raises:
+        BadRequest: a key is unknown or its value not acceptable; the text names it.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    of_jobs = {name.removeprefix("job_"): value for name, value in given.items() if name.startswith("job_")}
+    whole = {name: value for name, value in given.items() if not name.startswith("job_")}
+    job = values.get("job", {})
+    merged = {**values, **whole, "job": {**job, **of_jobs} if isinstance(job, dict) else job}
+    try:
+        return BatchSpec.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if part not in ("str", "ModelChoice"))
+        if first["type"] == "extra_forbidden":
+            known = (
+                JobOptions if first["loc"][0] == "job" else ModelChoice if first["loc"][0] == "models" else BatchSpec
+            )
+            said = f"unknown key; there is: {', '.join(known.model_fields)}"
+        else:
+            said = first["msg"][:1].lower() + first["msg"][1:]
+        raise BadRequest(f"{where}: {place}: {said}") from error
+
+
+def settings_for(spec: BatchSpec, choice: ModelChoice, platform: str, settings: Settings) -> Settings:
+    """The settings of this batch's jobs with this model on this platform.
+
+    Raises:
+        BadRequest: a value is not acceptable.
+    """
+    particular = {name: value for name, value in dict(choice).items() if name != "name" and value is not None}
+    common = {name: value for name, value in dict(spec.job).items() if value is not None}
+    here = dict(settings) | common | particular
+    return load_settings(**(here | {"model": choice.name, "platform": platform}))

@@ -1,0 +1,99 @@
+"""Run jobs that wait in line in this process, one after the other: for a user with one machine and no workers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from agents.ports import NO_PAST
+from agents.replay import past_of_events
+from db import batches, jobs, queued
+from db.records import JobRecord, JobStatus
+from db.store import Store
+from sandbox.base import SandboxUnavailable
+from service.allotment import allot, finish_without_budget
+from service.errors import BadRequest
+from service.jobs import get_job, settle, stored_events, worked_s
+from service.journal import Journal, Observer
+from service.kinds import kind_of
+from service.optimize import run_here
+from service.owner import this_process
+from service.run import JobReport
+from service.settings import Settings
+from service.spec import settings_of, task_of
+from service.stopping import Stop
+from service.wiring import only_builtin, open_bench
+
+Told = Callable[[JobRecord], Observer]
+"""Is told of each job that begins, and gives who is told of its events."""
+
+
+def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport | None:
+    """Run a job that waits; None if it is not ours to run, or nothing is left of its batch's budget.
+
+    What an earlier run of it did and paid for stays done.
+
+    Raises:
+        NotInStore: there is no such job.
+        BadRequest: what it was asked for cannot be done here.
+        SandboxUnavailable: there is no sandbox to work with; the job waits as before.
+    """
+    job = get_job(store, job_id)
+    settings = settings_of(job, settings)
+    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
+        owner = this_process()
+        device = bench.platform.device()
+        kind = kind_of(device)
+        if job.options.get("device_kind", kind) != kind:
+            return None  # it began on a device of another kind, and its speedups are of that one
+        described = str(job.options.get("device") or device.describe())
+        with store.write() as session:
+            if not queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=bench.sandbox.name):
+                return None
+            if allot(session, job_id) <= 0:
+                finish_without_budget(session, job_id, owner)
+                return None
+            jobs.set_options(
+                session, job_id, device=described, device_kind=kind
+            )  # prompts are the same when it is taken up again
+            taken = jobs.get_job(session, job_id)
+        bench = replace(bench, settings=settings_of(taken, settings))
+        events = stored_events(store, job_id)
+        past = past_of_events(events, wall_s=worked_s(store, job_id)) if events else NO_PAST
+        journal = Journal(store, job_id, observe, events, owner=owner)
+        return run_here(store, job_id, owner, bench, described, journal, stop, past)
+
+
+def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, stop: Stop) -> None:
+    """Run the jobs of a batch that wait, one after the other, until none is left or a stop is requested.
+
+    Workers may take of them meanwhile. A job that fails ends nothing but itself.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with; the jobs wait as before.
+    """
+    tried: list[int] = []
+    while not stop.requested():
+        settle(store)
+        with store.read() as session:
+            job_id = batches.next_waiting(session, batch_id, but=tried)
+        if job_id is None:
+            return
+        tried.append(job_id)
+        observe = told(get_job(store, job_id))
+        try:
+            run_queued(job_id, settings=settings, store=store, observe=observe, stop=stop)
+        except SandboxUnavailable:
+            raise
+        except Exception as error:
+            _fail(store, job_id, error)
+
+
+def _fail(store: Store, job_id: int, error: Exception) -> None:
+    """Have a job end that could not even begin; one that had begun says so itself."""
+    text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
+    owner = this_process()
+    job = get_job(store, job_id)
+    if job.status is not JobStatus.QUEUED:
+        return
+    with store.write() as session:
+        if queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=""):
+            jobs.finish_job(session, job_id, owner, status=JobStatus.FAILED, stop_reason="error", error=text)

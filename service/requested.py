@@ -1,0 +1,125 @@
+"""What people ask for over HTTP: within what their token allows, and never what reaches into the server."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.providers import is_builtin, provider_of
+from db import jobs, queued
+from db.records import JobRecord, JobStatus
+from db.store import Store
+from service.access import NotAllowed, Principal, Role, require, require_owner
+from service.errors import BadRequest, Conflict
+from service.once import once
+from service.quotas import check_quota, worst_left_usd
+from service.settings import Settings, override
+from service.spec import settings_of
+from service.submit import check_submission, queue_job
+from tasks.task import Task
+
+OPTIONS = (
+    *("platform", "model", "judge_model", "strategy", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
+    *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+)
+"""What a job from elsewhere may set. Not among them: addresses, key files, images, sandboxes, paths of the server."""
+
+
+def settings_for(settings: Settings, principal: Principal, options: Mapping[str, Any]) -> Settings:
+    """The server's settings with what a job asks for.
+
+    Raises:
+        BadRequest: an option cannot be set, or its value makes no sense.
+        NotAllowed: the model is not one that this role may use.
+    """
+    if refused := sorted(options.keys() - set(OPTIONS)):
+        raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
+    wanted = override(settings, **options)
+    if provider_of(wanted.model) != provider_of(settings.model):
+        # The server's address and key belong to its own model's provider.
+        wanted = wanted.model_copy(update={"api_base": None, "api_key_file": None})
+    for model in {wanted.model, wanted.judge_model or wanted.model}:
+        if not may_use(settings, principal, model):
+            allowed = ", ".join(allowed_models(settings))
+            raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
+    return wanted
+
+
+def allowed_models(settings: Settings) -> tuple[str, ...]:
+    """Patterns of what submitters may use: the built-in model, the server's own, and those of the setting `models`."""
+    own = [model for model in (settings.model, settings.judge_model) if model is not None]
+    given = [pattern.strip() for pattern in settings.models.split(",") if pattern.strip()]
+    return tuple(dict.fromkeys(["builtin/compiler", *own, *given]))
+
+
+def may_use(settings: Settings, principal: Principal, model: str) -> bool:
+    """Whether this role may spend on this model; operators may on any."""
+    if principal.role.includes(Role.OPERATOR):
+        return True
+    return is_builtin(model) or any(fnmatchcase(model, pattern) for pattern in allowed_models(settings))
+
+
+def submit_for(
+    principal: Principal,
+    task: Task,
+    *,
+    options: Mapping[str, Any],
+    priority: str = "normal",
+    settings: Settings,
+    store: Store,
+    key: str | None = None,
+) -> tuple[int, bool]:
+    """Queue a job; its id, and False where an earlier request with this key had queued it.
+
+    Raises:
+        BadRequest: what was asked for makes no sense.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    if priority == "high":
+        require(principal, Role.OPERATOR)
+    wanted = settings_for(settings, principal, options)
+    check_submission(task, wanted, priority)
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, wanted)
+        return str(queue_job(session, task, settings=wanted, user=principal.user, priority=priority))
+
+    request = {"do": "submit", "task": task.id, "source": task.source, "priority": priority, **options}
+    made, new = once(store, make, user=principal.user, key=key, request=request)
+    return int(made), new
+
+
+def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
+    """Cancel a job that waits, or ask a running one to stop; nothing happens to one that has ended.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed: it is another user's.
+    """
+    with store.write() as session:
+        require_owner(principal, jobs.get_job(session, job_id), "cancel")
+        jobs.request_cancel(session, job_id)
+        return jobs.get_job(session, job_id)
+
+
+def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: Store) -> JobRecord:
+    """Put a job that ended before it was done back in line; nothing that it paid for is paid for again.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for it.
+        Conflict: it is done, or waits or runs already.
+    """
+    with store.write() as session:
+        job = jobs.get_job(session, job_id)
+        require_owner(principal, job, "resume")
+        if job.status is JobStatus.DONE:
+            raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
+        if job.status not in queued.RESUMABLE:
+            raise Conflict(f"job {job_id} is {job.status} already")
+        wanted = settings_of(job, settings) if job.kind == "optimize" else None
+        check_quota(session, principal, wanted, spent_usd=worst_left_usd(job))
+        queued.requeue_job(session, job_id)
+        return jobs.get_job(session, job_id)

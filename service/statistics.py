@@ -1,0 +1,211 @@
+"""Figures of a set of tries at tasks, each with its formula and where it is from. Pure functions; no reading, no clock.
+
+One rule for failures holds in every mean and median unless its name says `passed`: a try that failed, or whose speed
+cannot be relied on, counts as a speedup of 1.0, since its user keeps the reference. A try that passed and is slower
+counts as what it is. How many of the tries that were is always told beside it.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+PASS_AT = (1, 2, 5, 10, 100)
+"""The k of pass@k, as far as every task has so many tries."""
+
+FAST_P = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+"""The thresholds that KernelBench reports; those of SpeedUp_α@1 are the same but for 0."""
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One try at a task. `speedup` is over one baseline; None where it failed or cannot be relied on."""
+
+    task: str
+    number: int
+    compiled: bool
+    passed: bool
+    speedup: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no evaluation can be.
+
+        Raises:
+            ValueError: a try that passed did not compile, or one that failed, or none that is positive, has a speedup.
+        """
+        if self.passed and not self.compiled:
+            raise ValueError(f"{self.task} sample {self.number}: passed without having compiled")
+        if self.speedup is not None and not (self.passed and 0 < self.speedup < math.inf):
+            raise ValueError(f"{self.task} sample {self.number}: speedup {self.speedup} of a try that did not earn it")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval over tasks; the bounds are None where one task alone tells nothing of others."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a set of tries comes to. Rates are shares from 0 to 1; all are None, or empty, where there were no tries.
+
+    Each task weighs the same, however many tries it had. `geomean` and `median` count failures as 1.0, as the module
+    says; `geomean_passed` and `median_passed` leave out what has no speedup, and `share_without_speedup` says how much
+    of all that is: `share_failed` of it failed, the rest passed with times that cannot be relied on.
+    """
+
+    tasks: int = 0
+    samples: int = 0
+    compile_rate: float | None = None
+    correctness_rate: float | None = None
+    pass_at_k: Mapping[int, float] = field(default_factory=dict)
+    fast_p: Mapping[float, float] = field(default_factory=dict)
+    speedup_at_1: Mapping[float, float] = field(default_factory=dict)
+    geomean: Estimate | None = None
+    geomean_passed: Estimate | None = None
+    median: float | None = None
+    median_passed: float | None = None
+    share_failed: float | None = None
+    share_without_speedup: float | None = None
+
+
+def figures(samples: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int = 0) -> Figures:
+    """All figures of these tries; the same tries give the same figures."""
+    by_task = of_tasks(samples)
+    if not by_task:
+        return Figures()
+    all_tries = list(by_task.values())
+    fewest = min(map(len, all_tries))
+    logs = [task_log(tries) for tries in all_tries]
+    passed_logs = [mean for tries in all_tries if (mean := passed_log(tries)) is not None]
+    return Figures(
+        tasks=len(all_tries),
+        samples=sum(map(len, all_tries)),
+        compile_rate=_mean_share(all_tries, lambda try_: try_.compiled),
+        correctness_rate=_mean_share(all_tries, lambda try_: try_.passed),
+        pass_at_k={k: pass_rate(all_tries, k) for k in PASS_AT if k <= fewest},
+        fast_p={p: fast(all_tries, p) for p in FAST_P},
+        speedup_at_1={alpha: speedup_at(all_tries, alpha, 1) for alpha in FAST_P if alpha > 0},
+        geomean=geomean(logs, resamples=resamples, seed=seed),
+        geomean_passed=geomean(passed_logs, resamples=resamples, seed=seed) if passed_logs else None,
+        median=math.exp(median(logs)),
+        median_passed=math.exp(median(passed_logs)) if passed_logs else None,
+        share_failed=_mean_share(all_tries, lambda try_: not try_.passed),
+        share_without_speedup=_mean_share(all_tries, lambda try_: try_.speedup is None),
+    )
+
+
+def best_of(samples: Iterable[Sample]) -> list[Sample]:
+    """Each task's best try alone: the fastest that passed, else one that passed, else one that compiled."""
+    return [
+        max(tries, key=lambda try_: (try_.passed, try_.speedup or 0.0, try_.compiled, -try_.number))
+        for tries in of_tasks(samples).values()
+    ]
+
+
+def of_tasks(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The tries by task, in the order of the tasks' names and the tries' numbers."""
+    by_task: dict[str, list[Sample]] = {}
+    for sample in sorted(samples, key=lambda sample: (sample.task, sample.number)):
+        by_task.setdefault(sample.task, []).append(sample)
+    return by_task
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """How likely one of `k` tries passes, from `n` tries of which `c` passed: 1 − C(n−c, k) / C(n, k).
+
+    The unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code, equation 1).
+
+    Raises:
+        ValueError: not 0 ≤ c ≤ n and 1 ≤ k ≤ n.
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@{k} of {n} tries with {c} passed; needs 0 <= passed <= tries and 1 <= k <= tries")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def pass_rate(by_task: Sequence[Sequence[Sample]], k: int) -> float:
+    """pass@k: the mean of `pass_at_k` over tasks.
+
+    Raises:
+        ValueError: a task has fewer than k tries.
+    """
+    return fmean(pass_at_k(len(tries), sum(try_.passed for try_ in tries), k) for tries in by_task)
+
+
+def fast(by_task: Sequence[Sequence[Sample]], p: float) -> float:
+    """fast_p: the share of all tasks with a correct and more than `p` times as fast kernel (Ouyang et al. 2025).
+
+    (KernelBench: Can LLMs Write Efficient GPU Kernels, section 3.3: 1/N Σ 1(correct ∧ speedup > p).) With several tries
+    it is what one try of each task can be expected to reach. fast_0 is the share that is correct; a kernel that is
+    correct but whose speed cannot be relied on is in that one alone.
+    """
+    if p <= 0:
+        return _mean_share(by_task, lambda try_: try_.passed)
+    return _mean_share(by_task, lambda try_: try_.speedup is not None and try_.speedup > p)
+
+
+def speedup_at(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> float:
+    """SpeedUp_α@k: how likely one of k tries is correct and at least `alpha` times as fast (Wen et al. 2025).
+
+    MultiKernelBench's extension of pass@k: the same estimator, counting tries that reach `alpha` instead of those that
+    pass. At k = 1 it differs from fast_p only by counting a speedup of exactly the threshold, too.
+
+    Raises:
+        ValueError: a task has fewer than k tries.
+    """
+    return fmean(
+        pass_at_k(len(tries), sum(try_.speedup is not None and try_.speedup >= alpha for try_ in tries), k)
+        for tries in by_task
+    )
+
+
+def task_log(tries: Sequence[Sample]) -> float:
+    """The mean of log speedups of a task's tries, those without a speedup counting as 1.0."""
+    return fmean(0.0 if try_.speedup is None else math.log(try_.speedup) for try_ in tries)
+
+
+def passed_log(tries: Sequence[Sample]) -> float | None:
+    """The mean of log speedups of those tries that have one; None if none has."""
+    logs = [math.log(try_.speedup) for try_ in tries if try_.speedup is not None]
+    return fmean(logs) if logs else None
+
+
+def geomean(logs: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    """The geometric mean of the tasks' speedups, from their logs, with its bootstrap interval over tasks.
+
+    exp of the mean log; tasks are drawn with replacement, and the interval holds the middle 95 % of the means (the
+    percentile bootstrap, Efron and Tibshirani 1993, chapter 13).
+
+    Raises:
+        ValueError: there are no logs.
+    """
+    if not logs:
+        raise ValueError("the geometric mean of nothing; give at least one speedup")
+    value = math.exp(fmean(logs))
+    if len(logs) < 2:
+        return Estimate(value)
+    low, high = bootstrap_mean(logs, resamples=resamples, seed=seed)
+    return Estimate(value, math.exp(low), math.exp(high))
+
+
+def bootstrap_mean(values: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
+    """The middle 95 % of the means of `resamples` draws with replacement; the same seed gives the same interval."""
+    rng = random.Random(seed)  # noqa: S311  # chooses tasks, guards nothing
+    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(resamples))
+    tail = (1 - CONFIDENCE) / 2
+    # The mean itself stands in the interval also where so few tasks differ that no draw reaches it.
+    centre = fmean(values)
+    return min(means[int(tail * resamples)], centre), max(means[math.ceil((1 - tail) * resamples) - 1], centre)
+
+
+def _mean_share(by_task: Sequence[Sequence[Sample]], holds: Callable[[Sample], bool]) -> float:
+    """The mean over tasks of the share of their tries of which something holds."""
+    return fmean(sum(map(holds, tries)) / len(tries) for tries in by_task)

@@ -1,0 +1,100 @@
+"""Candidates of a job: their sources, how two differ, and another evaluation of one."""
+
+import difflib
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from db import candidates as kept
+from db.candidates import CandidateRecord
+from db.errors import NotInStore
+from db.jobs import get_job
+from service.resubmit import reevaluate
+from web.api.answers import problems
+from web.api.fields import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
+from web.api.jobs import made
+from web.api.schemas import Job
+from web.api.schemas_results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
+from web.identity import Submitter, Viewer
+from web.parts import Parts, TheParts
+
+router = APIRouter(prefix="/jobs/{job_id}/candidates", tags=["candidates"])
+MAX_DIFF_LINES = 20_000
+
+
+@router.get("", responses=problems(404))
+def list_(job_id: JobId, parts: TheParts, _: Viewer) -> CandidateList:
+    """List the candidates of a job with the latest verdict on each."""
+    with parts.store.read() as session:
+        get_job(session, job_id)
+        found = kept.list_candidates(session, job_id)
+    return CandidateList(candidates=[CandidateSummary(**_summary(candidate)) for candidate in found])
+
+
+@router.get("/{candidate_hash}", responses=problems(404))
+def show(job_id: JobId, candidate_hash: CandidateHash, parts: TheParts, _: Viewer) -> CandidateWhole:
+    """Show a candidate with its source."""
+    candidate = _find(parts, job_id, candidate_hash)
+    return CandidateWhole(**_summary(candidate), source=candidate.source)
+
+
+@router.get(
+    "/{candidate_hash}/diff",
+    response_class=Response,
+    responses={200: {"content": {"text/x-diff": {"schema": {"type": "string"}}}}, **problems(404)},
+)
+def diff(
+    job_id: JobId,
+    candidate_hash: CandidateHash,
+    parts: TheParts,
+    _: Viewer,
+    against: Annotated[str, Query(pattern=HEX_64, description="The hash of the candidate to compare it with.")],
+    against_job: Annotated[
+        int | None, Query(ge=1, le=MAX_ID, description="The job of that candidate; default: the same job.")
+    ] = None,
+) -> Response:
+    """What changes from the candidate `against` to this one, as a unified diff."""
+    new = _find(parts, job_id, candidate_hash)
+    old = _find(parts, against_job or job_id, against)
+    lines = difflib.unified_diff(
+        old.source.splitlines()[:MAX_DIFF_LINES],
+        new.source.splitlines()[:MAX_DIFF_LINES],
+        old.hash[:12],
+        new.hash[:12],
+        lineterm="",
+    )
+    return Response("".join(f"{line}\n" for line in lines), media_type="text/x-diff")
+
+
+@router.post(
+    "/{candidate_hash}/evaluations",
+    status_code=201,
+    responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(404, 409)},
+)
+def evaluate_again(
+    job_id: JobId,
+    candidate_hash: CandidateHash,
+    response: Response,
+    parts: TheParts,
+    principal: Submitter,
+    key: IdempotencyKey = None,
+) -> Job:
+    """Queue another evaluation of a candidate; no model is asked."""
+    new_id, new = reevaluate(principal, job_id, candidate_hash, store=parts.store, key=key)
+    return made(parts, response, new_id, new=new)
+
+
+def _find(parts: Parts, job_id: int, candidate_hash: str) -> CandidateRecord:
+    with parts.store.read() as session:
+        found = kept.find_candidate(session, job_id, candidate_hash)
+    if found is None:
+        raise NotInStore(f"candidate {candidate_hash} is not in job {job_id}")
+    return found
+
+
+def _summary(candidate: CandidateRecord) -> dict[str, Any]:
+    values = asdict(candidate)
+    del values["source"]
+    values["evaluation"] = None if candidate.evaluation is None else EvaluationSummary.of(candidate.evaluation)
+    return values

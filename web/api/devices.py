@@ -1,0 +1,22 @@
+"""Devices: the workers that live, and what they work for."""
+
+from fastapi import APIRouter
+
+from db.types import utc_now
+from db.workers import list_workers
+from web.api.answers import problems
+from web.api.schemas_results import Device, DeviceList
+from web.identity import Viewer
+from web.parts import TheParts
+
+router = APIRouter(prefix="/devices", tags=["devices"])
+MAX_DEVICES = 1000
+
+
+@router.get("", responses=problems())
+def list_(parts: TheParts, _: Viewer) -> DeviceList:
+    """List the workers that have neither ended nor been given up, with how long ago each was heard of."""
+    with parts.store.read() as session:
+        found = list_workers(session, seen=True, limit=MAX_DEVICES)
+    now = utc_now()
+    return DeviceList(devices=[Device.of(worker, now) for worker in found])

@@ -1,0 +1,34 @@
+"""Kinds of values that requests hold, each with its bounds: nothing reaches the store that it could choke on."""
+
+from typing import Annotated
+
+from fastapi import Header, Path, Query
+from pydantic import Field
+
+MAX_ID = 2**31 - 1  # PostgreSQL's integer
+WORD = r"^[A-Za-z0-9_.-]{1,100}$"
+TASK_REF = r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$"
+MODEL = r"^[!-~]{1,200}$"
+HEX_64 = r"^[0-9a-f]{64}$"
+REASON = r"\S"
+
+JobId = Annotated[int, Path(ge=1, le=MAX_ID, description="The job's number.", examples=[7])]
+CandidateHash = Annotated[str, Path(pattern=HEX_64, description="SHA-256 of the candidate's source.")]
+EvaluationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The evaluation's id.")]
+Suite = Annotated[str | None, Query(pattern=WORD, description="Only this suite.", examples=["starter"])]
+PlatformName = Annotated[str | None, Query(pattern=WORD, description="Only this platform.", examples=["cpu"])]
+ModelName = Annotated[str | None, Query(pattern=MODEL, description="Only this model.", examples=["builtin/compiler"])]
+TaskRef = Annotated[
+    str | None, Query(pattern=TASK_REF, description="Only this task, as suite/name.", examples=["starter/rmsnorm_gelu"])
+]
+Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
+Cursor = Annotated[int | None, Query(ge=0, le=MAX_ID, description="Go on where a page's `next_cursor` says.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{1,255}$",
+        description="Sent again with the same request, it has no second effect; kept for a week.",
+    ),
+]
+Reason = Annotated[str, Field(min_length=1, max_length=2000, pattern=REASON, description="Why; kept in the audit log.")]

@@ -1,0 +1,129 @@
+"""Jobs: submit, look at, cancel, resume, and take home what they found."""
+
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from db import jobs as kept_jobs
+from db.records import JobStatus
+from service.errors import Conflict
+from service.export import kernel_text
+from service.jobs import get_job, show_job
+from service.report import report_text
+from service.requested import cancel_for, resume_for, submit_for
+from service.tasks import find_task
+from service.version import program_version
+from tasks.load import task_from_source
+from web.api.answers import problems
+from web.api.fields import Cursor, IdempotencyKey, JobId, Limit, ModelName, TaskRef
+from web.api.schemas import Job, JobOfTask, JobPage, JobRequest, JobWhole
+from web.identity import Submitter, Viewer
+from web.parts import TheParts
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+REPLAYED = "Idempotency-Replayed"
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(409)},
+)
+def submit(
+    body: JobRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
+) -> Job:
+    """Queue a job for a built-in task, or for an op of one's own. What is not given is as the server has it."""
+    if isinstance(body, JobOfTask):
+        task = find_task(body.task, store=parts.store, files=False)
+    else:
+        task = task_from_source(body.source, name=body.name)
+    job_id, new = submit_for(
+        principal,
+        task,
+        options=body.options(),
+        priority=body.priority,
+        settings=parts.settings,
+        store=parts.store,
+        key=key,
+    )
+    return made(parts, response, job_id, new=new)
+
+
+@router.get("", responses=problems())
+def list_(
+    parts: TheParts,
+    _: Viewer,
+    status: Annotated[JobStatus | None, Query(description="Only those that stand so.")] = None,
+    kind: Annotated[str | None, Query(pattern="^(optimize|evaluate)$", description="Only this kind.")] = None,
+    user: Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.@-]{1,64}$", description="Only this user's.")] = None,
+    model: ModelName = None,
+    task: TaskRef = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> JobPage:
+    """List jobs, newest first."""
+    with parts.store.read() as session:
+        found = kept_jobs.list_jobs(
+            session, kind=kind, status=status, user=user, model=model, task=task, before=cursor, limit=limit + 1
+        )
+    return JobPage(
+        jobs=[Job.of(job) for job in found[:limit]], next_cursor=found[limit - 1].id if len(found) > limit else None
+    )
+
+
+@router.get("/{job_id}", responses=problems(404))
+def show(job_id: JobId, parts: TheParts, _: Viewer) -> JobWhole:
+    """Show a job with its rounds and its best candidate so far."""
+    return JobWhole.of(show_job(parts.store, job_id))
+
+
+@router.post("/{job_id}/cancel", responses=problems(404))
+def cancel(job_id: JobId, parts: TheParts, principal: Submitter) -> Job:
+    """Stop a job: it keeps its best so far. One that has ended stays as it is."""
+    return Job.of(cancel_for(principal, job_id, store=parts.store))
+
+
+@router.post("/{job_id}/resume", responses=problems(404, 409))
+def resume(job_id: JobId, parts: TheParts, principal: Submitter) -> Job:
+    """Put a job that ended before it was done back in line; what it did and paid for stays done."""
+    return Job.of(resume_for(principal, job_id, settings=parts.settings, store=parts.store))
+
+
+@router.get(
+    "/{job_id}/export",
+    response_class=Response,
+    responses={200: {"content": {"text/x-python": {"schema": {"type": "string"}}}}, **problems(404, 409)},
+)
+def export(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
+    """The best candidate as one Python file that runs with PyTorch alone."""
+    details = show_job(parts.store, job_id)
+    if details.best is None:
+        raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to export")
+    headers = {"Content-Disposition": f'attachment; filename="kernelwright-{job_id}.py"'}
+    return Response(kernel_text(details.job, details.best), media_type="text/x-python", headers=headers)
+
+
+@router.get(
+    "/{job_id}/report",
+    response_class=Response,
+    responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problems(404, 409)},
+)
+def report(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
+    """What was measured of the best candidate and why to believe it, as Markdown."""
+    details = show_job(parts.store, job_id)
+    if details.best is None:
+        raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to report")
+    text = report_text(
+        details.job, details.best, details.rounds, FilePath(f"kernelwright-{job_id}.py"), program_version()
+    )
+    return Response(text, media_type="text/markdown")
+
+
+def made(parts: TheParts, response: Response, job_id: int, *, new: bool) -> Job:
+    """The answer to a request that queued a job, now or when it was sent the first time."""
+    response.headers["Location"] = f"/api/v1/jobs/{job_id}"
+    if not new:
+        response.status_code = 200
+        response.headers[REPLAYED] = "true"
+    return Job.of(get_job(parts.store, job_id))

@@ -1,0 +1,110 @@
+"""The leaderboard: who wrote the fastest kernel that passed, as pages or as a table for other programs."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import StreamingResponse
+
+from db import leaderboard as kept
+from db.leaderboard import Entry, Sort
+from web.api.answers import problems
+from web.api.fields import MAX_ID, ModelName, PlatformName, Suite, TaskRef
+from web.api.schemas_results import Board, Leaderboard
+from web.identity import Viewer
+from web.parts import Parts, TheParts
+
+router = APIRouter(tags=["leaderboard"])
+_CSV_PAGE = 1000
+_COLUMNS = tuple(field.name for field in fields(Entry))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which lines, in which order."""
+
+    suite: Suite = None
+    platform: PlatformName = None
+    task: TaskRef = None
+    model: ModelName = None
+    dtype: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,32}$", description="Only this dtype.")] = None
+    device: Annotated[
+        str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device, by its whole name.")
+    ] = None
+    sort: Annotated[
+        Sort, Query(description="`board`: task by task, each by rank. Those without a rank stand last.")
+    ] = Sort.BOARD
+    descending: Annotated[
+        bool | None, Query(description="Default: each order's own, the best or latest first, names from A.")
+    ] = None
+
+    def filters(self) -> dict[str, str | None]:
+        """Which lines."""
+        return {name: getattr(self, name) for name in ("suite", "platform", "task", "model", "dtype", "device")}
+
+
+TheChosen = Annotated[Chosen, Depends()]
+
+
+@router.get("/leaderboard", responses=problems())
+def show(
+    parts: TheParts,
+    _: Viewer,
+    chosen: TheChosen,
+    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
+    offset: Annotated[int, Query(ge=0, le=MAX_ID, description="Leave out so many first.")] = 0,
+) -> Leaderboard:
+    """A page of the leaderboard."""
+    with parts.store.read() as session:
+        total = kept.count_entries(session, **chosen.filters())
+    entries = _page(parts, chosen, limit, offset)
+    return Leaderboard(entries=[Board.of(entry) for entry in entries], total=total)
+
+
+@router.get(
+    "/leaderboard.csv",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems()},
+)
+def export(parts: TheParts, _: Viewer, chosen: TheChosen) -> Response:
+    """The whole leaderboard as CSV, one line an entry."""
+    headers = {"Content-Disposition": 'attachment; filename="leaderboard.csv"'}
+    return StreamingResponse(_csv(parts, chosen), media_type="text/csv", headers=headers)
+
+
+def _page(parts: Parts, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
+    with parts.store.read() as session:
+        return kept.leaderboard(
+            session,
+            **chosen.filters(),
+            sort=chosen.sort,
+            descending=chosen.descending,
+            limit=limit,
+            offset=offset,
+        )
+
+
+def _csv(parts: Parts, chosen: Chosen) -> Iterator[str]:
+    yield _lines([_COLUMNS])
+    offset = 0
+    while entries := _page(parts, chosen, _CSV_PAGE, offset):
+        yield _lines([tuple(map(_cell, astuple(entry))) for entry in entries])
+        offset += len(entries)
+
+
+def _lines(rows: list[tuple[object, ...]] | list[tuple[str, ...]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula."""
+    if isinstance(value, tuple):
+        value = " ".join(map(str, value))
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return value

@@ -1,0 +1,54 @@
+"""Puts the API together: its routes under /api/v1, their description, and the metrics."""
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+
+from web import metrics
+from web.api import candidates, devices, evaluations, events, health, jobs, leaderboard, me, tasks
+from web.problems import Problem
+
+PREFIX = "/api/v1"
+_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, devices)
+
+
+def add_to(app: FastAPI) -> None:
+    """Add the API."""
+    api = APIRouter(prefix=PREFIX)
+    for noun in _NOUNS:
+        api.include_router(noun.router)
+
+    @api.get("/openapi.json", include_in_schema=False)
+    def describe() -> Response:
+        """The description of the API (OpenAPI 3.1); needs no token."""
+        return JSONResponse(app.openapi())
+
+    app.include_router(api)
+    app.include_router(metrics.router)
+    app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS
+        )
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema["components"]["schemas"] |= {**problem.pop("$defs", {}), "Problem": problem}
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+_TAGS = [
+    {"name": "tasks", "description": "The ops that can be optimized."},
+    {"name": "jobs", "description": "What was asked for and what became of it."},
+    {"name": "events", "description": "A job as it happens."},
+    {"name": "candidates", "description": "What was tried."},
+    {"name": "evaluations", "description": "What a candidate is worth, and why to believe it."},
+    {"name": "leaderboard", "description": "The fastest that passed."},
+    {"name": "devices", "description": "Who works."},
+    {"name": "access", "description": "Who asks."},
+    {"name": "health", "description": "Whether the server lives."},
+]

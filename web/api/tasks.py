@@ -1,0 +1,87 @@
+"""Tasks: those that are built in or imported, those that people submitted, and whether source text is one."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from db import tasks as kept_tasks
+from db.errors import NotInStore
+from db.records import TaskRecord
+from service.tasks import find_task, known_tasks
+from tasks.load import task_from_source
+from tasks.task import LOCAL_SUITE, Task, TaskError
+from web.api.answers import problems
+from web.api.fields import HEX_64, WORD, Cursor, Limit, Suite
+from web.api.schemas import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
+from web.identity import Submitter, Viewer
+from web.parts import Parts, TheParts
+
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+
+
+@router.get("", responses=problems())
+def list_(
+    parts: TheParts,
+    _: Viewer,
+    origin: Annotated[
+        Literal["suites", "stored"],
+        Query(description="Suites, built in or imported; or every source that jobs were for, newest first."),
+    ] = "suites",
+    suite: Suite = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> TaskPage:
+    """List tasks."""
+    if origin == "stored":
+        with parts.store.read() as session:
+            stored = kept_tasks.list_tasks(session, suite=suite, before=cursor, limit=limit + 1)
+        shown = [TaskSummary.of(task) for task in stored[:limit]]
+        return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
+    begin = cursor or 0
+    found = [task for task in known_tasks(parts.store) if suite in (None, task.suite)]
+    page = [TaskSummary.of(task) for task in found[begin : begin + limit]]
+    return TaskPage(tasks=page, next_cursor=begin + limit if begin + limit < len(found) else None)
+
+
+@router.post("/check", responses=problems())
+def check(body: CheckRequest, _: Submitter) -> Checked:
+    """Read an op without running any of it: whether it could be queued, or what is wrong with it."""
+    try:
+        task = task_from_source(body.source, name=body.name)
+    except TaskError as error:
+        return Checked(ok=False, message=str(error))
+    return Checked(ok=True, message=None, category=task.category, dtype=task.dtype, source_hash=task.source_hash)
+
+
+@router.get("/{suite}/{name}", responses=problems(404))
+def show(
+    suite: Annotated[str, Path(pattern=WORD, examples=["starter"])],
+    name: Annotated[str, Path(pattern=WORD, examples=["rmsnorm_gelu"])],
+    parts: TheParts,
+    _: Viewer,
+    source_hash: Annotated[
+        str | None, Query(pattern=HEX_64, description="One certain source of this name; else the present one.")
+    ] = None,
+) -> TaskWhole:
+    """Show a task with its source: that of a suite, or the newest that was submitted under this name."""
+    found = _find(parts, suite, name, source_hash)
+    return TaskWhole(**TaskSummary.of(found).model_dump(), source=found.source)
+
+
+def _find(parts: Parts, suite: str, name: str, source_hash: str | None) -> Task | TaskRecord:
+    found: Task | TaskRecord | None = None
+    if suite != LOCAL_SUITE:
+        try:
+            found = find_task(f"{suite}/{name}", store=parts.store, files=False)
+        except TaskError as error:
+            raise NotInStore(str(error)) from error
+        if source_hash in (None, found.source_hash):
+            return found
+    with parts.store.read() as session:
+        if source_hash is None:
+            found = kept_tasks.find_current(session, suite, name)
+        else:
+            found = kept_tasks.find_source(session, suite, name, source_hash)
+    if found is None:
+        raise NotInStore(f"task {suite}/{name} is not known; GET /api/v1/tasks lists those that are")
+    return found

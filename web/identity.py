@@ -1,0 +1,91 @@
+"""Who asks: the local user, the holder of a token, or a browser that logged in with one."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.access import (
+    LOCAL,
+    NotAllowed,
+    NotAuthenticated,
+    Principal,
+    Role,
+    authenticate,
+    authenticate_session,
+    require,
+)
+from web.parts import TheParts
+from web.sessions import CSRF_HEADER, csrf_matches, session_token_id
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of `kernelwright tokens create`; none is needed on a loopback address."
+)
+MAX_TOKEN_CHARS = 200
+
+
+def principal_of(
+    request: Request,
+    parts: TheParts,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None,
+) -> Principal:
+    """Who asks; `request.state.principal` keeps it.
+
+    Raises:
+        NotAuthenticated: nobody that is known.
+        NotAllowed: a session's request that does not come from its own pages.
+        ProblemError: too many requests.
+    """
+    limits = request.app.state.limits
+    address = request.client.host if request.client else "unknown"
+    if not parts.login:
+        principal = LOCAL
+    elif "authorization" in request.headers:
+        limits.check_address(address)
+        try:
+            if credentials is None or len(credentials.credentials) > MAX_TOKEN_CHARS:
+                raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")
+            principal = authenticate(parts.store, credentials.credentials)
+        except NotAuthenticated:
+            limits.note_failure(address)
+            raise
+    else:
+        principal = _by_session(request, parts)
+    limits.check_principal(principal)
+    request.state.principal = principal
+    return principal
+
+
+def _by_session(request: Request, parts: TheParts) -> Principal:
+    token_id = session_token_id(request, parts.session_key)
+    if token_id is None:
+        raise NotAuthenticated("log in, or send a token as `Authorization: Bearer kw_...`")
+    principal = authenticate_session(parts.store, token_id)
+    # Forms carry theirs in a field, which their routes check: reading the body is theirs, too.
+    form = request.headers.get("content-type", "").startswith(("application/x-www-form-urlencoded", "multipart/"))
+    if request.method not in _SAFE_METHODS and not (form and not request.url.path.startswith("/api/")):
+        given = request.headers.get(CSRF_HEADER, "")
+        if not csrf_matches(request, parts.session_key, given):
+            raise NotAllowed(f"a session's request needs the header {CSRF_HEADER} with its page's token")
+    return principal
+
+
+def _viewer(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.VIEWER)
+    return principal
+
+
+def _submitter(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.SUBMITTER)
+    return principal
+
+
+def _operator(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.OPERATOR)
+    return principal
+
+
+Viewer = Annotated[Principal, Depends(_viewer)]
+Submitter = Annotated[Principal, Depends(_submitter)]
+Operator = Annotated[Principal, Depends(_operator)]

@@ -1,0 +1,158 @@
+"""Errors as answers: application/problem+json (RFC 9457) for the API, a page for people."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from db.errors import NotInStore, StoreError
+from service.access import NotAllowed, NotAuthenticated
+from service.errors import BadRequest, Conflict, Unavailable
+from service.quotas import QuotaExceeded
+from tasks.clean import clean_text
+from tasks.task import TaskError
+
+MEDIA_TYPE = "application/problem+json"
+MAX_SHOWN_CHARS = 80
+MAX_ERRORS = 20
+_log = logging.getLogger(__name__)
+# Parts of an error's place that tell two forms of a body apart and say nothing to who sent it.
+TAGS = frozenset({"of_task", "of_source"})
+_API = ("/api/", "/metrics")
+
+
+class FieldError(BaseModel):
+    """One value of a request that cannot be accepted."""
+
+    field: str = Field(description="Where it stands, such as body.rounds or query.limit.")
+    message: str
+    value: str | None = Field(default=None, description="The value as it was given, shortened.")
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457)."""
+
+    type: str = Field(
+        default="about:blank", description="A word for programs, as /problems/WORD; about:blank: see status."
+    )
+    title: str = Field(description="The kind of problem, the same for each of its kind.")
+    status: int = Field(ge=400, le=599)
+    detail: str = Field(description="What is wrong with this request, and what to do.")
+    instance: str = Field(description="The path that was asked for.")
+    request_id: str | None = Field(default=None, description="Names this request in the server's log.")
+    errors: list[FieldError] | None = Field(default=None, description="With status 422: each value that was refused.")
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem; `kind` is its word for programs."""
+
+    def __init__(self, status: int, detail: str, *, kind: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.kind = kind
+        self.headers = dict(headers or {})
+
+
+def add_to(app: FastAPI) -> None:
+    """Have every error answered as a problem; pages may set `app.state.error_page(request, problem) -> Response`."""
+    app.state.error_page = None
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    for error in (HTTPException, ProblemError, NotAuthenticated, NotAllowed, NotInStore, StoreError, TaskError,
+                  BadRequest, Unavailable):  # fmt: skip
+        app.add_exception_handler(error, _on_error)
+
+
+def respond(request: Request, problem: ProblemError, errors: Sequence[FieldError] | None = None) -> Response:
+    """The answer to a request that ends with this problem."""
+    status = HTTPStatus(problem.status)
+    body = Problem(
+        type=f"/problems/{problem.kind}" if problem.kind else "about:blank",
+        title=status.phrase,
+        status=problem.status,
+        detail=clean_text(problem.detail),
+        instance=clean_text(request.url.path),
+        request_id=request.scope.get("state", {}).get("request_id"),
+        errors=list(errors) if errors is not None else None,
+    )
+    page = request.app.state.error_page
+    if request.url.path.startswith(_API):
+        response: Response = JSONResponse(
+            body.model_dump(mode="json", exclude_none=True), status_code=problem.status, media_type=MEDIA_TYPE
+        )
+    elif page is not None:
+        response = page(request, body)
+    else:
+        response = PlainTextResponse(f"{body.title}: {body.detail}\n", status_code=problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+def problem_of(error: Exception) -> ProblemError:
+    """What a use case's error comes to over HTTP; of a fault of our own only that there was one."""
+    match error:
+        case ProblemError():
+            return error
+        case HTTPException():
+            return ProblemError(error.status_code, _said(error), headers=error.headers)
+        case NotAuthenticated():
+            return ProblemError(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="kernelwright"'})
+        case NotAllowed():
+            return ProblemError(403, str(error))
+        case NotInStore():
+            return ProblemError(404, str(error))
+        case TaskError():
+            return ProblemError(422, str(error), kind="invalid-op")
+        case Conflict():
+            return ProblemError(409, str(error))
+        case QuotaExceeded():
+            return ProblemError(403, str(error), kind="quota")
+        case BadRequest():
+            return ProblemError(422, str(error))
+        case StoreError() | Unavailable():
+            _log.error("unavailable: %s", error)
+            detail = "the server cannot reach what it needs; try again later, or ask who runs it"
+            return ProblemError(503, detail, headers={"Retry-After": "5"})
+        case _:
+            return ProblemError(500, "a fault of the server; its log tells more under this request's id")
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    return respond(request, problem_of(error))
+
+
+async def _on_validation(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    errors = [
+        FieldError(
+            field=".".join(str(part) for part in found["loc"] if part not in TAGS)[:200],
+            message=clean_text(str(found["msg"]))[:300],
+            value=_shown(found),
+        )
+        for found in error.errors()[:MAX_ERRORS]
+    ]
+    first = errors[0] if errors else FieldError(field="body", message="cannot be read")
+    detail = f"{first.field}: {first.message}"
+    return respond(request, ProblemError(422, detail, kind="validation"), errors)
+
+
+def _shown(found: Mapping[str, Any]) -> str | None:
+    """A refused value in a few characters; nothing where the value is missing or the whole body."""
+    if found["type"] in ("missing", "json_invalid") or isinstance(found.get("input"), dict | list):
+        return None
+    return clean_text(str(found.get("input")))[:MAX_SHOWN_CHARS]
+
+
+def _said(error: HTTPException) -> str:
+    if error.status_code == 404:
+        return "there is nothing at this address"
+    if error.status_code == 405:
+        return "this address does not take that method"
+    return str(error.detail)
