@@ -39,4 +39,4 @@ WORKDIR /var/lib/kernelwright
 USER kernelwright
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["kernelwright"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["serve", "--host", "0.0.0.0", "--no-worker"]
