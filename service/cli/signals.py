@@ -14,8 +14,11 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextlib.contextmanager
-def stopping_on_signals(stop: Stop, saying: str = "stopping and keeping the best so far") -> Iterator[None]:
-    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so."""
+def stopping_on_signals(stop: Stop, saying: str | None = "stopping and keeping the best so far") -> Iterator[None]:
+    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so.
+
+    `saying` is what is told on stderr then; None where that holds nothing but JSON.
+    """
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.signal_number is not None:
@@ -23,7 +26,8 @@ def stopping_on_signals(stop: Stop, saying: str = "stopping and keeping the best
                 _say(_SHOW_CURSOR)
             os._exit(128 + number)
         stop.signal_number = number
-        _say(f"\n{saying} (again to quit at once)\n".encode())
+        if saying is not None:
+            _say(f"\n{saying} (again to quit at once)\n".encode())
         stop.request("interrupted")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}

@@ -27,7 +27,6 @@ def worker(
     import logging
     import os
     import sys
-    import traceback
 
     from service.cli.failures import failure_of
     from service.cli.signals import stopping_on_signals
@@ -53,15 +52,13 @@ def worker(
     stop = Stop()
     status = 0
     try:
-        with stopping_on_signals(stop, "giving back what runs, then ending"):
+        with stopping_on_signals(stop, None if log_format == "json" else "giving back what runs, then ending"):
             run_worker(settings, store, stop, on_ready=ready)
         log.info("worker ended")
     except Exception as error:
         failure = failure_of(error)
         status = failure.status
-        if failure.kind == "internal":
-            traceback.print_exc()
-        print(f"error: {failure.message}", file=sys.stderr)
+        log.error("%s", failure.message, exc_info=failure.kind == "internal")
     store.close()
     sys.stdout.flush()
     sys.stderr.flush()
