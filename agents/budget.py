@@ -1,7 +1,9 @@
 """What a job may spend, and the one purse that all of its branches spend it from.
 
 Every step is checked against its worst case before it is made: the worst case is reserved, and what it really took is
-settled afterwards. So a budget holds whatever happens at the same time, and whatever fails half-way.
+settled afterwards. So a budget holds whatever happens at the same time, and whatever fails half-way, as long as no call
+is billed beyond its worst case. A provider that charges more than its list, or ignores the limit on the reply, can
+exceed it by the calls under way then; what it billed is counted, so that no further one is made.
 """
 
 import json
@@ -17,7 +19,7 @@ from agents.ports import FREE, Message, Price, Reply, Spent, Tool
 MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
 _PER_MESSAGE_TOKENS = 16  # role and separators, of every chat format seen
 _WAIT_S = 0.05
-# A space before a word, a word, a run of spaces: what every tokenizer knows in larger pieces than characters.
+# A space before a word, a word, a run of spaces: what tokenizers know in larger pieces than characters.
 _PIECES = re.compile(r" ?([a-z]{2,})|( {2,})")
 
 
@@ -100,7 +102,7 @@ class Purse:
                     if not self._open:
                         raise
                 if should_stop():
-                    raise LLMCancelled(model, "cancelled while waiting for its share of the budget.")
+                    raise LLMCancelled(model, "cancelled while waiting for its share of the budget.", sent=False)
                 self._lock.wait(_WAIT_S)
 
     def _reserve(self, model: str, prompt: int, known: Price, reply_limit: int) -> Reservation:
@@ -174,10 +176,10 @@ class Purse:
 
 
 def prompt_bound(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """The most tokens that this prompt may have, whatever the tokenizer.
+    """An upper bound of this prompt's tokens: tested with the tokenizers cl100k and o200k, a guess for others.
 
-    A word of small letters makes at most two tokens of three letters, with the space before it, and a run of spaces one
-    of two; of all else (capitals, digits, signs, the bytes of other scripts) a tokenizer may make a token a byte.
+    Three small letters of a word, with the space before it, count two tokens, and two spaces of a run one; all else
+    (capitals, digits, signs, the bytes of other scripts) counts a token a byte.
     """
     texts = [message.content for message in messages]
     texts += [call.name + call.arguments for message in messages for call in message.tool_calls]

@@ -1,11 +1,14 @@
 """What a round costs besides the model and the evaluation: graph, prompts, parsing, ledger, store.
 
-Run: PYTHONPATH=. python benchmarks/round_overhead.py [--rounds 60]
+Run: python -m benchmarks.round_overhead [--rounds 60]
 Writes benchmarks/results/round_overhead.md. The model is the scripted server on this machine, the evaluator answers
-after a fixed time from the candidate's text (tests/killing.py); both are subtracted, all else is real.
+after a fixed time from the candidate's text (tests/killing.py); both are subtracted, all else is real. Each job is then
+resumed, which answers its rounds from the record.
 """
 
 import argparse
+import contextlib
+import itertools
 import statistics
 import sys
 import tempfile
@@ -21,14 +24,19 @@ from service.llm_server import start_llm_server
 from service.settings import load_settings
 from service.stopping import Stop
 from service.store import open_store
+from tests.commands import OP
 from tests.killing import EVALUATION_S, opened_quickly
-from tests.test_jobs_killed import OP, STRATEGIES, script
+from tests.test_jobs_killed import STRATEGIES, script
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def measure(strategy: str, rounds: int, api_base: str, folder: Path) -> list[float]:
-    """Seconds that each round took besides calls and evaluations; of rounds side by side, their share."""
+def measure(strategy: str, rounds: int, api_base: str, folder: Path) -> tuple[list[float], list[float]]:
+    """Seconds that each round took besides calls and evaluations, at first and when the job is run again.
+
+    The job is interrupted just before its end and resumed: all its rounds are then answered from the record. The first
+    round of each run is left out; it also opens what all need.
+    """
     settings = load_settings(
         data_dir=folder / strategy,
         api_base=api_base,
@@ -51,11 +59,28 @@ def measure(strategy: str, rounds: int, api_base: str, folder: Path) -> list[flo
         elif event.kind == "round_done":
             marks.append(time.perf_counter())
             waited.append(0.0)
+        elif event.kind == "job_stopped":
+            raise KeyboardInterrupt
 
-    optimize.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, stop=Stop())
+    with contextlib.suppress(KeyboardInterrupt):
+        optimize.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, stop=Stop())
+    again: list[float] = []
+
+    def observe_again(event: Event) -> None:
+        if event.kind == "round_done":
+            again.append(time.perf_counter())
+
+    optimize.resume(1, settings=settings, store=store, observe=observe_again, stop=Stop())
     store.close()
-    # The first round also opens the connection.
-    return [after - before - wait for before, after, wait in zip(marks, marks[1:], waited[1:], strict=False)]
+    first = [after - before - wait for before, after, wait in zip(marks, marks[1:], waited[1:], strict=False)]
+    return first, [after - before for before, after in itertools.pairwise(again)]
+
+
+def shown(seconds: list[float]) -> str:
+    """The cells of a table: how many, the median, and what 95 % stay below."""
+    found = sorted(seconds)
+    high = found[min(len(found) - 1, int(0.95 * len(found)))]
+    return f"{len(found)} | {statistics.median(found) * 1e3:.1f} | {high * 1e3:.1f}"
 
 
 def main() -> int:
@@ -67,13 +92,12 @@ def main() -> int:
     seats: Any = optimize
     seats.open_bench = opened_quickly
     seats.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
-    lines = ["| strategy | rounds | median ms | 95 % ms |", "|---|---|---|---|"]
+    lines = ["| strategy | run | rounds | median ms | 95 % ms |", "|---|---|---|---|---|"]
     with start_llm_server(script()) as server, tempfile.TemporaryDirectory() as folder:
         for strategy in (name for name in STRATEGIES if name in ("judge", "contrastive", "tools")):
-            found = sorted(measure(strategy, options.rounds, server.url, Path(folder)))
-            high = found[min(len(found) - 1, int(0.95 * len(found)))]
-            lines.append(f"| {strategy} | {len(found)} | {statistics.median(found) * 1e3:.1f} | {high * 1e3:.1f} |")
-    command = f"Command: `python benchmarks/round_overhead.py --rounds {options.rounds}`"
+            first, again = measure(strategy, options.rounds, server.url, Path(folder))
+            lines += [f"| {strategy} | first | {shown(first)} |", f"| {strategy} | resumed | {shown(again)} |"]
+    command = f"Command: `python -m benchmarks.round_overhead --rounds {options.rounds}`"
     text = f"# What a round costs besides the model and the evaluation\n\n{command}\n\n"
     (RESULTS / "round_overhead.md").write_text(text + "\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -161,10 +161,10 @@ def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
     _change(session, JobRow.id == job_id, unsettled_usd=unsettled_usd)
 
 
-def set_best(session: Session, job_id: int, evaluation_id: str) -> None:
-    """Remember the evaluation of a job's best candidate so far, unless it was taken back."""
+def set_best(session: Session, job_id: int, evaluation_id: str) -> bool:
+    """Remember the evaluation of a job's best candidate so far; False, and nothing is changed, if it was taken back."""
     stands = select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id, EvaluationRow.retracted_at.is_(None))
-    _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
+    return _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
 
 
 def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:

@@ -1,4 +1,4 @@
-"""The leaderboard's rules, as pure functions: what counts, which of a model's evaluations stands for it, who ranks where.
+"""The leaderboard's rules, as pure functions: what counts, which evaluation stands for a model, who ranks where.
 
 A board is one task (pinned by the hash of its source) on one platform, device and sandbox; results of different boards
 are never ranked against each other, and those of the process sandbox are boards of their own because nothing there

@@ -4,6 +4,7 @@ Made after an evaluation has passed, in a sandbox of its own. No part of it is e
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -63,17 +64,24 @@ def with_detail(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
-    """A passed evaluation with the detailed profile under `profile.detail`; any other as it is.
+    """A passed evaluation with the detailed profile under `profile.detail`, its time in `cost_s`; any other as it is.
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
     """
     if not evaluation.passed:
         return evaluation
+    start = time.perf_counter()
     detail = profile_candidate(
         task, candidate_source, sandbox=sandbox, effort=effort, on_progress=on_progress, cancel=cancel
     )
-    return replace(evaluation, profile={**evaluation.profile, "detail": detail})
+    took_s = round(time.perf_counter() - start, 3)
+    total_s = round(evaluation.cost_s.get("total", 0.0) + took_s, 3)
+    return replace(
+        evaluation,
+        profile={**evaluation.profile, "detail": detail},
+        cost_s={**evaluation.cost_s, "profile": took_s, "total": total_s},
+    )
 
 
 def detail_of(profile: Mapping[str, Any], candidate_source: str) -> dict[str, Any] | None:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sqlalchemy.orm import Session
+
 from db import batches, jobs, queued
 from db.batches import BatchRecord
 from db.records import JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
-from service.batch_plan import plan_batch
+from service.batch_plan import Plan, plan_batch
 from service.batch_results import Baseline, Cell, Group, cells_of, groups_of, samples_of
 from service.batch_spec import BatchSpec
 from service.errors import BadRequest
@@ -81,21 +83,26 @@ def start_batch(
         BadRequest: what was asked for makes no sense, or none of its tasks can be used; nothing was queued.
     """
     plan = plan_batch(spec, settings=settings, store=store, files=files)
-    kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     with store.write() as session:
-        batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
-        first_tag = queued.next_fair_tag(session, user, PRIORITIES[spec.priority])
-        for number, planned in enumerate(plan.jobs):
-            queue_job(
-                session,
-                planned.task,
-                settings=planned.settings,
-                user=user,
-                priority=spec.priority,
-                batch_id=batch_id,
-                sample=planned.sample,
-                fair_tag=first_tag + number,
-            )
+        return queue_batch(session, spec, plan, user=user)
+
+
+def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> int:
+    """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
+    kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
+    batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
+    first_tag = queued.next_fair_tag(session, user, PRIORITIES[spec.priority])
+    for number, planned in enumerate(plan.jobs):
+        queue_job(
+            session,
+            planned.task,
+            settings=planned.settings,
+            user=user,
+            priority=spec.priority,
+            batch_id=batch_id,
+            sample=planned.sample,
+            fair_tag=first_tag + number,
+        )
     return batch_id
 
 

@@ -1,7 +1,6 @@
 """The calls of a job as chats: what was said, and what became of the candidate that each led to."""
 
 import json
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,27 +73,27 @@ def chats_in(story: Iterable[Entry]) -> list[Chat]:
 
 
 def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
-    """The calls in the place of their events, linked to what came of them.
+    """The calls in the places of their events (of the same ledger key), linked to what came of them.
 
-    A call without an event (of an older store) stands at the end; an event without its call is left out.
+    A call without an event, or without a key (of an older store), stands at the end; an event without its call is
+    left out.
     """
-    waiting: dict[tuple[int, str, str], deque[int]] = {}
-    for index, call in enumerate(calls):
-        waiting.setdefault((call.round, call.role, call.purpose), deque()).append(index)
+    waiting = {call.key: index for index, call in enumerate(calls) if call.key is not None}
     links = _Links()
     order: list[int | EventRecord] = []
     for event in events:
         if event.kind == "llm_call":
-            about = (event.round, str(event.data.get("role")), str(event.data.get("purpose")))
-            if queue := waiting.get(about):
-                index = queue.popleft()
+            index = waiting.pop(str(event.data.get("key")), None)
+            if index is not None:
                 links.add_call(index, event)
                 order.append(index)
             continue
         links.add(event)
         order.append(event)
-    order += sorted(index for queue in waiting.values() for index in queue)
-    numbers = {index: number for number, index in enumerate((each for each in order if isinstance(each, int)), 1)}
+    placed = [each for each in order if isinstance(each, int)]
+    left = sorted(set(range(len(calls))) - set(placed))
+    order += left
+    numbers = {index: number for number, index in enumerate([*placed, *left], start=1)}
     return tuple(
         links.complete(index, chat_of(calls[index], numbers[index])) if isinstance(index, int) else index
         for index in order

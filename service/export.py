@@ -39,8 +39,8 @@ def export_job(store: Store, job: JobRecord, settings: Settings, *, out: Path | 
         target.parent.mkdir(parents=True, exist_ok=True)
     check_target(target)
     exported = Exported(target, report_path(target))
-    _write(exported.kernel, kernel_text(job, details.best))
-    _write(exported.report, report_text(job, details.best, details.rounds, exported.kernel, program_version()))
+    write_whole(exported.kernel, kernel_text(job, details.best))
+    write_whole(exported.report, report_text(job, details.best, details.rounds, exported.kernel, program_version()))
     return exported
 
 
@@ -113,8 +113,12 @@ def _is_ours(path: Path) -> bool:
     return False
 
 
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing: a reader never meets half a kernel."""
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, all of it or nothing: a reader never meets half a kernel.
+
+    Raises:
+        BadRequest: the place cannot be written.
+    """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

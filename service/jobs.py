@@ -29,10 +29,14 @@ class RoundLine:
 
 @dataclass(frozen=True)
 class End:
-    """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended."""
+    """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended.
+
+    `unpriced_calls` are those whose price nobody knew: the dollars of a job that has some say too little.
+    """
 
     unsettled_usd: float = 0.0
     summary: Mapping[str, Any] = field(default_factory=dict)
+    unpriced_calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,13 @@ def worked_s(store: Store, job_id: int) -> float:
 
 
 def last_stop(events: Sequence[Event]) -> End:
-    """What the last `job_stopped` event says; nothing for a job that never ended."""
+    """What the last `job_stopped` event says, with the calls until now; nothing else for a job that never ended."""
+    unpriced = sum(event.kind == "llm_call" and event.data.get("cost_usd") is None for event in events)
     for event in reversed(events):
         if event.kind == "job_stopped":
             data: Mapping[str, Any] = event.data
-            return End(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {})
-    return End()
+            return End(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {}, unpriced)
+    return End(unpriced_calls=unpriced)
 
 
 def round_lines(events: list[Event], best: str | None = None) -> tuple[RoundLine, ...]:

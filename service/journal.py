@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.ports import Event, Outcome
+from agents.ports import Event
 from agents.replay import identity
-from agents.stopping import is_better
 from db import jobs, results
-from db.records import EvaluationRecord, LlmCall, Owner
+from db.records import LlmCall, Owner
 from db.store import Store
+from service.better import is_better_record
 from service.errors import JobLost
 
 Observer = Callable[[Event], None]
@@ -94,26 +94,13 @@ class Journal:
         kept = jobs.get_job(session, self._job_id).best_evaluation_id
         if new is None:
             return
-        if kept is None or is_better(_ranked(new), _ranked(results.get_evaluation(session, kept))):
+        if kept is None or is_better_record(new, results.get_evaluation(session, kept)):
             jobs.set_best(session, self._job_id, new.id)
 
     def _count(self, session: Session) -> None:
         session.flush()
         cost_usd, prompt_tokens, completion_tokens = results.spent(session, self._job_id)
         jobs.set_spent(session, self._job_id, cost_usd=cost_usd, tokens=prompt_tokens + completion_tokens)
-
-
-def _ranked(kept: EvaluationRecord) -> Outcome:
-    """As much of an evaluation as tells which of two is better."""
-    measured = kept.measured
-    return Outcome(
-        kept.candidate_hash,
-        kept.verdict,
-        tags=kept.tags,
-        speedup=measured.speedup,
-        speedup_low=measured.speedup_low,
-        speedup_high=measured.speedup_high,
-    )
 
 
 def _llm_call(number: int, data: Mapping[str, Any]) -> LlmCall:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agents.ports import Event
-from db.leaderboard import leaderboard
+from db.leaderboard import count_entries, leaderboard
 from db.store import Store
 from evaluator.platforms import load_platform
 from service.errors import BadRequest
@@ -204,11 +204,13 @@ def _leaderboard(settings: Settings, arguments: LeaderboardArguments, step: Step
     store = open_store(settings)
     try:
         with store.read() as session:
-            entries = leaderboard(session, suite=arguments.suite, platform=arguments.platform, task=arguments.task)
+            filters = {name: getattr(arguments, name) for name in ("suite", "platform", "task")}
+            entries = leaderboard(session, **filters, limit=arguments.limit)
+            left_out = count_entries(session, **filters) - len(entries)
     finally:
         store.close()
-    shown = json.loads(json.dumps([asdict(entry) for entry in entries[: arguments.limit]], default=str))
-    return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": len(entries) - len(shown)}
+    shown = json.loads(json.dumps([asdict(entry) for entry in entries], default=str))
+    return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": left_out}
 
 
 def _op(arguments: OpArguments, store: Store) -> Task:

@@ -1,5 +1,6 @@
 """What a token may have going at once, and spend a day."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
@@ -24,26 +25,36 @@ def costs_nothing(settings: Settings) -> bool:
     return _free(settings.model, settings.judge_model)
 
 
-def check_quota(session: Session, principal: Principal, settings: Settings | None, *, spent_usd: float = 0.0) -> None:
-    """Refuse a job that the token has no room for, in the transaction that queues it.
+def check_quota(
+    session: Session, principal: Principal, wanted: Sequence[Settings | None], *, spent_usd: float = 0.0
+) -> None:
+    """Refuse jobs that the token has no room for, in the transaction that queues them.
 
-    `settings` None: the job asks no model. `spent_usd`: what the job, taken up again, has spent of its budget.
+    `wanted` are the settings of each, None for one that asks no model. `spent_usd`: what the job, taken up again, has
+    spent of its budget.
 
     Raises:
-        QuotaExceeded: too many jobs at once, or its budget does not fit into what is left of the day's dollars.
+        QuotaExceeded: too many jobs at once, or their budgets do not fit into what is left of the day's dollars.
     """
     if principal.token_id is None:
         return
     spending.hold_token(session, principal.token_id)
-    if principal.max_jobs is not None and queued.count_open(session, principal.user) >= principal.max_jobs:
-        raise QuotaExceeded(f"{principal.max_jobs} jobs at once are allowed; wait until one ends, or cancel one")
-    if principal.max_usd_a_day is None or settings is None or costs_nothing(settings):
-        return
+    if principal.max_jobs is not None:
+        open_now = queued.count_open(session, principal.user)
+        if open_now + len(wanted) > principal.max_jobs:
+            raise QuotaExceeded(
+                f"{principal.max_jobs} jobs at once are allowed and {open_now} wait or run;"
+                " wait until one ends, or cancel one"
+            )
     limit = principal.max_usd_a_day
-    if settings.budget_usd is None:
-        raise QuotaExceeded(f"${limit:.2f} a day are allowed, so a job needs a budget_usd")
+    paid = [settings for settings in wanted if settings is not None and not costs_nothing(settings)]
+    if limit is None or not paid:
+        return
+    budgets = [settings.budget_usd for settings in paid if settings.budget_usd is not None]
+    if len(budgets) < len(paid):
+        raise QuotaExceeded(f"${limit:.2f} a day are allowed, so each job needs a budget_usd")
     worst = spending.worst_spending(session, principal.user, utc_now() - DAY, _free)
-    asked = max(settings.budget_usd - spent_usd, 0.0)
+    asked = max(sum(budgets) - spent_usd, 0.0)
     if worst + asked > limit:
         left = max(limit - worst, 0.0)
         raise QuotaExceeded(

@@ -83,7 +83,7 @@ def submit_for(
     check_submission(task, wanted, priority)
 
     def make(session: Session) -> str:
-        check_quota(session, principal, wanted)
+        check_quota(session, principal, [wanted])
         return str(queue_job(session, task, settings=wanted, user=principal.user, priority=priority))
 
     request = {"do": "submit", "task": task.id, "source": task.source, "priority": priority, **options}
@@ -120,6 +120,6 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         if job.status not in queued.RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         wanted = settings_of(job, settings) if job.kind == "optimize" else None
-        check_quota(session, principal, wanted, spent_usd=worst_left_usd(job))
+        check_quota(session, principal, [wanted], spent_usd=worst_left_usd(job))
         queued.requeue_job(session, job_id)
         return jobs.get_job(session, job_id)

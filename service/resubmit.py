@@ -27,7 +27,7 @@ def reevaluate(
     def make(session: Session) -> str:
         job = jobs.get_job(session, job_id)
         source = find_source(session, job_id, candidate_hash)
-        check_quota(session, principal, None)
+        check_quota(session, principal, [None])
         new_id = queued.add_queued_job(
             session,
             task_id=job.task.id,

@@ -9,13 +9,14 @@ from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
-from db import jobs, results
+from db import jobs, results, retractions
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
+from service.better import is_better_record
 from service.convert import outcome_of
 from service.export import Exported
 from service.jobs import get_job, last_stop, read_events
@@ -41,8 +42,8 @@ _STATUS_OF_REASON = {
 class JobReport:
     """How a job ended: `best` and `exported` are None where no candidate passed, the latter also before it is written.
 
-    `unsettled_usd` is the most that calls may have cost whose reply was lost; `summary` holds figures of the strategy's
-    own (pass@k).
+    `unsettled_usd` is the most that calls may have cost whose reply was lost, `unpriced_calls` counts those whose
+    price nobody knew; `summary` holds figures of the strategy's own (pass@k).
     """
 
     job: JobRecord
@@ -51,6 +52,7 @@ class JobReport:
     stop_reason: str
     stop_detail: str
     unsettled_usd: float
+    unpriced_calls: int
     summary: Mapping[str, Any]
 
 
@@ -139,7 +141,7 @@ class JobRun:
         job = get_job(self._store, self._job_id)
         best = self._best(job)
         end = last_stop(read_events(self._store, job.id))
-        return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.summary)
+        return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.unpriced_calls, end.summary)
 
     def _work(self, past: Past) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
@@ -164,8 +166,9 @@ class JobRun:
         """What the whole course says counts, also where events of an earlier run stood in another order."""
         with self._store.write() as session:
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
-            if result.best is not None:
-                jobs.set_best(session, self._job_id, result.best.evaluation_id)
+            best = result.best
+            if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
+                retractions.choose_best(session, self._job_id, is_better_record)
 
     def _evaluate(self, source: str) -> Outcome:
         """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""
@@ -184,7 +187,7 @@ class JobRun:
         """Whether a language model will look at the profile of the candidate of this round."""
         spec = self._spec
         looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
-        return looks and (spec.strategy == "tools" or self._journal.round < spec.rounds)
+        return looks and self._journal.round < spec.rounds
 
     def _best(self, job: JobRecord) -> EvaluationRecord | None:
         if job.best_evaluation_id is None:

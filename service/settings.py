@@ -61,14 +61,14 @@ class Settings(BaseSettings):
     server: str | None = None  # of the commands that can work through one
     token: SecretStr | None = None  # for that server
 
-    @field_validator("api_base")
+    @field_validator("api_base", "server")
     @classmethod
     def _without_userinfo(cls, value: str | None) -> str | None:
         """Refuse a key in an address that is kept with the job and shown."""
         if value is not None and _has_userinfo(value):
             raise ValueError(
                 "an address with a name or password in it would be stored and shown;"
-                " put the key into the provider's variable, such as OPENAI_API_KEY"
+                " put the key into its own variable, such as OPENAI_API_KEY or KERNELWRIGHT_TOKEN"
             )
         return value
 

@@ -14,9 +14,25 @@ from agents.asking import Asker, check_prices, ledger_key
 from agents.budget import Budget, Purse, prompt_bound
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
 from agents.litellm_setup import import_litellm
-from agents.ports import NO_PAST, NOTHING_SPENT, Event, Message, Past, Price, Reply, Spent, Tool, ignore_fault
+from agents.ports import (
+    NO_PAST,
+    NOTHING_SPENT,
+    Event,
+    Message,
+    Outcome,
+    Past,
+    Price,
+    Reply,
+    Spent,
+    Tool,
+    candidate_hash,
+    ignore_fault,
+)
 from agents.prices import price_of
+from agents.prompting import Brief
 from agents.replay import past_of_events
+from agents.stopping import StopRules
+from agents.workshop import Workshop
 
 PRICE = Price(3e-6, 15e-6)
 ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]
@@ -177,6 +193,54 @@ def test_wall_time_counts_over_all_runs_and_cuts_a_call_short() -> None:
         ask(asker, "2")
 
 
+@dataclass
+class Cancelled(Provider):
+    """A job that is told to stop in each of its calls."""
+
+    sent: bool = True
+
+    def complete(self, model: str, *args: object, **more: object) -> Reply:
+        raise LLMCancelled(model, "cancelled", sent=self.sent)
+
+
+def test_a_call_cancelled_before_it_was_sent_counts_nothing() -> None:
+    events = list[Event]()
+    worst = prompt_bound(ASK) + 4000
+    purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
+    asker = Asker(Cancelled([], sent=False), events.append, lambda: False, purse)
+    for _ in range(3):  # the budget bears one call, and after each the whole of it is there again
+        with pytest.raises(LLMCancelled):
+            ask(asker, "1")
+    assert purse.spent == NOTHING_SPENT
+    assert [event.data["maybe_paid"] for event in events if event.kind == "llm_failed"] == [False] * 3
+    assert past_of_events(events).spent == NOTHING_SPENT, "nor does it count when the job is taken up again"
+
+
+def test_a_call_cancelled_after_it_was_sent_counts_at_its_worst() -> None:
+    events = list[Event]()
+    worst = prompt_bound(ASK) + 4000
+    purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
+    asker = Asker(Cancelled([], sent=True), events.append, lambda: False, purse)
+    with pytest.raises(LLMCancelled):
+        ask(asker, "1")
+    usd = prompt_bound(ASK) * PRICE.prompt_usd + 4000 * PRICE.reply_usd
+    assert purse.spent == Spent(unsettled_usd=pytest.approx(usd), unsettled_tokens=worst)
+    assert past_of_events(events).spent == purse.spent
+    with pytest.raises(BudgetTooSmall):
+        ask(asker, "2")
+
+
+def test_a_provider_that_bills_beyond_the_worst_case_does_so_once() -> None:
+    """What it takes above the list is found out when the call is paid; nobody can prevent that."""
+    provider = Provider([Deed(1.0, 3.0, "")])
+    purse = Purse(Budget(usd=0.1), NOTHING_SPENT)
+    asker = Asker(provider, lambda event: None, lambda: False, purse)
+    ask(asker, "1")
+    assert purse.spent.cost_usd == provider.billed_usd > 0.1
+    with pytest.raises(BudgetTooSmall):
+        ask(asker, "2")
+
+
 def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
     now = [0.0]
     purse = Purse(Budget(wall_s=30, evaluations=2), Spent(evaluations=1), clock=lambda: now[0])
@@ -185,6 +249,52 @@ def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
     purse.take_evaluation("evaluation", longest_s=5.0)
     with pytest.raises(BudgetTooSmall, match="all 2 evaluations"):
         purse.take_evaluation("evaluation", longest_s=5.0)
+
+
+def workshop(purse: Purse, evaluate: Callable[[str], Outcome], past: Past = NO_PAST) -> Workshop:
+    return Workshop(
+        brief=Brief("task", "reference", "device", "platform", "exemplar"),
+        rules=StopRules(rounds=9, plateau_rounds=0, roofline_target=1.0),
+        coder_model="openai/x",
+        judge_model="openai/x",
+        seed_model=None,
+        coder_is_search=False,
+        asker=Asker(Provider([]), lambda event: None, lambda: False, purse),
+        evaluate=evaluate,
+        record=lambda event: None,
+        should_stop=lambda: False,
+        past=past,
+    )
+
+
+@pytest.mark.parametrize(("took_s", "fits"), [(5.0, True), (49.0, True), (50.0, False), (60.0, False)])
+def test_the_next_evaluation_must_fit_by_what_one_took_and_not_by_what_it_waited(took_s: float, fits: bool) -> None:
+    """Each is under way for 50 of the 100 seconds, most of which it may have waited for the device."""
+    now = [0.0]
+
+    def evaluate(source: str) -> Outcome:
+        now[0] += 50
+        return Outcome(candidate_hash(source), "wrong_output", took_s=took_s)
+
+    purse = Purse(Budget(wall_s=100), NOTHING_SPENT, clock=lambda: now[0])
+    job = workshop(purse, evaluate)
+    job.evaluate(1, "first")
+    if fits:
+        job.evaluate(2, "second")
+    else:
+        with pytest.raises(BudgetTooSmall, match="50 s left are too few for another evaluation"):
+            job.evaluate(2, "second")
+    assert purse.spent.evaluations == 1 + fits
+
+
+def test_what_evaluations_of_an_earlier_run_took_is_known_when_the_job_is_taken_up_again() -> None:
+    known = Outcome(candidate_hash("first"), "wrong_output", took_s=40.0)
+    purse = Purse(Budget(wall_s=100), Spent(wall_s=70, evaluations=1), clock=lambda: 0.0)
+    job = workshop(purse, lambda source: known, Past(purse.spent, evaluated=frozenset({known.candidate_hash})))
+    job.evaluate(1, "first")  # answered from the store; counts nothing
+    with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
+        job.evaluate(2, "second")
+    assert purse.spent.evaluations == 1
 
 
 def test_a_model_without_a_price_needs_one_or_a_cap_in_tokens() -> None:
@@ -227,7 +337,7 @@ def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
     ],
     ids=["digits", "mixed", "capitals", "list", "blank", "code", "unicode", "letters", "words", "ascii"],
 )
-def test_no_tokenizer_makes_more_of_a_prompt_than_the_bound(model: str, text: str) -> None:
+def test_neither_cl100k_nor_o200k_makes_more_of_a_prompt_than_the_bound(model: str, text: str) -> None:
     counted = import_litellm().token_counter(model=model, text=text)
     assert counted <= prompt_bound([Message("user", text)])
 
@@ -272,6 +382,7 @@ def test_who_waits_for_a_share_of_the_budget_can_be_stopped() -> None:
     with pytest.raises(LLMCancelled) as stopped:
         purse.reserve("m", ASK, (), PRICE, 4500, should_stop)
     assert "waiting for its share" in str(stopped.value)
+    assert not stopped.value.sent
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.commands import KERNELWRIGHT, OP, ROOT, environment
+
 COMMANDS = [
     [],
     ["optimize"],
@@ -36,32 +36,15 @@ COMMANDS = [
     ["db", "check"],
     ["db", "backup"],
 ]
-OP = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-def get_inputs():
-    return [torch.rand(1024)]
-def get_init_inputs():
-    return []
-"""
 
 
 @pytest.fixture
 def kernelwright(tmp_path):
-    def run(*arguments, **environment):
-        variables = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "PYTHONPATH": str(ROOT),
-            "KERNELWRIGHT_DATA_DIR": str(tmp_path / "data"),
-            "COLUMNS": "80",
-        }
+    def run(*arguments, **variables):
         return subprocess.run(
-            [sys.executable, "-W", "error::ResourceWarning", "-m", "service.cli", *map(str, arguments)],
+            [sys.executable, "-W", "error::ResourceWarning", *KERNELWRIGHT[1:], *map(str, arguments)],
             cwd=tmp_path,
-            env={**variables, **environment},
+            env=environment(tmp_path, COLUMNS="80", **variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -150,15 +133,15 @@ def test_bad_usage_and_invalid_ops_are_status_2_and_one_line(kernelwright, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("variables", "words"),
     [
         ({"KERNELWRIGHT_DATABASE_URL": "nonsense"}, "database URL"),
         ({"KERNELWRIGHT_DATABASE_URL": "sqlite:////proc/store.db"}, "/proc/store.db"),
         ({"KERNELWRIGHT_DATA_DIR": "/proc/nowhere"}, "KERNELWRIGHT_DATA_DIR"),
     ],
 )
-def test_no_store_to_work_with_is_status_3_and_one_line(kernelwright, environment, words):
-    done = kernelwright("jobs", "list", **environment)
+def test_no_store_to_work_with_is_status_3_and_one_line(kernelwright, variables, words):
+    done = kernelwright("jobs", "list", **variables)
     assert words in one_line(done.stderr)
     assert done.returncode == 3
 

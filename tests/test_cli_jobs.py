@@ -7,37 +7,17 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import docker
 import pytest
 
+from tests.commands import GOOD, HANG_AT_IMPORT, HANGS, KERNELWRIGHT, OP, WRONG, containers_of, environment
 from tests.fakes import fenced
 
-ROOT = Path(__file__).parent.parent
-OP = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2 + 1
-def get_inputs():
-    return [torch.randn(512, 512)]
-def get_init_inputs():
-    return []
-"""
-GOOD = """
-import torch
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x).mul_(2).add_(1)
-"""
-WRONG = GOOD.replace("add_(1)", "add_(2)")
-HANGS = GOOD + "\nimport time\ntime.sleep(1000)\n"
 ADVICE = {"bottleneck": "b", "change": "tile it", "expected_speedup": 1.5, "stop": False}
 HANG = object()
 
@@ -119,23 +99,16 @@ class Shell:
         (folder / "data").mkdir()
         (folder / "data/compiled").symlink_to(compiled)
         self.children = []
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "PYTHONPATH": str(ROOT),
-            "KERNELWRIGHT_DATA_DIR": str(folder / "data"),
-            "KERNELWRIGHT_LOCK_DIR": str(folder),
-            "KERNELWRIGHT_API_BASE": model.address,
-            "KERNELWRIGHT_MODEL": "openai/scripted",
-            "KERNELWRIGHT_MEASURE_S": "0.2",  # these tests need verdicts, not narrow intervals
-        }
+        self.environment = environment(
+            folder, KERNELWRIGHT_API_BASE=model.address, KERNELWRIGHT_MODEL="openai/scripted"
+        )
 
     def start(self, *arguments, **environment):
         number = len(self.children)
         errors = (self.folder / f"stderr{number}").open("w+")
         output = (self.folder / f"stdout{number}").open("w+")
         child = subprocess.Popen(
-            [sys.executable, "-m", "service.cli", *map(str, arguments)],
+            [*KERNELWRIGHT, *map(str, arguments)],
             cwd=self.folder,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -187,15 +160,6 @@ def shell(tmp_path, model, compiled):
     opened = Shell(tmp_path, model, compiled)
     yield opened
     opened.close()
-
-
-def containers_of(child):
-    client = docker.from_env()
-    try:
-        labels = [found["Labels"] for found in client.api.containers(all=True, filters={"label": "kernelwright=1"})]
-    finally:
-        client.close()
-    return [label for label in labels if any(value.startswith(f"{child.pid}:") for value in label.values())]
 
 
 # Running
@@ -377,13 +341,13 @@ def test_a_signal_in_an_evaluation_leaves_nothing_running(shell, model, number):
     model.script = [HANGS]
     child = shell.start("optimize", "op.py", "--rounds", 3)
     shell.wait_for(child, "building the candidate")
-    assert containers_of(child)
+    assert containers_of(child.pid)
     begun = time.monotonic()
     os.kill(child.pid, number)
     shell.end(child, timeout=20)
     assert time.monotonic() - begun < 10
     assert child.returncode == 128 + number
-    assert containers_of(child) == []
+    assert containers_of(child.pid) == []
     (job,) = shell.json("jobs", "list")["jobs"]
     assert (job["status"], job["best_evaluation_id"]) == ("interrupted", None)
 
@@ -391,13 +355,13 @@ def test_a_signal_in_an_evaluation_leaves_nothing_running(shell, model, number):
 @pytest.mark.docker
 @pytest.mark.parametrize("arguments", [["evaluate", "op.py", "hangs.py"], ["tasks", "check", "hangs.py"]], ids=" ".join)
 def test_other_commands_stop_on_ctrl_c_too(shell, tmp_path, arguments):
-    (tmp_path / "hangs.py").write_text((OP if "check" in arguments else GOOD) + "\nimport time\ntime.sleep(1000)\n")
+    (tmp_path / "hangs.py").write_text(OP + HANG_AT_IMPORT if "check" in arguments else HANGS)
     child = shell.start(*arguments)
     shell.wait_for(child, "building the candidate" if "evaluate" in arguments else "running the op")
     os.kill(child.pid, signal.SIGINT)
     shell.end(child, timeout=20)
     assert child.returncode == 130
-    assert containers_of(child) == []
+    assert containers_of(child.pid) == []
     assert "error: stopped before" in child.stderr_text
     assert "Traceback" not in child.stderr_text
 
@@ -431,7 +395,7 @@ def test_kill_9_loses_neither_the_best_nor_a_paid_candidate(shell, model):
 
     resumed = shell.start("jobs", "resume", 1)
     shell.wait_for(resumed, "building the candidate")
-    assert containers_of(child) == []  # what the dead one left was swept
+    assert containers_of(child.pid) == []  # what the dead one left was swept
     assert len(model.requests) == asked  # its candidate is evaluated, not asked for again
     os.kill(resumed.pid, signal.SIGINT)
     shell.end(resumed, timeout=20)
@@ -461,7 +425,7 @@ def test_on_a_terminal_progress_is_live_and_ctrl_c_reaches_everything(shell, mod
     terminal, far_end = os.openpty()
     fcntl.ioctl(far_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
     child = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", "optimize", "op.py", "--rounds", "3", "--sandbox", "process"],
+        [*KERNELWRIGHT, "optimize", "op.py", "--rounds", "3", "--sandbox", "process"],
         cwd=shell.folder,
         env={**shell.environment, "TERM": "xterm-256color"},
         stdin=far_end,

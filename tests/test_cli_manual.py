@@ -1,54 +1,28 @@
 """A job whose Coder and Judge are files, from the command line: answered, interrupted and taken up again."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-OP = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2 + 1
-def get_inputs():
-    return [torch.randn(512, 512)]
-def get_init_inputs():
-    return []
-"""
-GOOD = """
-import torch
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x).mul_(2).add_(1)
-"""
+from tests.commands import GOOD, KERNELWRIGHT, OP, environment
+
 ADVICE = {"bottleneck": "b", "evidence": ["latency_ms.candidate"], "change": "nothing is left", "stop": True}
 
 
 @pytest.fixture
 def start(tmp_path):
     (tmp_path / "op.py").write_text(OP)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "KERNELWRIGHT_DATA_DIR": str(tmp_path / "data"),
-        "KERNELWRIGHT_LOCK_DIR": str(tmp_path),
-        "KERNELWRIGHT_MEASURE_S": "0.2",
-        "KERNELWRIGHT_SANDBOX": "process",
-    }
+    variables = environment(tmp_path, KERNELWRIGHT_SANDBOX="process")
     children = []
 
     def run(*arguments):
         child = subprocess.Popen(
-            [sys.executable, "-m", "service.cli", *arguments],
+            [*KERNELWRIGHT, *arguments],
             cwd=tmp_path,
-            env=environment,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -28,23 +28,7 @@ from evaluator.referee import (
 from evaluator.referee.profile_callgrind import Cache
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
-
-OP = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2
-
-
-def get_inputs():
-    return [torch.randn(8)]
-
-
-def get_init_inputs():
-    return []
-"""
+from tests.commands import OP
 
 KERNEL = r"""
 #include <cmath>
@@ -339,6 +323,7 @@ class Recording:
 
     def run(self, command: Command, **_: object) -> Completed:
         self.commands.append(command)
+        time.sleep(0.05)
         return Completed(None, b"", b"", 3.25, timed_out=True)
 
     def describe(self) -> dict[str, str]:
@@ -351,9 +336,12 @@ def test_only_a_passed_candidate_is_profiled_and_a_lost_profile_says_why() -> No
     refused = Evaluation(Verdict.WRONG_OUTPUT, "wrong")
     assert with_detail(refused, task, "source", sandbox=sandbox) is refused
     assert sandbox.commands == []
-    passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7})
+    passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7}, cost_s={"build": 1.0, "total": 9.0})
     found = with_detail(passed, task, "source", sandbox=sandbox)
     assert [command.args for command in sandbox.commands] == [("profile",)]
+    assert set(found.cost_s) == {"build", "profile", "total"}
+    assert 0.05 <= found.cost_s["profile"] < 5
+    assert found.cost_s["total"] == pytest.approx(9.0 + found.cost_s["profile"]), "budgets count the profile, too"
     assert found.profile["flops"] == 7
     detail = detail_of(found.profile, "source")
     assert detail is not None

@@ -20,26 +20,12 @@ from service.jobs import get_job, stored_events
 from service.llm_server import Entry, Script, ScriptedCall, When, start_llm_server
 from service.settings import load_settings
 from service.store import open_store
+from tests.commands import OP
 from tests.fakes import fenced
 
 KILLS = 8  # of each strategy: 40 in all
 STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools")
 ROUNDS = 10
-OP = """import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(8, 8)]
-
-
-def get_init_inputs():
-    return []
-"""
 
 
 def candidate(number: int) -> str:

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -26,8 +25,8 @@ from service.errors import BadRequest
 from service.llm_server import LlmServer, Script, load_script, request_digest, start_llm_server
 from service.llm_server.protocol import END_OF_SCRIPT, reference_as_candidate
 from tasks.load import load_task
+from tests.commands import KERNELWRIGHT, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 STARTER = sorted((ROOT / "tasks" / "suites" / "starter").glob("[a-z]*.py"))
 REFERENCE = """import torch
 import torch.nn as nn
@@ -322,7 +321,7 @@ class Command:
 
     def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service.cli", "dev", "llm-server", *options],
+            [*KERNELWRIGHT, "dev", "llm-server", *options],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,41 +1,20 @@
 """`kernelwright mcp` as an agent meets it: the real command over stdio, spoken to by the SDK's own client."""
 
 import json
-import os
 import re
+import shlex
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
-import docker
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from service.mcp_tools import MAX_ENTRIES, MAX_TEXT_CHARS, bounded, tool_specs
+from tests.commands import GOOD, HANGS, KERNELWRIGHT, OP, ROOT, WRONG, containers_of, environment
 
-ROOT = Path(__file__).parent.parent
-OP = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2 + 1
-def get_inputs():
-    return [torch.randn(512, 512)]
-def get_init_inputs():
-    return []
-"""
-GOOD = """
-import torch
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x).mul_(2).add_(1)
-"""
-WRONG = GOOD.replace("add_(1)", "add_(2)")
-HANGS = GOOD + "\nimport time\ntime.sleep(1000)\n"
 HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -57,18 +36,11 @@ class Workplace:
         self.errors = folder / "stderr"
         self.processes = []
         (folder / "op.py").write_text(OP)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "PYTHONPATH": str(ROOT),
-            "KERNELWRIGHT_DATA_DIR": str(folder / "data"),
-            "KERNELWRIGHT_LOCK_DIR": str(folder),
-            "KERNELWRIGHT_MEASURE_S": "0.2",
-        }
+        self.environment = environment(folder)
 
     def talk(self, conversation, *arguments, **environment):
         """Run `conversation(client)` with a client that has just started the server."""
-        start = f'echo $$ > pid; exec "{sys.executable}" -m service.cli mcp "$@"'
+        start = f'echo $$ > pid; exec {shlex.join(KERNELWRIGHT)} mcp "$@"'
         server = StdioServerParameters(
             command="bash",
             args=["-c", start, "bash", *arguments],
@@ -91,7 +63,7 @@ class Workplace:
         """The server as a bare process."""
         with self.errors.open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "service.cli", "mcp", *arguments],
+                [*KERNELWRIGHT, "mcp", *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.PIPE,
@@ -119,15 +91,6 @@ def server(tmp_path):
     workplace = Workplace(tmp_path)
     yield workplace
     workplace.close()
-
-
-def containers_of(pid):
-    client = docker.from_env()
-    try:
-        labels = [found["Labels"] for found in client.api.containers(all=True, filters={"label": "kernelwright=1"})]
-    finally:
-        client.close()
-    return [label for label in labels if any(value.startswith(f"{pid}:") for value in label.values())]
 
 
 def text_of(result):
@@ -409,7 +372,7 @@ def test_a_signal_ends_the_evaluation_first(server):
 
 def run(server, *arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", *arguments],
+        [*KERNELWRIGHT, *arguments],
         cwd=server.folder,
         env=server.environment,
         capture_output=True,

@@ -1,11 +1,8 @@
 """Calls of models as they were stored: linked to what came of them, read as a transcript, written for training."""
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,9 +23,9 @@ from service.store import open_store
 from service.transcript import transcript, transcript_json
 from service.transcript_lines import WIDTH
 from tasks.task import Task
+from tests.commands import KERNELWRIGHT, environment
 from tests.fakes import fenced
 
-ROOT = Path(__file__).parent.parent
 FIRST = "class ModelNew:\n    first = 1\n"
 SECOND = "class ModelNew:\n    second = 2\n"
 LASTING = {"task": '{"id": "local/op"}', "device": "a CPU", "reference": "class Model:\n    pass\n", "exemplar": "e\nf"}
@@ -130,9 +127,9 @@ def data_dir(tmp_path):
 
 def run(data_dir, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "service.cli", *map(str, arguments)],
+        [*KERNELWRIGHT, *map(str, arguments)],
         cwd=data_dir.parent,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KERNELWRIGHT_DATA_DIR": str(data_dir)},
+        env=environment(data_dir.parent),
         capture_output=True,
         text=True,
         check=False,
@@ -157,6 +154,29 @@ def test_a_candidate_that_was_not_evaluated_has_no_verdict():
     events = told()[:6]
     *_, last = chats_in(story_of(*stored(events)))
     assert last.led == Led(1, candidate_hash(FIRST))
+
+
+def test_a_call_stands_where_the_event_with_its_key_does():
+    calls, events = stored(told())
+    assert story_of(calls[::-1], events) == story_of(calls, events)
+    assert [chat.reply for chat in chats_in(story_of(calls[::-1], events))] == [call.reply for call in calls]
+
+
+def test_calls_without_a_key_or_an_event_stand_at_the_end_in_their_order():
+    calls, events = stored(told())
+    of_older_store = replace(calls[0], key=None, reply="older")
+    without_event = replace(calls[0], key="1:of no event", reply="alone")
+    story = story_of([of_older_store, without_event, *calls], events)
+    assert [entry.reply for entry in story[-2:]] == ["older", "alone"]
+    assert [chat.led for chat in chats_in(story)[-2:]] == [None, None]
+    assert [chat.reply for chat in chats_in(story)[:-2]] == [call.reply for call in calls]
+
+
+def test_an_event_whose_call_is_not_stored_is_left_out():
+    calls, events = stored(told())
+    story = story_of(calls[1:], events)
+    assert [chat.reply for chat in chats_in(story)] == [call.reply for call in calls[1:]]
+    assert not any(isinstance(entry, EventRecord) and entry.kind == "llm_call" for entry in story)
 
 
 def test_a_reply_that_was_given_up_leads_to_nothing():
@@ -257,8 +277,9 @@ KINDS = [
 VALUES = st.one_of(
     st.none(), st.integers(), st.text(max_size=5), st.lists(st.text(max_size=3), max_size=2), st.floats()
 )
+KEYS = st.one_of(st.none(), st.sampled_from(["1/coder/0:a", "1/coder/0:b", "2/judge/0:c"]))
 DATA = st.fixed_dictionaries(
-    {"role": st.sampled_from(["coder", "judge", "other"]), "purpose": st.sampled_from(["write", "x"])},
+    {"role": st.sampled_from(["coder", "judge", "other"]), "key": KEYS},
     optional=dict.fromkeys(
         [
             "reason",
@@ -280,19 +301,19 @@ DATA = st.fixed_dictionaries(
 )
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3), DATA), max_size=12)
 CALLS = st.lists(
-    st.tuples(st.integers(0, 3), st.sampled_from(["coder", "judge"]), st.text(max_size=200), st.text(max_size=200)),
+    st.tuples(
+        st.integers(0, 3), st.sampled_from(["coder", "judge"]), st.text(max_size=200), st.text(max_size=200), KEYS
+    ),
     max_size=6,
 )
 
 
 @given(CALLS, EVENTS)
 def test_no_call_is_lost_and_nothing_reaches_the_terminal_as_it_is(calls, events):
-    kept = [
-        LlmCall(
-            number, "m", role, "write", [{"role": "user", "content": said}, {"role": "user"}], reply, 1, 1, None, 0.0
-        )
-        for number, role, said, reply in calls
-    ]
+    kept = []
+    for number, role, said, reply, key in calls:
+        messages = [{"role": "user", "content": said}, {"role": "user"}]
+        kept.append(LlmCall(number, "m", role, "write", messages, reply, 1, 1, None, 0.0, key))
     rows = [EventRecord(index, kind, number, data) for index, (kind, number, data) in enumerate(events)]
     story = story_of(kept, rows)
     assert sorted(chat.reply for chat in chats_in(story)) == sorted(call.reply for call in kept)

@@ -16,14 +16,17 @@ from db.records import JobStatus, Owner
 from db.tables import EventRow
 from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
 from evaluator.platforms import load_platform
+from service.cli.result import show_spent
 from service.convert import device_name, measured_of, outcome_of
 from service.errors import BadRequest
 from service.export import check_target, export_job, report_path
 from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.journal import Journal
 from service.keeping import keep_evaluation, keep_task
+from service.optimize import resume
 from service.owner import this_process
 from service.settings import load_settings
+from service.stopping import Stop
 from service.store import open_store
 from service.wiring import Bench
 from tasks.task import Task
@@ -84,11 +87,11 @@ def start_job(store, bench, owner=None, **options):
         )
 
 
-def play(store, bench, job_id, observe=lambda event: None):
+def play(store, bench, job_id, observe=lambda event: None, cost_usd=0.5):
     """One failed and one passed round, as the agents tell them."""
     journal = Journal(store, job_id, observe)
     call = {"model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 7, "completion_tokens": 3}
-    call |= {"cost_usd": 0.5, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
+    call |= {"cost_usd": cost_usd, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [], "reply": "text"}
     call |= {"attempt": 1, "reasoning": "hm", "reasoning_tokens": 2, "tool_calls": []}
     journal(Event("job_started", 0, {"rounds": 2}))
     for number, (source, evaluation) in enumerate((("bad", FAILED), (SOURCE, PASSED)), start=1):
@@ -147,6 +150,15 @@ def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, bench
 
     play(store, bench, job_id, observe)
     assert seen.count("evaluated") == 2
+
+
+def test_calls_of_unknown_price_are_said_and_not_taken_for_free(store, bench, capsys):
+    job_id = start_job(store, bench)
+    play(store, bench, job_id, cost_usd=None)
+    details = show_job(store, job_id)
+    assert details.end.unpriced_calls == 2
+    show_spent(details.job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
+    assert "$0.0000 and 2 calls of unknown price" in " ".join(capsys.readouterr().out.split())
 
 
 def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):
@@ -221,6 +233,28 @@ def test_a_round_under_way_is_shown_as_such():
     assert line.verdict == "under way"
     (line,) = round_lines([Event("round_started", 1, {}), Event("round_done", 1, {"verdict": "no_candidate"})])
     assert line.verdict == "no_candidate"
+
+
+# Jobs of earlier versions
+
+
+@pytest.mark.parametrize("lacks", ["the device of its prompts", "the keys of its calls"])
+def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, bench, lacks):
+    options = {} if lacks == "the device of its prompts" else {"device": "2 cores, AVX2"}
+    job_id = start_job(store, bench, **options)
+    with store.write() as session:
+        called = {"model": "m", "role": "coder"} | ({"key": "1/coder/0:ab"} if not options else {})
+        results.add_event(session, job_id, "llm_call", 1, called)
+        jobs.finish_job(session, job_id, this_process(), status=JobStatus.INTERRUPTED, stop_reason="interrupted")
+    before = get_job(store, job_id), stored_events(store, job_id)
+    told = []
+    with pytest.raises(BadRequest) as refused:
+        resume(job_id, settings=settings, store=store, observe=told.append, stop=Stop())
+    assert str(refused.value) == (
+        f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew"
+    )
+    assert (get_job(store, job_id), stored_events(store, job_id)) == before, "it is left as it is"
+    assert told == []
 
 
 # Jobs of the dead

@@ -6,16 +6,21 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from db.records import Owner
+from evaluator.platforms import load_platform
+from sandbox.base import Completed
+from service.convert import outcome_of
 from service.owner import is_dead, this_process
+from service.settings import load_settings
 from service.stopping import Stop, stop_when
 from service.turns import StillWaiting, device_lock, turn
+from service.wiring import WAITING, Bench
+from tasks.task import Task
+from tests.commands import GOOD, OP, ROOT
 
-ROOT = Path(__file__).parent.parent
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -75,6 +80,37 @@ def test_waiting_can_be_called_off(tmp_path):
         pass
     child.kill()
     wait_for(child)
+
+
+class Answering:
+    """A sandbox in which every command takes as long as it takes to say so."""
+
+    name = "answering"
+    promises = frozenset()
+    took_s = 0.2
+
+    def run(self, command, **_):
+        time.sleep(self.took_s)
+        return Completed(None, b"", b"", self.took_s, timed_out=True)
+
+    def describe(self):
+        return {"name": self.name}
+
+
+def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
+    """The budget's wall time asks of the next evaluation what the longest one took."""
+    platform = load_platform("cpu")
+    settings = load_settings(data_dir=tmp_path / "data", lock_dir=tmp_path)
+    bench = Bench(Task("op", OP), platform, Answering(), settings)
+    bench.evaluate(GOOD, step=lambda text: None, stop=Stop())  # what is looked up once, such as the device
+    child = holder(device_lock(tmp_path, "cpu"), 1.5)
+    told, begun = [], time.monotonic()
+    evaluation = bench.evaluate(GOOD, step=told.append, stop=Stop())
+    elapsed_s = time.monotonic() - begun
+    wait_for(child)
+    assert told == [WAITING]
+    outcome = outcome_of(evaluation, platform, candidate_hash="c", evaluation_id="e")
+    assert Answering.took_s <= outcome.took_s < elapsed_s - 0.5
 
 
 def test_only_one_of_many_is_in_at_a_time(tmp_path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
+from service.cli import batch, dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ AddTo = Callable[[typer.Typer], None]
 def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
     """Run the command line and return its exit status: 0 done, 2 bad usage or op, 3 nothing to work with.
 
-    `more` adds commands of packages that this one must not import. Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it.
+    Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it. `more` adds commands
+    of packages that this one must not import.
     """
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -66,6 +67,7 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     tasks.add_to(app)
     leaderboard.add_to(app)
     jobs.add_to(app)
+    batch.add_to(app)
     mcp.add_to(app)
     worker.add_to(app)
     machine.add_to(app)

@@ -1,4 +1,4 @@
-"""`kernelwright jobs list|show|cancel|resume|export`."""
+"""`kernelwright jobs list|show|cancel|resume|export|retract|restore`."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from service.cli.export import export
-from service.cli.options import JobId, Json, SandboxName
+from service.cli.options import JobId, Json, SandboxName, Server
+from service.cli.retract import restore, retract
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,25 +20,23 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
     group.command(epilog="Example: kernelwright jobs resume 7")(resume)
     group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
+    group.command(epilog='Example: kernelwright jobs retract 3f2c… --reason "measured with a broken fan"')(retract)
+    group.command(epilog='Example: kernelwright jobs restore 3f2c… --reason "the fan was not to blame"')(restore)
     app.add_typer(group, name="jobs")
 
 
 def list_(
     everything: Annotated[bool, typer.Option("--all", help="Single evaluations, too.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """List jobs, newest first."""
-    from service import jobs
     from service.cli.output import job_json, note, print_json, print_table
-    from service.settings import load_settings
-    from service.store import open_store
+    from service.cli.where import where
 
-    store = open_store(load_settings())
-    try:
-        found = jobs.list_jobs(store, everything=everything, limit=limit)
-    finally:
-        store.close()
+    with where(server) as jobs:
+        found = jobs.list_jobs(everything=everything, limit=limit)
     if as_json:
         print_json({"schema": "kernelwright.jobs/1", "jobs": [job_json(job) for job in found]})
         return
@@ -66,31 +65,24 @@ def show(
     transcript: Annotated[
         bool, typer.Option("--transcript", help="All that was said to the models and by them, call by call.")
     ] = False,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show a job: its rounds, and its best candidate so far."""
-    from service.chats import read_story
     from service.cli.output import job_json, plain, print_json, print_table, ratio
     from service.cli.result import show_evaluation, show_spent
-    from service.cli.transcript import show_transcript
-    from service.jobs import show_job
-    from service.settings import load_settings
-    from service.store import open_store
+    from service.cli.where import where
 
-    store = open_store(load_settings())
-    try:
-        details = show_job(store, job_id)
-        story = read_story(store, job_id) if transcript else ()
-    finally:
-        store.close()
-    job = details.job
     if transcript:
-        show_transcript(job, story, as_json=as_json)
+        _show_transcript(job_id, server, as_json=as_json)
         return
+    with where(server) as jobs:
+        details = jobs.show_job(job_id)
+    job = details.job
     if as_json:
         best = None if details.best is None else details.best.result
         rounds = [asdict(line) for line in details.rounds]
-        end = {"unsettled_usd": details.end.unsettled_usd, "summary": dict(details.end.summary)}
+        end = asdict(details.end) | {"summary": dict(details.end.summary)}
         print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best, **end})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
@@ -99,7 +91,7 @@ def show(
     )
     if job.error:
         print(plain(job.error))
-    show_spent(job.rounds_done, job.tokens, job.cost_usd, details.end.unsettled_usd, details.end.summary)
+    show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     if details.rounds:
         rows = [
             (
@@ -115,18 +107,32 @@ def show(
         show_evaluation(details.best.result, last="best candidate")
 
 
-def cancel(job_id: JobId, as_json: Json = False) -> None:
-    """Stop a job: a running one keeps and exports its best within seconds."""
-    from service.cli.output import job_json, print_json
-    from service.jobs import cancel_job
+def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
+    from service.chats import read_story
+    from service.cli.transcript import show_transcript
+    from service.errors import BadRequest
+    from service.jobs import get_job
     from service.settings import load_settings
     from service.store import open_store
 
-    store = open_store(load_settings())
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        raise BadRequest("--transcript: is read from this machine's store alone; leave out --server")
+    store = open_store(settings)
     try:
-        job = cancel_job(store, job_id)
+        job, story = get_job(store, job_id), read_story(store, job_id)
     finally:
         store.close()
+    show_transcript(job, story, as_json=as_json)
+
+
+def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
+    """Stop a job: a running one keeps and exports its best within seconds."""
+    from service.cli.output import job_json, print_json
+    from service.cli.where import where
+
+    with where(server) as jobs:
+        job = jobs.cancel(job_id)
     if as_json:
         print_json({"schema": "kernelwright.job/1", "job": job_json(job)})
     elif job.cancel_requested and job.status == "running":
@@ -135,7 +141,7 @@ def cancel(job_id: JobId, as_json: Json = False) -> None:
         print(f"job {job_id} is {job.status}")
 
 
-def resume(job_id: JobId, sandbox: SandboxName = None, as_json: Json = False) -> int:
+def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
     """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
     from service.cli.finish import finish
     from service.cli.progress import showing
@@ -145,7 +151,11 @@ def resume(job_id: JobId, sandbox: SandboxName = None, as_json: Json = False) ->
     from service.stopping import Stop
     from service.store import open_store
 
-    settings = load_settings(sandbox=sandbox)
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote import resume_there
+
+        return resume_there(job_id, settings, as_json=as_json)
     store = open_store(settings)
     stop = Stop()
     try:

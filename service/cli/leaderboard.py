@@ -1,12 +1,18 @@
 """`kernelwright leaderboard`."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json
+from service.cli.options import Json, Server
 
-_RIGHT = ("rank", "over eager", "compile", "ms", "job")
+if TYPE_CHECKING:
+    from db.leaderboard import Entry
+
+_RIGHT = ("rank", "over eager", "compile", "ms", "roofline", "USD", "job")
+_FIGURES = ("over eager", "compile", "ms", "roofline", "USD")
+_SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "evaluated_at")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -18,6 +24,11 @@ def leaderboard(
     suite: Annotated[str | None, typer.Option(help="Only tasks of this suite (`local`: your own ops).")] = None,
     platform: Annotated[str | None, typer.Option(help="Only this platform.")] = None,
     task: Annotated[str | None, typer.Option(help="Only this task, as suite/name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Only tasks of this dtype.")] = None,
+    sort: Annotated[str, typer.Option(metavar="KEY", help=f"Order: {', '.join(_SORTS)}.")] = "board",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many entries. Default: all.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
@@ -25,40 +36,70 @@ def leaderboard(
     Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank.
     """
     from dataclasses import asdict
-    from itertools import groupby
 
-    from db.leaderboard import leaderboard as entries_of
-    from service.cli.output import milliseconds, note, plain, print_json, print_table, ratio
+    from db.leaderboard import Sort
+    from service.cli.output import note, print_json
     from service.cli.result import NO_BOUNDARY
-    from service.settings import load_settings
-    from service.store import open_store
+    from service.cli.where import where
+    from service.errors import BadRequest
 
-    store = open_store(load_settings())
-    try:
-        with store.read() as session:
-            entries = entries_of(session, suite=suite, platform=platform, task=task)
-    finally:
-        store.close()
+    if sort not in _SORTS:
+        raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
+    filters = {"suite": suite, "platform": platform, "task": task, "model": model, "dtype": dtype}
+    with where(server) as place:
+        entries, total = place.leaderboard(filters, sort=Sort(sort), limit=limit)
     if as_json:
-        print_json({"schema": "kernelwright.leaderboard/1", "entries": [asdict(entry) for entry in entries]})
+        shown = [asdict(entry) for entry in entries]
+        print_json({"schema": "kernelwright.leaderboard/1", "entries": shown, "total": total})
         return
     if not entries:
-        note("nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu")
+        given = any(value is not None for value in filters.values())
+        advice = "nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu"
+        note("no entries match these filters" if given else advice)
         return
-    for (name, source_hash, on, device, sandbox), board in groupby(entries, lambda entry: entry.board):
-        print(f"\n{plain(name)} (source {source_hash[:8]}) on {plain(on)}, {plain(device)}, sandbox {plain(sandbox)}\n")
-        rows = [
-            (
-                entry.rank,
-                ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
-                ratio(entry.speedup_compile),
-                milliseconds(entry.candidate_ms),
-                entry.model,
-                ", ".join(entry.tags),
-                entry.job_id,
-            )
-            for entry in board
-        ]
-        print_table(("rank", "over eager", "compile", "ms", "model", "tags", "job"), rows, right=_RIGHT)
+    if sort == "board":
+        _show_boards(entries)
+    else:
+        _show_list(entries)
+    if len(entries) < total:
+        note(f"{total - len(entries)} more; raise --limit to see them")
     if any(entry.sandbox == "process" for entry in entries):
         note(f"process: {NO_BOUNDARY}")
+
+
+def _show_boards(entries: "Sequence[Entry]") -> None:
+    from itertools import groupby
+
+    from service.cli.output import plain, print_table
+
+    for (name, source_hash, on, device, sandbox), board in groupby(entries, lambda entry: entry.board):
+        print(f"\n{plain(name)} (source {source_hash[:8]}) on {plain(on)}, {plain(device)}, sandbox {plain(sandbox)}\n")
+        columns = ("rank", *_FIGURES, "model", "tags", "job")
+        print_table(columns, [(entry.rank, *_figures(entry), *_origin(entry)) for entry in board], right=_RIGHT)
+
+
+def _show_list(entries: "Sequence[Entry]") -> None:
+    from service.cli.output import print_table
+
+    columns = ("rank", "task", "platform", "device", "sandbox", *_FIGURES, "model", "tags", "job")
+    rows = [
+        (entry.rank, entry.task, entry.platform, entry.device, entry.sandbox, *_figures(entry), *_origin(entry))
+        for entry in entries
+    ]
+    print_table(columns, rows, right=_RIGHT)
+
+
+def _figures(entry: "Entry") -> tuple[str, ...]:
+    from service.cli.output import milliseconds, ratio
+
+    return (
+        ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
+        ratio(entry.speedup_compile),
+        milliseconds(entry.candidate_ms),
+        "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",
+        "-" if entry.cost_usd is None else f"{entry.cost_usd:.2f}",
+    )
+
+
+def _origin(entry: "Entry") -> tuple[object, ...]:
+    return (entry.model, ", ".join(entry.tags), entry.job_id)

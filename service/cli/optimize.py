@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Json, Op, Out, Platform, SandboxName
+from service.cli.options import Json, Op, Out, Platform, SandboxName, Server
 
 STRATEGY = (
     "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
@@ -43,6 +43,7 @@ def optimize(
         Path | None, typer.Option(metavar="FILE", help="A file with the key of the Coder's provider.")
     ] = None,
     out: Out = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Find a faster kernel for an op, prove it, and write it to a file.
@@ -77,7 +78,13 @@ def optimize(
         image=image,
         api_base=api_base,
         api_key_file=api_key_file,
+        server=server,
     )
+    if settings.server is not None:
+        from service.cli.remote import optimize_there
+
+        own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
+        return optimize_there(op, settings, flags=own, out=out, as_json=as_json)
     store = open_store(settings)
     stop = Stop()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model

@@ -18,3 +18,6 @@ JobId = Annotated[int, typer.Argument(metavar="ID", help="The job's number, as `
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE.py", help="Where to write the kernel; the report goes beside it.")
 ]
+Server = Annotated[
+    str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")
+]

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from service.journal import Observer
 
 
+DOING = {
+    "write": "the Coder writes",
+    "improve": "the Coder improves",
+    "repair": "the Coder repairs",
+    "contrast": "the Coder contrasts candidates",
+    "tools": "the Coder works with tools",
+    "judge-improve": "the Judge looks at it",
+    "judge-repair": "the Judge looks at it",
+}
+"""What goes on while a request is answered."""
+
+
 @dataclass
 class Shown:
     """The state of the picture."""
@@ -44,8 +56,11 @@ class Shown:
                 self.step = plain(data["text"])
                 return self.step
             case "round_started":
-                self.step = "the Coder writes" if data["request"] == "write" else f"the Coder {data['request']}s"
+                self.step = DOING.get(data["request"], data["request"])
                 return self.step
+            case "llm_started":
+                self.step = DOING.get(data["purpose"], data["purpose"])
+                return None
             case "llm_call":
                 self.cost_usd += data["cost_usd"] or 0.0
                 self.cost_known = self.cost_known and data["cost_usd"] is not None
@@ -59,7 +74,6 @@ class Shown:
             case "evaluated":
                 return self._evaluated(event.round, data)
             case "round_done":
-                self.step = "the Judge looks at it"
                 if data["verdict"] == "no_candidate":
                     self.lines.append((str(event.round), self.change(event.round), "no candidate", "-"))
                     return "no candidate"

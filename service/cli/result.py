@@ -8,6 +8,7 @@ from agents.providers import is_builtin
 from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
 
 if TYPE_CHECKING:
+    from db.records import JobRecord
     from service.run import JobReport
 
 WIDTH = 80
@@ -35,6 +36,7 @@ def report_json(report: "JobReport") -> dict[str, Any]:
         "job": job_json(report.job),
         "stop": {"reason": report.stop_reason, "detail": report.stop_detail},
         "unsettled_usd": report.unsettled_usd,
+        "unpriced_calls": report.unpriced_calls,
         "summary": dict(report.summary),
         "best": None if report.best is None else report.best.result,
         "kernel": None if report.exported is None else str(report.exported.kernel),
@@ -50,7 +52,7 @@ def show_report(report: "JobReport") -> None:
         _line("No candidate passed.")
     else:
         show_evaluation(report.best.result, last="best candidate")
-    show_spent(job.rounds_done, job.tokens, job.cost_usd, report.unsettled_usd, report.summary)
+    show_spent(job, report.unsettled_usd, report.unpriced_calls, report.summary)
     if is_builtin(job.model or ""):
         _line(f"model      {NOT_AN_LLM}")
     if report.exported is not None:
@@ -58,10 +60,11 @@ def show_report(report: "JobReport") -> None:
         _verbatim(f"report     {report.exported.report}")
 
 
-def show_spent(rounds: int, tokens: int, cost_usd: float, unsettled_usd: float, summary: Mapping[str, Any]) -> None:
+def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summary: Mapping[str, Any]) -> None:
     """What a job took, and what its strategy counted."""
     unsettled = f" and at most ${unsettled_usd:.4f} for calls that were cut off" if unsettled_usd else ""
-    _line(f"spent      {rounds} rounds, {tokens} tokens, ${cost_usd:.4f}{unsettled}")
+    unpriced = f" and {unpriced_calls} calls of unknown price (--price says it)" if unpriced_calls else ""
+    _line(f"spent      {job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}{unpriced}{unsettled}")
     if chances := summary.get("pass_at_k"):
         shown = ", ".join(f"pass@{k} {chance:.2f}" for k, chance in chances.items())
         _line(f"tries      {summary['passed']} of {summary['tries']} passed; {shown}")

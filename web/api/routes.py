@@ -7,11 +7,11 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from web import metrics
-from web.api import candidates, devices, evaluations, events, health, jobs, leaderboard, me, tasks
+from web.api import batches, candidates, devices, evaluations, events, health, jobs, leaderboard, me, tasks
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, devices)
+_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices)
 
 
 def add_to(app: FastAPI) -> None:
@@ -48,6 +48,7 @@ _TAGS = [
     {"name": "candidates", "description": "What was tried."},
     {"name": "evaluations", "description": "What a candidate is worth, and why to believe it."},
     {"name": "leaderboard", "description": "The fastest that passed."},
+    {"name": "batches", "description": "Many jobs, and their figures."},
     {"name": "devices", "description": "Who works."},
     {"name": "access", "description": "Who asks."},
     {"name": "health", "description": "Whether the server lives."},

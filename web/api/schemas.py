@@ -83,13 +83,11 @@ class Checked(BaseModel):
     source_hash: str | None = None
 
 
-class _Wanted(BaseModel):
-    """What a job may set; what is left out is as the server's settings have it."""
+class JobChoices(BaseModel):
+    """What holds for a job whatever its platform and model; what is left out is as the server's settings have it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    platform: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])] | None = None
-    model: Model | None = None
     judge_model: Model | None = None
     strategy: Literal["judge", "sample", "contrastive", "tree", "tools"] | None = None
     rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -103,6 +101,11 @@ class _Wanted(BaseModel):
     price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
         default=None, description="Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known."
     )
+
+
+class _Wanted(JobChoices):
+    platform: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])] | None = None
+    model: Model | None = None
     priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
 
     def options(self) -> dict[str, Any]:
@@ -224,6 +227,7 @@ class JobWhole(BaseModel):
     rounds: list[Round]
     best: dict[str, Any] | None = Field(description="The whole evaluation of the best candidate.")
     unsettled_usd: float
+    unpriced_calls: int = Field(description="Calls whose price nobody knew: `cost_usd` says too little by them.")
     summary: dict[str, Any] = Field(description="Figures of the strategy's own, such as pass_at_k.")
 
     @classmethod
@@ -235,5 +239,6 @@ class JobWhole(BaseModel):
             rounds=[Round.of(line) for line in details.rounds],
             best=None if details.best is None else dict(details.best.result),
             unsettled_usd=details.end.unsettled_usd,
+            unpriced_calls=details.end.unpriced_calls,
             summary=dict(details.end.summary),
         )

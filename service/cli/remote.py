@@ -1,0 +1,122 @@
+"""`optimize` and `jobs resume` through a server: submit, follow, and bring the kernel home."""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from agents.ports import Event
+from service.cli.finish import finish
+from service.cli.output import note
+from service.cli.progress import showing
+from service.errors import BadRequest
+from service.export import Exported, check_target, report_path, write_whole
+from service.jobs import JobDetails
+from service.remote import Remote, open_remote
+from service.requested import OPTIONS
+from service.run import JobReport
+from service.settings import Settings
+from service.stopping import Stop
+from tasks.load import load_task, names_file
+
+DETACHED = 130
+
+
+def optimize_there(op: str, settings: Settings, *, flags: Mapping[str, object], out: Path | None, as_json: bool) -> int:
+    """Have a server optimize an op; what options or this machine's environment set is asked for.
+
+    `flags` are those that only the server can set.
+
+    Raises:
+        BadRequest: a flag is the server's to set, or the server refuses.
+        TaskError: the op is not valid.
+        Unavailable: the server does not answer.
+    """
+    for name, value in flags.items():
+        if value is not None:
+            raise BadRequest(f"--{name.replace('_', '-')}: is the server's to set; leave it out with --server")
+    body: dict[str, Any] = {
+        name: getattr(settings, name)
+        for name in OPTIONS
+        if name in settings.model_fields_set and getattr(settings, name) is not None
+    }
+    if names_file(op):
+        task = load_task(Path(op))
+        body |= {"source": task.source, "name": task.name}
+        if out is not None:
+            check_target(out, keep=Path(op))
+    else:
+        body["task"] = op
+        if out is not None:
+            check_target(out)
+    remote = open_remote(settings)
+    try:
+        job = remote.submit(body, key=uuid.uuid4().hex)
+        return _follow(remote, job.id, f"Optimizing {op} at {remote.server}", settings, out, as_json=as_json)
+    finally:
+        remote.close()
+
+
+def resume_there(job_id: int, settings: Settings, *, as_json: bool) -> int:
+    """Have a server go on with a job, and follow it.
+
+    Raises:
+        BadRequest, Unavailable: the server refuses, or does not answer.
+    """
+    remote = open_remote(settings)
+    try:
+        remote.resume(job_id)
+        title = f"Going on with job {job_id} at {remote.server}"
+        return _follow(remote, job_id, title, settings, None, as_json=as_json)
+    finally:
+        remote.close()
+
+
+def _follow(remote: Remote, job_id: int, title: str, settings: Settings, out: Path | None, *, as_json: bool) -> int:
+    try:
+        with showing(title) as observe:
+            note_of = {"queued": "waiting for a worker", "running": "at work"}
+            shown = ""
+            for name, data in remote.follow(job_id):
+                if name == "message":
+                    observe(Event(data["kind"], data["round"], data["data"]))
+                elif name == "status" and data["status"] != shown:
+                    shown = data["status"]
+                    if shown in note_of:
+                        observe(Event("step", 0, {"text": f"job {job_id}: {note_of[shown]}"}))
+    except KeyboardInterrupt:
+        at = f"--server {remote.server}"
+        note(f"\njob {job_id} goes on there; look at it: kernelwright jobs show {job_id} {at}")
+        note(f"stop it: kernelwright jobs cancel {job_id} {at}")
+        return DETACHED
+    details = remote.show_job(job_id)
+    return finish(_report(remote, details, settings, out), Stop(), as_json=as_json)
+
+
+def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path | None) -> JobReport:
+    job = details.job
+    return JobReport(
+        job,
+        details.best,
+        None if details.best is None else _bring_home(remote, job.id, settings, out),
+        job.stop_reason or job.status.value,
+        job.error or "",
+        details.end.unsettled_usd,
+        details.end.unpriced_calls,
+        details.end.summary,
+    )
+
+
+def _bring_home(remote: Remote, job_id: int, settings: Settings, out: Path | None) -> Exported:
+    """Write the kernel and its report here: to `out`, else into a folder of this server's and job's."""
+    host = urlsplit(remote.server).netloc.replace(":", "_")
+    target = out or settings.data_dir / "servers" / host / str(job_id) / "best.py"
+    if out is None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    check_target(target)
+    kernel, report = remote.export(job_id)
+    exported = Exported(target, report_path(target))
+    write_whole(exported.kernel, kernel)
+    write_whole(exported.report, report)
+    return exported

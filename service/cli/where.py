@@ -1,0 +1,83 @@
+"""Where jobs and leaderboard are looked up: in this machine's store, or at a server."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from db.leaderboard import Entry, Sort, count_entries, leaderboard
+from db.records import JobRecord
+from db.store import Store
+from service import jobs
+from service.jobs import JobDetails
+from service.remote import open_remote
+from service.settings import load_settings
+from service.store import open_store
+
+Filters = Mapping[str, Any]
+
+
+class Place(Protocol):
+    """What `jobs` and `leaderboard` ask for."""
+
+    def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
+        """Jobs, newest first."""
+        ...
+
+    def show_job(self, job_id: int) -> JobDetails:
+        """A job with its rounds."""
+        ...
+
+    def cancel(self, job_id: int) -> JobRecord:
+        """Stop a job."""
+        ...
+
+    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+        """Entries, and how many there are with these filters."""
+        ...
+
+
+class Here:
+    """This machine's store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
+        """As `Place`."""
+        return jobs.list_jobs(self._store, everything=everything, limit=limit)
+
+    def show_job(self, job_id: int) -> JobDetails:
+        """As `Place`."""
+        return jobs.show_job(self._store, job_id)
+
+    def cancel(self, job_id: int) -> JobRecord:
+        """As `Place`."""
+        return jobs.cancel_job(self._store, job_id)
+
+    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+        """As `Place`."""
+        with self._store.read() as session:
+            return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
+
+
+@contextlib.contextmanager
+def where(server: str | None) -> Iterator[Place]:
+    """The server that `--server` or the settings name, else this machine's store.
+
+    Raises:
+        BadRequest: the server's address is none.
+        StoreError: the store cannot be used.
+    """
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        remote = open_remote(settings)
+        try:
+            yield remote
+        finally:
+            remote.close()
+        return
+    store = open_store(settings)
+    try:
+        yield Here(store)
+    finally:
+        store.close()

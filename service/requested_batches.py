@@ -1,0 +1,85 @@
+"""Batches that people ask for over HTTP: the same bounds as for a single job, for each of theirs."""
+
+from sqlalchemy.orm import Session
+
+from agents.providers import provider_of
+from db import batches, jobs
+from db.records import JobRecord, JobStatus
+from db.store import Store
+from service.access import NotAllowed, Principal, Role, require
+from service.batch_plan import plan_batch
+from service.batch_spec import BatchSpec
+from service.batches import cancel_batch, queue_batch, resume_batch
+from service.once import once
+from service.quotas import check_quota
+from service.requested import allowed_models, may_use
+from service.settings import Settings
+from service.spec import settings_of
+
+
+def start_batch_for(
+    principal: Principal, spec: BatchSpec, *, settings: Settings, store: Store, key: str | None = None
+) -> tuple[int, bool]:
+    """Queue all jobs of a batch; its id, and False where an earlier request with this key had queued it.
+
+    Raises:
+        BadRequest: what was asked for makes no sense; nothing was queued.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    if spec.priority == "high":
+        require(principal, Role.OPERATOR)
+    for choice in spec.choices:
+        for model in {choice.name, choice.judge_model or spec.job.judge_model or choice.name}:
+            if not may_use(settings, principal, model):
+                allowed = ", ".join(allowed_models(settings))
+                raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
+    if any(provider_of(choice.name) != provider_of(settings.model) for choice in spec.choices):
+        # The server's address and key belong to its own model's provider.
+        settings = settings.model_copy(update={"api_base": None, "api_key_file": None})
+    plan = plan_batch(spec, settings=settings, store=store, files=False)
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, [planned.settings for planned in plan.jobs])
+        return str(queue_batch(session, spec, plan, user=principal.user))
+
+    request = {"do": "batch", **spec.model_dump(mode="json")}
+    made, new = once(store, make, user=principal.user, key=key, request=request)
+    return int(made), new
+
+
+def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> int:
+    """Stop a batch; how many jobs that concerns.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed: it is another user's.
+    """
+    _require_owner(principal, batch_id, store, "cancel")
+    return cancel_batch(store, batch_id)
+
+
+def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings, store: Store) -> int:
+    """Put the jobs of a batch that ended before they were done back in line; how many wait now.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
+    """
+    _require_owner(principal, batch_id, store, "resume")
+    with store.write() as session:
+        again = [job for job in jobs.list_jobs(session, batch_id=batch_id) if _may_run_again(job)]
+        check_quota(session, principal, [settings_of(job, settings) for job in again])
+    return resume_batch(store, batch_id)
+
+
+def _may_run_again(job: JobRecord) -> bool:
+    return job.status in (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+
+
+def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:
+    require(principal, Role.SUBMITTER)
+    with store.read() as session:
+        batch = batches.get_batch(session, batch_id)
+    if principal.role is not Role.OPERATOR and batch.user != principal.user:
+        raise NotAllowed(f"batch {batch_id} is another user's; only its owner or an operator may {what} it")

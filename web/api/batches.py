@@ -1,0 +1,163 @@
+"""Batches: tasks times models times platforms times samples, their figures, and what other programs want of them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from db.records import JobStatus
+from service.batch_export import batch_json, csv_text
+from service.batch_spec import make_spec
+from service.batches import BatchLine, list_batches, show_batch
+from service.requested_batches import cancel_batch_for, resume_batch_for, start_batch_for
+from web.api.answers import problems
+from web.api.fields import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
+from web.api.schemas import Amount, JobChoices
+from web.identity import Submitter, Viewer
+from web.parts import Parts, TheParts
+
+router = APIRouter(prefix="/batches", tags=["batches"])
+_EXAMPLE: dict[str, JsonValue] = {
+    "name": "nightly",
+    "tasks": ["starter"],
+    "models": ["builtin/compiler"],
+    "samples": 1,
+    "job": {"rounds": 2},
+}
+BatchId = Annotated[int, Path(ge=1, le=MAX_ID, description="The batch's number.", examples=[1])]
+Over = Annotated[Literal["eager", "compile"], Query(description="What speedups are over.")]
+
+
+class BatchRequest(BaseModel):
+    """What a batch is to try. `budget_usd` is for all its jobs together, that in `job` for each."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+
+    name: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")] = ""
+    tasks: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}(/[A-Za-z0-9_.*?\[\]!-]{1,100})?$")]] = (
+        Field(
+            min_length=1, max_length=5000, description="Suites, tasks as suite/name, or patterns over both (`*`, `?`)."
+        )
+    )
+    models: list[Annotated[str, Field(pattern=MODEL)]] = Field(
+        default=["builtin/compiler"], min_length=1, max_length=100
+    )
+    platforms: list[Annotated[str, Field(pattern=WORD)]] = Field(default=["cpu"], min_length=1, max_length=20)
+    samples: Annotated[int, Field(ge=1, le=1000)] = 1
+    budget_usd: Amount | None = None
+    priority: Literal["low", "normal", "high"] = "normal"
+    job: JobChoices = JobChoices()
+
+
+class Batch(BaseModel):
+    """A batch and how far it is."""
+
+    id: int
+    name: str
+    user: str
+    budget_usd: float | None
+    cancel_requested: bool
+    created_at: datetime
+    spent_usd: float
+    jobs: int
+    ended: int
+    counts: dict[JobStatus, int] = Field(description="Jobs by status.")
+
+    @classmethod
+    def of(cls, line: BatchLine) -> Self:
+        """A batch for the API."""
+        batch = line.batch
+        return cls(
+            id=batch.id,
+            name=batch.name,
+            user=batch.user,
+            budget_usd=batch.budget_usd,
+            cancel_requested=batch.cancel_requested,
+            created_at=batch.created_at,
+            spent_usd=line.spent_usd,
+            jobs=line.jobs,
+            ended=line.ended,
+            counts=dict(line.counts),
+        )
+
+
+class BatchPage(BaseModel):
+    """Batches, newest first, and where the next page begins."""
+
+    batches: list[Batch]
+    next_cursor: int | None
+
+
+class BatchWhole(BaseModel):
+    """A batch with the figures of each model and platform, and a row for each job."""
+
+    batch: Batch
+    complete: bool = Field(description="Whether every job has ended for good, so that the figures will stay.")
+    figures: dict[str, Any]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={200: {"model": Batch, "description": "Queued by an earlier request."}, **problems(409)},
+)
+def start(
+    body: BatchRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
+) -> Batch:
+    """Queue all jobs of a batch."""
+    spec = make_spec(body.model_dump(exclude_none=True))
+    batch_id, new = start_batch_for(principal, spec, settings=parts.settings, store=parts.store, key=key)
+    response.headers["Location"] = f"/api/v1/batches/{batch_id}"
+    if not new:
+        response.status_code = 200
+    return _batch(parts, batch_id)
+
+
+@router.get("", responses=problems())
+def list_(parts: TheParts, _: Viewer, cursor: Cursor = None, limit: Limit = 50) -> BatchPage:
+    """List batches, newest first."""
+    found = list_batches(parts.store, before=cursor, limit=limit + 1)
+    more = len(found) > limit
+    return BatchPage(
+        batches=[Batch.of(line) for line in found[:limit]], next_cursor=found[limit - 1].batch.id if more else None
+    )
+
+
+@router.get("/{batch_id}", responses=problems(404))
+def show(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") -> BatchWhole:
+    """Show a batch with its figures, as far as it has come."""
+    details = show_batch(parts.store, batch_id, over=over)
+    figures = {
+        name: value for name, value in batch_json(details).items() if name != "batch"
+    }  # may name the server's files
+    return BatchWhole(batch=Batch.of(details.line), complete=details.complete, figures=figures)
+
+
+@router.get(
+    "/{batch_id}/export.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
+)
+def export(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") -> Response:
+    """One row a job."""
+    headers = {"Content-Disposition": f'attachment; filename="batch-{batch_id}.csv"'}
+    return Response(csv_text(show_batch(parts.store, batch_id, over=over)), media_type="text/csv", headers=headers)
+
+
+@router.post("/{batch_id}/cancel", responses=problems(404))
+def cancel(batch_id: BatchId, parts: TheParts, principal: Submitter) -> Batch:
+    """Stop a batch: jobs that wait are cancelled, running ones keep their best so far."""
+    cancel_batch_for(principal, batch_id, store=parts.store)
+    return _batch(parts, batch_id)
+
+
+@router.post("/{batch_id}/resume", responses=problems(404))
+def resume(batch_id: BatchId, parts: TheParts, principal: Submitter) -> Batch:
+    """Put the jobs that ended before they were done back in line."""
+    resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
+    return _batch(parts, batch_id)
+
+
+def _batch(parts: Parts, batch_id: int) -> Batch:
+    return Batch.of(show_batch(parts.store, batch_id).line)
