@@ -64,7 +64,12 @@ def submit(service, token):
 
 
 def status(service, token, job):
-    return ask(f"{service.url}/jobs/{job}", token)["status"]
+    return ask(f"{service.url}/jobs/{job}", token)["job"]["status"]
+
+
+def rounds(service, token, job):
+    """The verdicts of a job's rounds."""
+    return [each["verdict"] for each in ask(f"{service.url}/jobs/{job}", token)["rounds"]]
 
 
 def sandboxes(client, owner_pid):
@@ -94,9 +99,8 @@ def test_an_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox
     job = submit(service, token)
     wait_until(lambda: status(service, token, job) in ("done", "failed"), 150)
     shown = ask(f"{service.url}/jobs/{job}", token)
-    assert (shown["status"], shown["sandbox"]) == ("done", "docker"), shown
-    evaluations = ask(f"{service.url}/evaluations?job={job}", token)["evaluations"]
-    assert [each["verdict"] for each in evaluations] == ["passed"]
+    assert (shown["job"]["status"], shown["job"]["sandbox"]) == ("done", "docker"), shown
+    assert shown["best"]["verdict"] == "passed"
 
 
 def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, token):
@@ -145,8 +149,7 @@ def test_told_to_stop_in_the_middle_all_end_in_good_order_and_go_on_when_started
     assert [(each["id"], each["status"]) for each in earlier if each["id"] < job] == [(1, "done")]
     wait_until(lambda: status(service, token, job) in ("done", "failed"), 150)
     assert status(service, token, job) == "done"
-    of_job = ask(f"{service.url}/evaluations?job={job}", token)["evaluations"]
-    assert [each["verdict"] for each in of_job] == ["passed"]
+    assert rounds(service, token, job) == ["passed"]
 
 
 def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(service, token, client):
