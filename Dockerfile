@@ -13,7 +13,7 @@ RUN if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then \
         && apt-get clean && rm -rf /var/lib/apt/lists/*; \
     fi
 
-FROM python AS made
+FROM python AS dependencies
 ARG PIP_NO_INDEX
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_FIND_LINKS=/source/wheels PIP_CONSTRAINT=/source/constraints.txt
 WORKDIR /source
@@ -21,17 +21,26 @@ COPY pyproject.toml constraints.txt wheel[s]/*.whl wheels/
 RUN mv wheels/pyproject.toml wheels/constraints.txt . \
     && python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
         > dependencies.txt \
-    && python3 -m venv /opt/kernelwright && python3 -m venv /opt/build \
-    && /opt/kernelwright/bin/pip install -q -r dependencies.txt \
-    && /opt/build/bin/pip install -q hatchling
-COPY . .
-RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /opt/build/wheel . \
-    && /opt/kernelwright/bin/pip install -q --no-deps /opt/build/wheel/*.whl
+    && python3 -m venv /opt/kernelwright && /opt/kernelwright/bin/pip install -q -r dependencies.txt \
+    && python3 -m venv /opt/build && /opt/build/bin/pip install -q hatchling
+
+FROM dependencies AS package
+COPY README.md LICENSE ./
+COPY tasks tasks
+COPY sandbox sandbox
+COPY evaluator evaluator
+COPY agents agents
+COPY db db
+COPY service service
+COPY web web
+RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /wheel .
 
 FROM python
-COPY --from=made /opt/kernelwright /opt/kernelwright
 RUN useradd --uid 10001 --create-home kernelwright \
     && install -d -o kernelwright -g kernelwright -m 700 /var/lib/kernelwright
+COPY --from=dependencies /opt/kernelwright /opt/kernelwright
+COPY --from=package /wheel /wheel
+RUN /opt/kernelwright/bin/pip install -q --no-cache-dir --no-index --no-deps /wheel/*.whl && rm -r /wheel
 ENV PATH=/opt/kernelwright/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     KERNELWRIGHT_DATA_DIR=/var/lib/kernelwright
