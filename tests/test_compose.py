@@ -88,11 +88,16 @@ def submit_and_wait_for_measuring(service, token, client):
     began = time.time()
     job = submit(service, token)
     worker = service.container("worker")
-    wait_until(
-        lambda: any('"evaluation begins"' in line and f'"job": {job},' in line for line in lines(worker, began)), DONE_WITHIN_S)
+    wait_until(lambda: begins(worker, job, began), DONE_WITHIN_S)
     pid = worker.attrs["State"]["Pid"]
     wait_until(lambda: sandboxes(client, pid), 20)
     return job, pid
+
+
+def begins(worker, job, since):
+    """Whether the worker has said since then that an evaluation of the job begins."""
+    said = re.compile(rf'"evaluation begins".*"job": {job},')
+    return any(said.search(line) for line in lines(worker, since))
 
 
 def test_an_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox(service, token):
@@ -160,8 +165,7 @@ def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(se
     began = time.time()
     wait_until(lambda: not sandboxes(client, pid), TAKEN_OVER_WITHIN_S)
     worker = service.container("worker")
-    begins = re.compile(rf'"evaluation begins".*"job": {job},')
-    wait_until(lambda: any(begins.search(line) for line in lines(worker, began)), TAKEN_OVER_WITHIN_S)
+    wait_until(lambda: begins(worker, job, began), TAKEN_OVER_WITHIN_S)
     wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
     assert status(service, token, job) == "done"
 
