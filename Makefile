@@ -13,7 +13,7 @@ SHELL := /bin/bash
 help:
 	@echo "make setup   install into .venv (Python 3.11 or newer, g++)"
 	echo "make demo    optimize an example op with the built-in model: no key, no server"
-	echo "make test    run all tests, with Docker where its daemon answers"
+	echo "make test    run all tests, with Docker where its daemon answers and PostgreSQL where it is installed"
 	echo "make lint    ruff, mypy --strict and the direction of imports"
 	echo "make serve   the pages and the API at http://127.0.0.1:8765, and a worker"
 
@@ -51,8 +51,8 @@ setup: .venv/.installed
 demo: setup
 	@$(BIN)/kernelwright optimize examples/rmsnorm_gelu.py
 
-# Docker's tests fail without a daemon; where none answers they are left out here, which is said, unless
-# KERNELWRIGHT_TEST_DOCKER=1 asks for them.
+# Docker's tests fail without a daemon, and PostgreSQL's without its programs; where there are none they are left out
+# here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1 or KERNELWRIGHT_TEST_POSTGRES=1 asks for them.
 test: setup
 	@if $(BIN)/python -c 'from sandbox.engine import connect; connect()' 2>/dev/null; then
 	    echo "test: Docker answers; making the sandbox image unless it is there"
@@ -60,6 +60,11 @@ test: setup
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
 	    export KERNELWRIGHT_TEST_DOCKER=0
+	fi
+	if [ "$${KERNELWRIGHT_TEST_POSTGRES:-}" != 1 ] && [ -z "$${KERNELWRIGHT_TEST_POSTGRES_URL:-}" ] &&
+	    ! $(BIN)/python -c 'import sys; from tests.postgres import find_programs; sys.exit(find_programs() is None)'; then
+	    echo "test: PostgreSQL is not installed, so its tests are left out; on Debian: apt-get install postgresql"
+	    export KERNELWRIGHT_TEST_POSTGRES=0
 	fi
 	echo "test: the tests that may run side by side, then those that measure time"
 	$(BIN)/python -m pytest -n 2 -m "not exclusive"

@@ -165,8 +165,10 @@ def main() -> int:
         if arguments.database_url:
             environment["KERNELWRIGHT_DATABASE_URL"] = arguments.database_url
         command = [sys.executable, "-m", "web", "serve", "--port", "0", "--no-worker"]
-        log = Path(folder, "server.log").open("wb")
-        with log, subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log) as server:
+        with (
+            Path(folder, "server.log").open("wb") as log,
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log) as server,
+        ):
             assert server.stdout is not None
             try:
                 url = server.stdout.readline().decode().strip()

@@ -14,7 +14,11 @@ from db.errors import StoreError
 from db.shown import shown
 
 _DEBIANS = "/usr/lib/postgresql"  # one folder a version, none of them in the search path
-_SECRETS = ("password", "sslpassword")
+# What every pg_dump understands: the driver's library may be newer than it, and no secret is among them.
+_PASSED_ON = (
+    *("host", "hostaddr", "port", "user", "dbname", "connect_timeout", "options", "krbsrvname"),
+    *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl"),
+)
 
 
 def backup(engine: Engine, target: Path) -> None:
@@ -54,7 +58,7 @@ def _dump_postgresql(engine: Engine, partial: Path) -> None:
     with engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
         known, password = driver.info.get_parameters(), driver.info.password
-    server = make_conninfo(**{name: value for name, value in known.items() if name not in _SECRETS})
+    server = make_conninfo(**{name: value for name, value in known.items() if name in _PASSED_ON})
     # Everybody on this machine may read a command line, and only we the child's environment.
     environment = {"PATH": os.defpath, "LC_ALL": "C", **({"PGPASSWORD": password} if password else {})}
     done = subprocess.run(

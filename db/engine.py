@@ -23,6 +23,7 @@ BUSY_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10
 _IDLE_TIMEOUT_S = 120  # a host that vanished amid a transaction holds its locks for no longer
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_REMEDY = "use sqlite:////path/to.db or postgresql+psycopg://…"
 _ADVISORY_LOCK = 0x6B65726E  # any constant that other users of the same PostgreSQL database are unlikely to pick
 
 
@@ -57,9 +58,10 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         return _postgresql_engine(parsed)
     except ModuleNotFoundError as error:
         raise StoreError(f"database URL {_masked(url)}: driver {error.name} is not installed; install it") from error
+    except ValueError as error:  # make_url's, which may quote any part of what it was given
+        raise StoreError(f"database URL {_masked(url)}: its port is not a number; {_REMEDY}") from error
     except (ArgumentError, NoSuchModuleError) as error:
-        remedy = "use sqlite:////path/to.db or postgresql+psycopg://…"
-        raise StoreError(f"database URL {_masked(url)}: {error}; {remedy}") from error
+        raise StoreError(f"database URL {_masked(url)}: {error}; {_REMEDY}") from error
 
 
 @contextlib.contextmanager

@@ -1,36 +1,16 @@
 """The tables. A change here needs a migration in db/migrations/versions; `kernelwright db check` compares the two."""
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
 
-from db.types import CleanText, PlainText, UtcDateTime, utc_now
-
-# Named constraints, so that migrations can change them on every database.
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-    "pk": "pk_%(table_name)s",
-}
-
+from db.base import Base as Base
+from db.types import PlainText, utc_now
 
 LOCAL_USER = "local"
 """Who works on this machine without logging in."""
-
-
-class Base(DeclarativeBase):
-    """Common to all tables."""
-
-    metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map: ClassVar[dict[Any, Any]] = {
-        dict[str, Any]: JSON(none_as_null=True),
-        list[Any]: JSON(none_as_null=True),
-        datetime: UtcDateTime,
-        str: CleanText,
-    }
 
 
 class TaskRow(Base):

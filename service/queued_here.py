@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agents.ports import NO_PAST
 from agents.replay import past_of_events
-from db import batches, jobs, queued
+from db import batches, jobs, queued, results
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from sandbox.base import SandboxUnavailable
@@ -88,12 +88,12 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
 
 
 def _fail(store: Store, job_id: int, error: Exception) -> None:
-    """Have a job end that could not even begin; one that had begun says so itself."""
+    """Have a job end that could not begin, or broke off as it did; one that ran has said so itself."""
     text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
     owner = this_process()
     job = get_job(store, job_id)
-    if job.status is not JobStatus.QUEUED:
-        return
     with store.write() as session:
-        if queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=""):
-            jobs.finish_job(session, job_id, owner, status=JobStatus.FAILED, stop_reason="error", error=text)
+        if job.status is JobStatus.QUEUED:
+            queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox="")
+        if jobs.finish_job(session, job_id, owner, status=JobStatus.FAILED, stop_reason="error", error=text):
+            results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": text})

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from service.errors import BadRequest
@@ -57,18 +57,19 @@ class Settings(BaseSettings):
     measure_s: float = Field(6.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
 
     models: str = ""  # patterns of models that submitters may use beside `model` and builtin/compiler; commas between
-    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # of one token; 0: no limit
+    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # of one token; 0: no limits on requests
     server: str | None = None  # of the commands that can work through one
     token: SecretStr | None = None  # for that server
 
     @field_validator("api_base", "server")
     @classmethod
-    def _without_userinfo(cls, value: str | None) -> str | None:
-        """Refuse a key in an address that is kept with the job and shown."""
+    def _without_userinfo(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Refuse a key in an address that is kept or shown."""
         if value is not None and _has_userinfo(value):
+            where = "the provider's variable, such as OPENAI_API_KEY"
+            where = "KERNELWRIGHT_TOKEN" if info.field_name == "server" else where
             raise ValueError(
-                "an address with a name or password in it would be stored and shown;"
-                " put the key into its own variable, such as OPENAI_API_KEY or KERNELWRIGHT_TOKEN"
+                f"an address with a name or password in it would be stored and shown; put the key into {where}"
             )
         return value
 

@@ -1,16 +1,20 @@
 """Batches that run in milliseconds a job: all real but the evaluator, which answers from the candidate's source."""
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from agents.litellm_setup import import_litellm
 from agents.llm import open_llm
 from agents.ports import Event
 from db.store import Store
 from service import optimize, queued_here
 from service.llm_server import Entry, Script, When, start_llm_server
+from service.llm_server.script import FaultName
 from service.queued_here import run_batch_here
 from service.settings import Settings, load_settings
 from service.stopping import Stop
@@ -43,15 +47,16 @@ def write_ops(folder: Path, count: int) -> list[str]:
     return [str(path) for path in paths]
 
 
-def coder(speeds: list[float], *, delay_s: float = 0.0) -> Script:
-    """Writes kernels of these speeds, one a call, over and over; 0 is a wrong one."""
+def coder(speeds: list[float], *, delay_s: float = 0.0, fault_first: FaultName | None = None) -> Script:
+    """Writes kernels of these speeds, one a call, over and over; 0 is a wrong one. The first call may fail."""
+    faults = [] if fault_first is None else [Entry(fault=fault_first, when=When(request="write"))]
     entries = [
         Entry(text=fenced(f"class ModelNew:\n    speed = {speed}\n"), delay_s=delay_s, when=When(request=request))
         for _ in range(200)
         for speed in speeds
         for request in ("write",)
     ]
-    return Script(match=tuple(entries))
+    return Script(match=(*faults, *entries))
 
 
 @contextmanager
@@ -77,3 +82,20 @@ def run_all(batch_id: int, settings: Settings, store: Store, *, observe: Callabl
     """Run what waits of a batch."""
     told = observe or (lambda event: None)
     run_batch_here(batch_id, settings=settings, store=store, told=lambda job: told, stop=Stop())
+
+
+def main() -> None:
+    """Run what waits of a batch, in a process that a test can kill: `python -m tests.batching SETTINGS BATCH`."""
+    values, batch_id = json.loads(sys.argv[1]), int(sys.argv[2])
+    queued_here.open_bench = opened_quickly
+    optimize.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    settings = load_settings(**values)
+    store = open_store(settings)
+    import_litellm()
+    print("begins", flush=True)
+    run_all(batch_id, settings, store)
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

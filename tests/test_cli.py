@@ -28,6 +28,8 @@ COMMANDS = [
     ["jobs", "cancel"],
     ["jobs", "resume"],
     ["jobs", "export"],
+    ["jobs", "retract"],
+    ["jobs", "restore"],
     ["sandbox"],
     ["sandbox", "build"],
     ["sandbox", "check"],

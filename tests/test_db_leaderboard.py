@@ -2,69 +2,15 @@
 
 import pytest
 
-from db.jobs import add_job
-from db.leaderboard import leaderboard
+from db.jobs import set_spent
+from db.leaderboard import Sort
 from db.ranking import SUBMITTED
-from db.records import Measured, Owner
-from db.results import add_candidate, add_evaluation
-from db.tasks import add_task
-
-DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict": "passed"}
+from tests.boards import Board
 
 
 @pytest.fixture
 def board(store):
     return Board(store)
-
-
-class Board:
-    """Stores evaluations in few words."""
-
-    def __init__(self, store):
-        self.store = store
-        self.count = 0
-
-    def add(self, model, speedup=None, spread=0.01, *, task="starter/op", source="s1", tags=(), **values):
-        self.count += 1
-        suite, name = task.split("/")
-        given = {**DEFAULTS, **values}
-        low, high = (None, None) if speedup is None or spread is None else (speedup - spread, speedup + spread)
-        with self.store.write() as session:
-            task_id = add_task(
-                session, suite=suite, name=name, source_hash=source, source=source, category="other", dtype="float32"
-            )
-            job_id = add_job(
-                session,
-                task_id=task_id,
-                kind="optimize",
-                platform=given["platform"],
-                sandbox=given["sandbox"],
-                owner=Owner("h", 1, "s"),
-                model=model,
-            )
-            candidate_id = add_candidate(
-                session, job_id, round_number=1, candidate_hash=f"{self.count:064}", source=str(self.count)
-            )
-            add_evaluation(
-                session,
-                f"e{self.count}",
-                candidate_id=candidate_id,
-                round_number=1,
-                code=None,
-                message="",
-                tags=["custom_kernel", *tags],
-                measured=Measured(speedup=speedup, speedup_low=low, speedup_high=high, speedup_compile=1.1),
-                result={},
-                **given,
-            )
-        return job_id
-
-    def entries(self, **filters):
-        with self.store.read() as session:
-            return leaderboard(session, **filters)
-
-    def ranks(self, **filters):
-        return [(entry.model, entry.rank) for entry in self.entries(**filters)]
 
 
 def test_an_empty_store_has_an_empty_leaderboard(board):
@@ -179,3 +125,106 @@ def test_filters(board):
     assert {entry.model for entry in board.entries(platform="cuda")} == {"c"}
     assert {entry.model for entry in board.entries(task="local/mine")} == {"b"}
     assert board.entries(task="starter/none") == []
+
+
+def test_more_filters(board):
+    board.add("a", 2.0)
+    board.add("b", 3.0, task="starter/half", dtype="float16")
+    board.add("b", 3.0, device="CPU B")
+    assert {entry.task for entry in board.entries(model="b")} == {"starter/half", "starter/op"}
+    assert [entry.model for entry in board.entries(dtype="float16")] == ["b"]
+    assert [entry.model for entry in board.entries(device="CPU B")] == ["b"]
+    assert board.entries(model="a", dtype="float16") == []
+    assert board.entries(model="a' OR ''='\x00") == []
+
+
+# Pages and orders
+
+
+def test_pages_are_cut_from_one_order_and_counted(board):
+    for number in range(7):
+        board.add(f"m{number}", 1.0 + number, task=f"starter/t{number % 3}")
+    whole = board.entries()
+    assert [entry for offset in range(0, 9, 3) for entry in board.entries(limit=3, offset=offset)] == whole
+    assert board.entries(offset=5) == whole[5:]
+    assert board.entries(limit=3, offset=99) == []
+    assert (board.counted(), board.counted(task="starter/t0"), board.counted(model="none")) == (7, 3, 0)
+
+
+def test_an_entry_says_what_its_job_cost(board):
+    job_id = board.add("m", 2.0)
+    board.add("loser", verdict="crashed")
+    with board.store.write() as session:
+        set_spent(session, job_id, cost_usd=1.25, tokens=10)
+    assert [entry.cost_usd for entry in board.entries()] == [1.25, None]
+
+
+ORDERED = {
+    "a": {"speedup": 2.0, "speedup_compile": 1.5, "candidate_ms": 3.0, "roofline_fraction": 0.9},
+    "b": {"speedup": 3.0, "speedup_compile": 1.2, "candidate_ms": 1.0, "roofline_fraction": None},
+    "c": {"speedup": 1.5, "speedup_compile": None, "candidate_ms": 2.0, "roofline_fraction": 0.3},
+}
+
+
+@pytest.mark.parametrize(
+    ("sort", "descending", "models"),
+    [
+        (Sort.SPEEDUP, None, "bacNL"),
+        (Sort.SPEEDUP, False, "cabNL"),
+        (Sort.SPEEDUP_COMPILE, None, "abcNL"),
+        (Sort.LATENCY, None, "bcaNL"),
+        (Sort.LATENCY, True, "acbNL"),
+        (Sort.ROOFLINE, None, "acbNL"),
+        (Sort.ROOFLINE, False, "cabNL"),
+        (Sort.EVALUATED_AT, None, "cbaNL"),
+        (Sort.EVALUATED_AT, False, "abcNL"),
+        (Sort.MODEL, None, "LNabc"),
+        (Sort.MODEL, True, "cbaNL"),
+        (Sort.BOARD, None, "bacNL"),
+    ],
+)
+def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(board, sort, descending, models):
+    board.add("N", 99.0, tags=["noisy"], figures={"candidate_ms": 0.1, "roofline_fraction": 1.0})
+    for model, figures in ORDERED.items():
+        board.add(model, figures["speedup"], figures=figures)
+    board.add("L", verdict="wrong_output")
+    assert "".join(entry.model for entry in board.entries(sort=sort, descending=descending)) == models
+
+
+def test_tasks_can_be_ordered_backwards_and_boards_stay_in_order(board):
+    board.add("slow", 1.0)
+    board.add("fast", 2.0)
+    board.add("m", 1.0, task="starter/zeta")
+    found = [(entry.task, entry.model) for entry in board.entries(sort=Sort.TASK, descending=True)]
+    assert found == [("starter/zeta", "m"), ("starter/op", "fast"), ("starter/op", "slow")]
+
+
+def test_names_sort_by_code_points_on_every_database(board):
+    for model in ("b", "B", "a", "A", "ä", "_"):
+        board.add(model, None, verdict="crashed")
+    assert [entry.model for entry in board.entries(sort=Sort.MODEL)] == ["A", "B", "_", "a", "b", "ä"]
+    assert [entry.model for entry in board.entries()] == ["A", "B", "_", "a", "b", "ä"]
+
+
+def test_names_of_any_length_stand_on_the_leaderboard(board):
+    board.add("m" * 9000, 2.0, device="d" * 2000)
+    board.add("m" * 9000 + "x", 1.0, device="d" * 2000)
+    assert [entry.rank for entry in board.entries()] == [1, 2]
+
+
+# Kept with the evaluations
+
+
+def test_an_evaluation_that_comes_in_twice_changes_nothing(board):
+    job_id = board.add("m", 2.0)
+    before = board.entries()
+    board.add("m", 5.0, job_id=job_id, evaluation_id="e1")
+    assert board.entries() == before
+    assert board.problems() == []
+
+
+def test_an_evaluation_that_is_not_kept_leaves_no_trace(board):
+    with pytest.raises(RuntimeError), board.store.write() as session:
+        board.add_in(session, "m", 2.0)
+        raise RuntimeError
+    assert board.entries() == []

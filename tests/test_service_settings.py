@@ -10,7 +10,7 @@ import pytest
 from agents.errors import ModelUnavailable
 from agents.ports import Message
 from service.errors import BadRequest
-from service.settings import environment_secrets, load_settings
+from service.settings import environment_secrets, load_settings, override
 from service.stopping import Stop
 from service.wiring import open_models
 
@@ -194,3 +194,28 @@ def test_a_password_file_that_cannot_be_used_is_refused_and_nothing_of_it_is_sho
         _ = load_settings(database_url=url, database_password_file=file).store_url
     assert "KERNELWRIGHT_DATABASE_PASSWORD_FILE=" in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+def test_values_are_overridden_without_asking_the_environment_again(monkeypatch):
+    settings = load_settings(rounds=3, model="openai/x")
+    monkeypatch.setenv("KERNELWRIGHT_ROUNDS", "9")
+    monkeypatch.setenv("KERNELWRIGHT_SEED", "nonsense")
+    changed = override(settings, budget_usd=2.5, model=None)
+    assert (changed.rounds, changed.budget_usd, changed.model, changed.seed) == (3, 2.5, "openai/x", None)
+    assert changed.data_dir == settings.data_dir
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rounds": 0}, "rounds 0: input should be greater"),
+        ({"budget_usd": float("inf")}, "budget_usd inf"),
+        ({"price": "cheap"}, "price cheap: give dollars"),
+        ({"nothing": 1}, "nothing: there is no such option"),
+        ({"api_base": "http://me:hunter2@host"}, "api_base ...: an address with a name"),
+    ],
+)
+def test_what_overrides_is_checked_as_what_is_loaded(options, words):
+    with pytest.raises(BadRequest) as caught:
+        override(load_settings(), **options)
+    assert str(caught.value).startswith(words)

@@ -55,15 +55,18 @@ class Hub:
         """How many listen now."""
         return sum(len(watched.listeners) for watched in self._watched.values())
 
-    @contextlib.asynccontextmanager
-    async def listen(self, job_id: int) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
-        """While the block runs, the queue is given what happens in the job after the event whose id is given with it.
+    def check_room(self) -> None:
+        """Refuse one more listener where there are too many.
 
         Raises:
-            ProblemError: too many listen.
+            ProblemError: says when to try again.
         """
         if self.listeners >= MAX_LISTENERS:
             raise ProblemError(503, "too many listen to events now; try again later", headers={"Retry-After": "30"})
+
+    @contextlib.asynccontextmanager
+    async def listen(self, job_id: int) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+        """While the block runs, the queue is given what happens in the job after the event whose id goes with it."""
         if job_id not in self._watched:
             last_id = await run_in_threadpool(self._last_id, job_id)
             self._watched.setdefault(job_id, _Watched(last_id))  # another may have come meanwhile

@@ -42,7 +42,6 @@ def principal_of(
     if not parts.login:
         principal = LOCAL
     elif "authorization" in request.headers:
-        limits.check_address(address)
         try:
             if credentials is None or len(credentials.credentials) > MAX_TOKEN_CHARS:
                 raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")

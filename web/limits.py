@@ -22,25 +22,25 @@ class Buckets:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, key: str, amount: float = 1.0) -> float | None:
+    def take(self, key: str) -> float | None:
         """Take from a bucket; None if it held enough, else after how many seconds it will."""
         now = self._clock()
         with self._lock:
             left, then = self._kept.pop(key, (float(self._a_minute), now))
             left = min(float(self._a_minute), left + (now - then) * self._a_minute / 60)
-            enough = left >= max(amount, 1.0)
-            self._kept[key] = (left - amount if enough else left, now)
+            enough = left >= 1.0
+            self._kept[key] = (left - 1.0 if enough else left, now)
             if len(self._kept) > MAX_BUCKETS:
                 self._kept.popitem(last=False)
         return None if enough else (1.0 - left) * 60 / self._a_minute
 
 
 class Limits:
-    """The limits of one server process. `a_minute` 0: tokens are not limited."""
+    """The limits of one server process; with `a_minute` 0 there are none."""
 
     def __init__(self, a_minute: int) -> None:
         self._requests = Buckets(a_minute) if a_minute else None
-        self._failures = Buckets(FAILURES_A_MINUTE)
+        self._failures = Buckets(min(FAILURES_A_MINUTE, a_minute)) if a_minute else None
 
     def check_principal(self, principal: Principal) -> None:
         """Count a request of a token; the local user is not limited.
@@ -51,17 +51,15 @@ class Limits:
         if self._requests is not None and principal.token_id is not None:
             _refuse(self._requests.take(f"token {principal.token_id}"), "this token")
 
-    def check_address(self, address: str) -> None:
-        """Refuse an address that tried many tokens that open nothing.
+    def note_failure(self, address: str) -> None:
+        """Count a request whose token opens nothing. Good tokens from the same address are not concerned: many people
+        may share it, and there is nothing to guess.
 
         Raises:
             ProblemError: too many; says when to try again.
         """
-        _refuse(self._failures.take(address, 0.0), "this address")
-
-    def note_failure(self, address: str) -> None:
-        """Count a token that opens nothing."""
-        self._failures.take(address)
+        if self._failures is not None:
+            _refuse(self._failures.take(address), "this address")
 
 
 def _refuse(wait_s: float | None, who: str) -> None:

@@ -1,6 +1,7 @@
 """Errors as answers: application/problem+json (RFC 9457) for the API, a page for people."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -100,7 +101,11 @@ def problem_of(error: Exception) -> ProblemError:
         case ProblemError():
             return error
         case HTTPException():
-            return ProblemError(error.status_code, _said(error), headers=error.headers)
+            return ProblemError(
+                error.status_code,
+                _said(error),
+                headers={name.title(): value for name, value in (error.headers or {}).items()},
+            )
         case NotAuthenticated():
             return ProblemError(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="kernelwright"'})
         case NotAllowed():
@@ -124,7 +129,19 @@ def problem_of(error: Exception) -> ProblemError:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    return respond(request, problem_of(error))
+    problem = problem_of(error)
+    if problem.status == 405 and (methods := _methods_of(request)):
+        problem.headers["Allow"] = ", ".join(methods)  # the framework names those of one route only
+    return respond(request, problem)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods that the API takes at this path."""
+    found: set[str] = set()
+    for template, item in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path):
+            found |= {method.upper() for method in item}
+    return sorted(found)
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

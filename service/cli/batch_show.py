@@ -1,6 +1,6 @@
 """Batches as people read them, in 80 columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from db.records import JobStatus
 from service.batches import BatchDetails, Versus
@@ -8,6 +8,8 @@ from service.cli.output import note, plain, print_table, ratio
 from service.statistics import FAST_P, Estimate
 
 _SHOWN_TASKS = 12
+_LABEL_CHARS = 26
+_MEANS = ("geomean", "of passed", "median")
 
 
 def show_details(details: BatchDetails) -> None:
@@ -19,34 +21,41 @@ def show_details(details: BatchDetails) -> None:
     total = "" if batch.budget_usd is None else f" of ${batch.budget_usd:.2f}"
     print(f"batch {batch.id}{name}: {line.ended} of {line.jobs} jobs ended ({counts}); ${line.spent_usd:.4f}{total}")
     several = len({group.platform for group in details.groups}) > 1
-    labels = [group.model + (f" on {group.platform}" if several else "") for group in details.groups]
-    rows = [
+    labels = [
+        plain(group.model + (f" on {group.platform}" if several else ""))[-_LABEL_CHARS:] for group in details.groups
+    ]
+    groups = list(zip(labels, details.groups, strict=True))
+    rates = [
         (
-            plain(label)[-26:],
+            label,
             group.figures.tasks,
             _share(group.figures.compile_rate),
             _share(group.figures.correctness_rate),
+            " ".join(f"@{k} {value:.0%}" for k, value in group.figures.pass_at_k.items()),
+            f"{group.cost_usd:.2f}",
+        )
+        for label, group in groups
+    ]
+    print_table(("model", "tasks", "built", "passed", "pass@k", "$"), rates, right=("tasks", "built", "passed", "$"))
+    means = [
+        (
+            label,
             _estimate(group.figures.geomean),
             _estimate(group.figures.geomean_passed),
             _number(group.figures.median),
         )
-        for label, group in zip(labels, details.groups, strict=True)
+        for label, group in groups
     ]
-    figures = ("geomean", "of passed", "median")
-    print_table(("model", "n", "built", "passed", *figures), rows, right=("n", "built", "passed", *figures))
-    fast = [
-        (plain(label)[-26:], *(_share(group.figures.fast_p.get(p)) for p in FAST_P), _pass_at(group.figures.pass_at_k))
-        for label, group in zip(labels, details.groups, strict=True)
-    ]
-    columns = tuple(f"fast_{p:g}" for p in FAST_P)
-    print_table(("model", *columns, "pass@k"), fast, right=columns)
-    print(f"speedups over {details.over}; geomean and median count a failure as 1.0, `of passed` leaves it out")
-    for label, group in zip(labels, details.groups, strict=True):
-        told = _told(group.figures.share_failed, group.figures.share_without_speedup, group.open, group.unjudged)
-        if told:
-            print(f"{plain(label)}: {told}")
+    print_table(("model", *_MEANS), means, right=_MEANS)
+    fast = [(label, *(_share(group.figures.fast_p.get(p)) for p in FAST_P)) for label, group in groups]
+    columns = tuple(f"> {p:g}" for p in FAST_P)
+    print_table(("fast_p, p:", *columns), fast, right=columns)
+    print(f"speedups over {details.over}; geomean and median count a failure as 1.0,\n`of passed` leaves it out")
+    for label, group in groups:
+        for told in _told(group.figures.share_failed, group.figures.share_without_speedup, group.open, group.unjudged):
+            print(f"{label}: {told}")
     if any("process" in group.sandboxes for group in details.groups):
-        print("measured in the process sandbox, where nothing keeps a candidate from cheating")
+        print("measured in the process sandbox, which keeps no candidate from cheating")
 
 
 def show_jobs(details: BatchDetails) -> None:
@@ -95,15 +104,15 @@ def show_versus(a: int, b: int, over: str, found: Sequence[Versus]) -> None:
                 print(f"not in {side}: {plain(', '.join(missing[:_SHOWN_TASKS]))}{more}")
 
 
-def _told(failed: float | None, without: float | None, waiting: int, unjudged: int) -> str:
+def _told(failed: float | None, without: float | None, waiting: int, unjudged: int) -> list[str]:
     parts = [f"{_share(failed)} failed"] if failed else []
     if failed is not None and without is not None and without > failed + 1e-9:
-        parts.append(f"{_share(without - failed)} passed with times that cannot be relied on (they count as 1.0)")
+        parts.append(f"{_share(without - failed)} passed, but unreliably timed: counts as 1.0")
     if unjudged:
-        parts.append(f"{unjudged} jobs say nothing of the model and are left out")
+        parts.append(f"left out, for they say nothing of it: {unjudged}")
     if waiting:
-        parts.append(f"{waiting} jobs have not ended")
-    return "; ".join(parts)
+        parts.append(f"not ended: {waiting}")
+    return parts
 
 
 def _share(value: float | None) -> str:
@@ -120,7 +129,3 @@ def _speedup(value: float | None) -> str:
 
 def _estimate(value: Estimate | None) -> str:
     return "-" if value is None else ratio(value.value, value.low, value.high)
-
-
-def _pass_at(values: Mapping[int, float]) -> str:
-    return " ".join(f"@{k} {value:.0%}" for k, value in values.items()) or "-"

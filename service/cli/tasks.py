@@ -1,9 +1,10 @@
-"""`kernelwright tasks list|show|check`."""
+"""`kernelwright tasks list|show|check|import`."""
 
 from typing import Annotated, Any
 
 import typer
 
+from service.cli.imports import import_
 from service.cli.options import Json, Op, SandboxName
 
 
@@ -15,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("list", epilog="Example: kernelwright tasks list --suite starter")(list_)
     group.command(epilog="Example: kernelwright tasks show starter/rmsnorm_gelu")(show)
     group.command(epilog="Example: kernelwright tasks check op.py")(check)
+    group.command("import", epilog="Example: kernelwright tasks import kernelbench ~/KernelBench --check")(import_)
     app.add_typer(group, name="tasks")
 
 

@@ -27,9 +27,11 @@ MAX_TEXT_CHARS = 4000
 _EXAMPLE = (
     'id: 812\ndata: {"id": 812, "kind": "round_started", "round": 2, "data": {}, "at": "2026-01-01T12:00:00Z"}\n\n'
 )
+_TEXT = {"type": "string"}
+_MESSAGE = {"type": "object", "required": ["data"], "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}}
 _STREAM = {
     "description": "Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+    "content": {"text/event-stream": {"schema": _MESSAGE, "example": _EXAMPLE}},
 }
 
 
@@ -51,6 +53,7 @@ async def stream(
     await run_in_threadpool(_check, parts, job_id)
     begin = max(after, int(last_event_id or 0))
     hub: Hub = request.app.state.hub
+    hub.check_room()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
         _messages(hub, parts, principal, job_id, begin), media_type="text/event-stream", headers=headers

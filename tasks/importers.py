@@ -1,0 +1,123 @@
+"""Tasks out of a clone of KernelBench or MultiKernelBench that the user has: read by `ast`, never executed.
+
+A clone is foreign: links are not followed, folders not descended beyond the two levels that hold tasks, and each file
+is bounded as every op is (tasks/text.py). What cannot be used is told with its reason and stops nothing.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.build import task_from_source
+from tasks.metadata import CATEGORIES
+from tasks.task import Task, TaskError
+from tasks.text import complaint, read_source
+
+KINDS = ("kernelbench", "multikernelbench")
+MAX_FILES = 5000
+_LEVEL = re.compile(r"level([1-9][0-9]?)")
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file of the clone: the task in it, or why there is none. `where` is its path in the clone."""
+
+    where: str
+    task: Task | None = None
+    problem: str = ""
+
+
+def read_clone(kind: str, root: Path) -> list[Found]:
+    """All tasks of a clone, by folder and name.
+
+    KernelBench: `KernelBench/level1/*.py` and so on, as suites `kernelbench-level1`. MultiKernelBench:
+    `reference/CATEGORY/*.py`, as suites `multikernelbench-CATEGORY` of that category. `root` may be the clone or the
+    folder that holds the levels or categories.
+
+    Raises:
+        TaskError: it is not such a clone, or it holds more than `MAX_FILES` files.
+    """
+    top, suites = _levels(root) if kind == "kernelbench" else _categories(root)
+    found: list[Found] = []
+    for folder, suite, category in suites:
+        if folder.is_symlink():
+            found.append(Found(_shown(folder, top), problem="is a link, which is not followed"))
+            continue
+        for path in _files(folder):
+            if len(found) >= MAX_FILES:
+                raise complaint(str(root), f"holds more than {MAX_FILES} files", "name the clone itself")
+            found.append(_read(path, top, suite, category))
+    return found
+
+
+def _levels(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
+    for top in (root / "KernelBench", root):
+        levels = [(match, entry) for entry in _folders(top) if (match := _LEVEL.fullmatch(entry.name))]
+        if levels:
+            by_number = sorted(levels, key=lambda level: int(level[0][1]))
+            return top, [(entry, f"kernelbench-level{match[1]}", None) for match, entry in by_number]
+    remedy = "name a clone of KernelBench, which holds KernelBench/level1"
+    raise complaint(str(root), "holds no folder KernelBench/level1, level2, ...", remedy)
+
+
+def _categories(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
+    remedy = "name a clone of MultiKernelBench, which holds reference/activation"
+    for top in (root / "reference", root):
+        folders = _folders(top)
+        if any(entry.name in CATEGORIES for entry in folders):
+            return top, [
+                (entry, f"multikernelbench-{entry.name}", entry.name if entry.name in CATEGORIES else None)
+                for entry in folders
+                if _FOLDER.fullmatch(entry.name) and not entry.name.startswith("__")
+            ]
+    raise complaint(str(root), "holds no folder reference/CATEGORY", remedy)
+
+
+def _folders(top: Path) -> list[Path]:
+    """The folders in a folder, links to folders among them, by name; none where it cannot be read."""
+    try:
+        with os.scandir(top) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except (OSError, ValueError):
+        return []
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The Python files right in a folder, by the number that their names begin with, then by name."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(".py") and not entry.name.startswith("__")]
+    except OSError:
+        return
+    digits = re.compile(r"[0-9]{0,9}")
+    yield from (
+        folder / name for name in sorted(names, key=lambda name: (int((digits.match(name) or [""])[0] or 0), name))
+    )
+
+
+def _read(path: Path, top: Path, suite: str, category: str | None) -> Found:
+    where = _shown(path, top)
+    if path.is_symlink():
+        return Found(where, problem="is a link, which is not followed")
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name.removesuffix(".py"))
+    try:
+        return Found(where, task_from_source(read_source(path), name=name, suite=suite, category=category, where=where))
+    except TaskError as error:
+        return Found(where, problem=_without_place(str(error), str(path), where))
+
+
+def _without_place(complained: str, *places: str) -> str:
+    """A complaint about a file, without the file's name."""
+    for place in places:
+        if complained.startswith(place):
+            text = complained.removeprefix(place)
+            return re.sub(r"^:([0-9]+): ", r"line \1: ", text).removeprefix(": ")
+    return complained
+
+
+def _shown(path: Path, top: Path) -> str:
+    text = str(path.relative_to(top.parent if top.parent != path.parent else top))
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

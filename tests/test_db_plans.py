@@ -1,0 +1,100 @@
+"""What is asked often is answered from an index, on both databases: nothing reads a whole table or sorts one."""
+
+import contextlib
+
+import pytest
+from sqlalchemy import event
+
+from db.audit import list_audit
+from db.errors import NotInStore
+from db.jobs import list_jobs
+from db.leaderboard import leaderboard
+from db.queued import count_open, list_run_by, list_waiting
+from db.records import JobStatus
+from db.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
+from db.types import utc_now
+
+
+def evaluation_if_any(session):
+    with contextlib.suppress(NotInStore):
+        get_evaluation(session, "e1")
+
+
+ASKED = {
+    "a user's newest jobs": lambda session: list_jobs(session, user="ada", limit=50),
+    "a user's jobs before one": lambda session: list_jobs(session, user="ada", before=70, limit=50),
+    "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING, limit=50),
+    "a batch's jobs": lambda session: list_jobs(session, batch_id=3, limit=50),
+    "all newest jobs": lambda session: list_jobs(session, limit=50),
+    "jobs that wait": lambda session: list_waiting(session, before=utc_now()),
+    "a lost worker's jobs": lambda session: list_run_by(session, "w"),
+    "a user's open jobs": lambda session: count_open(session, "ada"),
+    "a job's evaluations": lambda session: list_evaluations(session, 1),
+    "an evaluation": lambda session: evaluation_if_any(session),
+    "a candidate's evaluation": lambda session: find_evaluation(session, 1, "h"),
+    "a job's newest events": lambda session: list_events(session, 1, after=10),
+    "a job's calls": lambda session: list_llm_calls(session, 1),
+    "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
+    "the first page of the leaderboard": lambda session: leaderboard(session, limit=50),
+    "a task's boards": lambda session: leaderboard(session, task="starter/op", limit=50),
+}
+MAY_SORT_FEW = {
+    *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
+    *("the first page of the leaderboard", "a task's boards"),
+}
+"""What is sorted is of one job, or what the queue holds at the time, or a page."""
+IN_ORDER_OF_ID = {"all newest jobs"}
+"""SQLite calls it a scan; it ends with the page."""
+
+
+def plans(store, ask):
+    """How the database means to answer each statement."""
+    asked = []
+    with store.read() as session:
+        connection = session.connection()
+
+        def note(_connection, _cursor, statement, parameters, _context, _many):
+            if statement.lstrip().startswith("SELECT"):
+                asked.append((statement, parameters))
+
+        event.listen(connection, "before_cursor_execute", note)
+        ask(session)
+        event.remove(connection, "before_cursor_execute", note)
+        sqlite = store.engine.dialect.name == "sqlite"
+        if not sqlite:  # on tables this small it would rather read them whole
+            for costly in ("enable_seqscan", "enable_sort", "enable_incremental_sort", "enable_bitmapscan"):
+                connection.exec_driver_sql(f"SET LOCAL {costly} = off")
+        prefix = "EXPLAIN QUERY PLAN " if sqlite else "EXPLAIN "
+        answers = [connection.exec_driver_sql(prefix + statement, parameters) for statement, parameters in asked]
+        return [" | ".join(str(row[-1]) for row in answer) for answer in answers]
+
+
+def reads_a_whole_table(plan):
+    parts = plan.split(" | ")
+    sqlite = any(part.startswith("SCAN") and "USING" not in part and part != "SCAN anon_1" for part in parts)
+    return sqlite or "Seq Scan" in plan
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_what_is_asked_often_is_answered_from_an_index(store, what):
+    found = plans(store, ASKED[what])
+    assert found
+    for plan in found:
+        assert what in IN_ORDER_OF_ID or not reads_a_whole_table(plan), plan
+        if what not in MAY_SORT_FEW:
+            assert "TEMP B-TREE FOR ORDER BY" not in plan, plan
+            assert "Sort" not in plan, plan
+
+
+def test_what_has_no_index_would_be_noticed(store):
+    (plan,) = plans(store, lambda session: list(session.execute(unindexed())))
+    assert reads_a_whole_table(plan)
+    assert "TEMP B-TREE FOR ORDER BY" in plan or "Sort" in plan
+
+
+def unindexed():
+    from sqlalchemy import select
+
+    from db.tables import LlmCallRow
+
+    return select(LlmCallRow.id).where(LlmCallRow.latency_s > 3).order_by(LlmCallRow.latency_s)

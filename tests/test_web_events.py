@@ -1,0 +1,236 @@
+"""Events as they happen, over a real server: nothing missed, nothing twice, and an end."""
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from db import queued, results
+from db.records import JobStatus
+from db.tables import JobRow
+from tests.webbing import add_done_job, events_of, get, listening, opened
+from web import hub as hubs
+from web.api import events as events_api
+
+API = "/api/v1"
+
+
+@pytest.fixture
+def web(tmp_path):
+    with opened(tmp_path) as web:
+        yield web
+
+
+@pytest.fixture
+def address(web):
+    with listening(web) as address:
+        yield address
+
+
+def add_waiting_job(web):
+    from service.keeping import keep_task
+    from tasks.load import task_from_source
+    from tests.webbing import OP
+
+    with web.store.write() as session:
+        return queued.add_queued_job(
+            session,
+            task_id=keep_task(session, task_from_source(OP, name="relu")),
+            kind="optimize",
+            platform="cpu",
+            model="builtin/compiler",
+            strategy="judge",
+            options={},
+            user="local",
+        )
+
+
+def add_event(web, job_id, number, **data):
+    with web.store.write() as session:
+        results.add_event(session, job_id, "round_started", number, data)
+
+
+def set_status(web, job_id, status):
+    with web.store.write() as session:
+        session.get(JobRow, job_id).status = status.value
+
+
+def follow(address, job_id, seen, after=0):
+    with httpx.stream("GET", f"{address}{API}/jobs/{job_id}/events?after={after}", trust_env=False) as response:
+        seen.append("".join(response.iter_text()))
+
+
+def wait_for(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def rounds(text):
+    return [json.loads(data)["round"] for name, _, data in events_of(text) if name == "message"]
+
+
+def test_a_job_that_has_ended_is_told_whole_and_the_stream_ends(web, address):
+    job = add_done_job(web.store)
+    response = get(address, f"{API}/jobs/{job}/events")
+    told = events_of(response.text)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert [json.loads(data)["kind"] for name, _, data in told if name == "message"] == [
+        "job_started",
+        "round_started",
+        "candidate",
+        "ended",
+    ]
+    assert told[-1][0] == "end"
+    assert json.loads(told[-1][2])["status"] == "done"
+
+
+@pytest.mark.parametrize("way", ["header", "query"])
+def test_it_goes_on_where_it_broke_off(web, address, way):
+    job = add_done_job(web.store)
+    ids = [int(number) for name, number, _ in events_of(get(address, f"{API}/jobs/{job}/events").text) if number]
+    given = {"headers": {"Last-Event-ID": str(ids[1])}} if way == "header" else {"params": {"after": ids[1]}}
+    rest = events_of(get(address, f"{API}/jobs/{job}/events", **given).text)
+    assert [int(number) for _, number, _ in rest if number] == ids[2:]
+    assert rest[-1][0] == "end"
+
+
+def test_a_last_event_id_beyond_all_does_not_hide_events_from_others(web, address):
+    job = add_waiting_job(web)
+    far, near = [], []
+    threads = [
+        threading.Thread(target=follow, args=(address, job, far, 2**40)),
+        threading.Thread(target=follow, args=(address, job, near)),
+    ]
+    threads[0].start()
+    wait_for(lambda: web.app.state.hub.listeners == 1)
+    threads[1].start()
+    wait_for(lambda: web.app.state.hub.listeners == 2)
+    add_event(web, job, 1)
+    set_status(web, job, JobStatus.DONE)
+    for thread in threads:
+        thread.join(10)
+    assert rounds(near[0]) == [1]
+    assert rounds(far[0]) == []
+
+
+@pytest.mark.parametrize("last", ["abc", "-1", "1" * 40, "1\x0b"])
+def test_a_last_event_id_that_is_none_is_refused(web, last):
+    job = add_done_job(web.store)
+    with web.client() as client:
+        assert client.get(f"{API}/jobs/{job}/events", headers={"Last-Event-ID": last}).status_code == 422
+
+
+def test_events_of_a_job_that_is_not_there_are_a_404(address):
+    assert get(address, f"{API}/jobs/77/events").status_code == 404
+
+
+def test_many_listen_while_events_come_and_each_hears_all_once_in_order(web, address):
+    job = add_waiting_job(web)
+    for number in range(1, 4):
+        add_event(web, job, number)
+    seen = []
+    threads = [threading.Thread(target=follow, args=(address, job, seen)) for _ in range(20)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        if number % 4 == 0:  # some come while events do
+            add_event(web, job, 4 + number // 4)
+    wait_for(lambda: web.app.state.hub.listeners == 20)
+    set_status(web, job, JobStatus.RUNNING)
+    add_event(web, job, 9)
+    time.sleep(hubs.POLL_S * 1.5)
+    add_event(web, job, 10)
+    set_status(web, job, JobStatus.DONE)
+    for thread in threads:
+        thread.join(20)
+    assert len(seen) == 20
+    for text in seen:
+        assert rounds(text) == list(range(1, 11))
+        assert events_of(text)[-1][0] == "end"
+    wait_for(lambda: web.app.state.hub.listeners == 0)
+
+
+def test_states_are_told_when_they_change(web, address):
+    job, seen = add_waiting_job(web), []
+    thread = threading.Thread(target=follow, args=(address, job, seen))
+    thread.start()
+    wait_for(lambda: web.app.state.hub.listeners == 1)
+    time.sleep(hubs.POLL_S * 1.5)
+    set_status(web, job, JobStatus.RUNNING)
+    time.sleep(hubs.POLL_S * 1.5)
+    set_status(web, job, JobStatus.CANCELLED)
+    thread.join(10)
+    states = [json.loads(data)["status"] for name, _, data in events_of(seen[0]) if name == "status"]
+    assert states == ["queued", "running", "cancelled"]
+
+
+def test_a_listener_who_leaves_is_forgotten(web, address):
+    job = add_waiting_job(web)
+    with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", trust_env=False) as response:
+        next(response.iter_text())
+        wait_for(lambda: web.app.state.hub.listeners == 1)
+    wait_for(lambda: web.app.state.hub.listeners == 0)
+
+
+def test_silence_is_broken_by_comments_and_a_revoked_token_ends_the_stream(tmp_path, monkeypatch):
+    from service.access import revoke_token
+
+    monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.2)
+    with opened(tmp_path, login=True) as web, listening(web) as address:
+        headers = {"Authorization": f"Bearer {web.token()}"}
+        job = add_waiting_job(web)
+        with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", headers=headers, trust_env=False) as response:
+            lines = response.iter_lines()
+            assert any(line.startswith(": still here") for line in lines)
+            revoke_token(web.store, 1)
+            rest = list(lines)
+        assert "event: end" not in rest
+
+
+def test_long_texts_are_shortened(web, address):
+    job = add_done_job(web.store, change="x" * 100_000)
+    assert len(get(address, f"{API}/jobs/{job}/events").text) < 20_000
+
+
+def test_what_a_candidate_says_cannot_break_out_of_its_event(web, address):
+    job = add_done_job(web.store, change="a\n\nevent: end\ndata: {}\n\n\r\r\u2028<script>")
+    told = events_of(get(address, f"{API}/jobs/{job}/events").text)
+    assert [name for name, _, _ in told].count("end") == 1
+    changes = [json.loads(data)["data"].get("change") for name, _, data in told if name == "message"]
+    assert "a\n\nevent: end\ndata: {}\n\n\r\r\u2028<script>" in changes
+
+
+def test_when_the_server_ends_so_do_its_streams(tmp_path):
+    with opened(tmp_path) as web:
+        job, seen = add_waiting_job(web), []
+        with listening(web) as address:
+            thread = threading.Thread(target=follow, args=(address, job, seen))
+            thread.start()
+            wait_for(lambda: web.app.state.hub.listeners == 1)
+            object.__setattr__(web.app.state.parts, "stopping", lambda: True)
+            thread.join(5)
+            assert not thread.is_alive()
+        assert "event: end" not in seen[0]
+
+
+def test_a_listener_who_takes_nothing_is_cut_off():
+    async def overflow():
+        watched = hubs._Watched(0)
+        queue = asyncio.Queue(2)
+        watched.listeners.add(queue)
+        for _ in range(3):
+            watched.tell("event")
+        return queue.get_nowait(), queue.empty(), watched.listeners
+
+    assert asyncio.run(overflow()) == (None, True, set())
+
+
+def test_no_more_listen_than_the_server_can_bear(web, address, monkeypatch):
+    monkeypatch.setattr(hubs, "MAX_LISTENERS", 0)
+    response = get(address, f"{API}/jobs/{add_done_job(web.store)}/events")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "30"
