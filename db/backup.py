@@ -52,7 +52,7 @@ def _copy_sqlite(engine: Engine, partial: Path) -> None:
 def _dump_postgresql(engine: Engine, partial: Path) -> None:
     from psycopg.conninfo import make_conninfo  # slow to import, and not needed for SQLite
 
-    program = _find_pg_dump()
+    program = find_pg_dump()
     if program is None:
         raise StoreError(f"{shown(engine.url)} is not SQLite and pg_dump is not installed; install PostgreSQL's client")
     with engine.connect() as connection:
@@ -74,8 +74,8 @@ def _dump_postgresql(engine: Engine, partial: Path) -> None:
         raise StoreError(f"{shown(engine.url)}: pg_dump failed: {' '.join(done.stderr.split())[-500:]}")
 
 
-def _find_pg_dump() -> str | None:
-    """The newest one: it reads servers that are older, and none that are newer."""
+def find_pg_dump() -> str | None:
+    """The newest pg_dump of this machine: it reads servers that are older, and none that are newer."""
     versions = sorted(Path(_DEBIANS).glob("*/bin/pg_dump"), key=_version, reverse=True)
     return str(versions[0]) if versions else shutil.which("pg_dump")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import docker
 from docker.errors import APIError, NotFound
-from docker.types import LogConfig, Ulimit
+from docker.types import LogConfig, Mount, Ulimit
 
 from sandbox.attach import Attached
 from sandbox.base import Command, Completed, SandboxUnavailable
@@ -27,6 +27,10 @@ LABEL = "kernelwright"
 OWNER_LABEL = "kernelwright.owner"
 _SHM_BYTES = 16 * 1024 * 1024  # POSIX semaphores of multiprocessing live there
 _FILES_A_MB = 256  # bound on the number of files in the scratch folder
+_SHARE_TMP = (
+    "It mounts what this program writes to its folder for temporary files: where that runs in a container, mount the "
+    "host's /tmp at /tmp (docs/operating.md)."
+)
 _GRACE_S = 30  # how long the container outlives its limit where nobody is left to kill it
 
 
@@ -58,8 +62,10 @@ class StartedContainer:
         except BaseException as error:
             self.remove()
             if isinstance(error, ENGINE_ERRORS):
+                said = explain(error)
                 raise SandboxUnavailable(
-                    f"The Docker daemon cannot start a container ({explain(error)}).", "See: kernelwright doctor"
+                    f"The Docker daemon cannot start a container ({said}).",
+                    _SHARE_TMP if "bind source path does not exist" in said else "See: kernelwright doctor",
                 ) from error
             raise
 
@@ -149,7 +155,8 @@ class StartedContainer:
                     f"rw,exec,nosuid,nodev,mode=1777,size={limits.disk_mb}m,nr_inodes={limits.disk_mb * _FILES_A_MB}"
                 )
             },
-            binds={str(self._package): {"bind": f"/harness/{self._package.name}", "mode": "ro"}},
+            # Unlike `binds`, this is refused where the daemon's host has no such folder.
+            mounts=[Mount(f"/harness/{self._package.name}", str(self._package), type="bind", read_only=True)],
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             pids_limit=limits.processes,

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=lambda: user_data_dir() / "kernelwright")
     database_url: SecretStr | None = None
+    database_password_file: Path | None = None  # holds the URL's password, where the URL itself has none
     lock_dir: Path = Path("/tmp")  # noqa: S108  # one place for all users of a host, who share its devices
     platform: str = "cpu"
     device: int = Field(0, ge=0, le=1023)  # which of the host's devices, as its platform counts them
@@ -81,10 +82,15 @@ class Settings(BaseSettings):
 
     @property
     def store_url(self) -> str:
-        """The database's URL, password included; an SQLite file in the data folder unless one is set."""
-        if self.database_url is not None:
-            return self.database_url.get_secret_value()
-        return f"sqlite:///{self.data_dir / 'kernelwright.db'}"
+        """The database's URL, password included; an SQLite file in the data folder unless one is set.
+
+        Raises:
+            BadRequest: the password's file cannot be read, or the URL cannot take a password.
+        """
+        if self.database_url is None:
+            return f"sqlite:///{self.data_dir / 'kernelwright.db'}"
+        url = self.database_url.get_secret_value()
+        return url if self.database_password_file is None else _with_password(url, self.database_password_file)
 
     def job_dir(self, job_id: int) -> Path:
         """Where a job's files go unless the user names a place."""
@@ -161,14 +167,32 @@ def read_key(path: Path) -> str:
     Raises:
         BadRequest: the file cannot be read, or does not hold one word.
     """
+    return _only_word(path, f"--api-key-file {path}", "a key")
+
+
+def _with_password(url: str, file: Path) -> str:
+    from sqlalchemy.engine import make_url  # slow to import, and seldom needed
+    from sqlalchemy.exc import ArgumentError
+
+    origin = f"{PREFIX}DATABASE_PASSWORD_FILE={file}"
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return url  # whoever opens the store says what is wrong with it
+    if parsed.host is None or parsed.password is not None:
+        raise BadRequest(f"{origin}: {PREFIX}DATABASE_URL has a password of its own or no server; set one of the two")
+    return parsed.set(password=_only_word(file, origin, "a password")).render_as_string(hide_password=False)
+
+
+def _only_word(path: Path, origin: str, what: str) -> str:
     try:
         with path.expanduser().open("rb") as file:
             words = file.read(MAX_KEY_BYTES + 1).decode("utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise BadRequest(f"--api-key-file {path}: cannot be read ({reason})") from error
+        raise BadRequest(f"{origin}: cannot be read ({reason})") from error
     if len(words) != 1 or len(words[0]) > MAX_KEY_BYTES:
-        raise BadRequest(f"--api-key-file {path}: must hold a key and nothing else")
+        raise BadRequest(f"{origin}: must hold {what} and nothing else")
     return words[0]
 
 

@@ -164,6 +164,38 @@ def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
         thread.join()
 
 
+URL = "postgresql+psycopg://kernelwright@db:5432/kernelwright"
+
+
+def test_the_databases_password_may_come_from_a_file_and_is_quoted_as_urls_need_it(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("pass/word@1\n")
+    settings = load_settings(database_url=URL, database_password_file=file)
+    assert settings.store_url == "postgresql+psycopg://kernelwright:pass%2Fword%401@db:5432/kernelwright"
+    assert "pass/word" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "url", "said"),
+    [
+        (None, URL, "cannot be read"),
+        (b"", URL, "must hold a password and nothing else"),
+        (b"two words", URL, "must hold a password and nothing else"),
+        (b"\xff\xfe", URL, "is not UTF-8"),
+        (b"secret-1", URL.replace("kernelwright@", "kernelwright:secret-2@"), "a password of its own"),
+        (b"secret-1", "sqlite:////tmp/x.db", "no server"),
+    ],
+)
+def test_a_password_file_that_cannot_be_used_is_refused_and_nothing_of_it_is_shown(tmp_path, content, url, said):
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadRequest, match=said) as refused:
+        _ = load_settings(database_url=url, database_password_file=file).store_url
+    assert "KERNELWRIGHT_DATABASE_PASSWORD_FILE=" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
 def test_values_are_overridden_without_asking_the_environment_again(monkeypatch):
     settings = load_settings(rounds=3, model="openai/x")
     monkeypatch.setenv("KERNELWRIGHT_ROUNDS", "9")

@@ -15,7 +15,10 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 @contextlib.contextmanager
 def stopping_on_signals(stop: Stop, saying: str | None = "stopping and keeping the best so far") -> Iterator[None]:
-    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so."""
+    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so.
+
+    `saying` is what is told on stderr then; None where that holds nothing but JSON.
+    """
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.signal_number is not None:

@@ -1,0 +1,134 @@
+"""The doctor says what the service needs: its database and workers, the lock folder, PostgreSQL's tools."""
+
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from db import engine, workers
+from db.migrations import HEAD
+from db.records import Owner
+from service import doctor
+from service.doctor import can_work, examine_machine
+from service.settings import load_settings
+from service.store import open_store
+
+
+def found(settings):
+    findings = examine_machine(settings)
+    assert [each.name for each in findings if each.status != "ok" and not each.remedy] == []
+    return {finding.name: finding for finding in findings}
+
+
+def add_worker(store, name="w1", host="elsewhere"):
+    with store.write() as session:
+        workers.add_worker(
+            session,
+            name,
+            Owner(host=host, pid=1, started="x"),
+            platform="cpu",
+            slot=0,
+            device="d",
+            kind="k",
+            sandbox="docker",
+            version="1",
+        )
+
+
+@pytest.fixture
+def settings(empty_url):
+    return load_settings(database_url=empty_url)
+
+
+def test_a_store_that_is_not_made_yet_is_well_and_stays_unmade():
+    settings = load_settings()
+    finding = found(settings)["store"]
+    assert (finding.status, "will make" in finding.detail) == ("ok", True)
+    assert list(settings.data_dir.iterdir()) == []
+
+
+def test_the_store_is_named_with_its_revision(settings):
+    open_store(settings).close()
+    finding = found(settings)["store"]
+    assert finding.status == "ok"
+    assert finding.detail.endswith(f"at revision {HEAD}")
+
+
+def test_a_store_of_an_older_revision_is_named_and_not_upgraded(settings):
+    store = open_store(settings)
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
+    finding = found(settings)["store"]
+    assert finding.status == "ok"
+    assert "0002" in finding.detail
+    assert HEAD in finding.detail
+    assert engine.revision_of(store.engine) == "0002"
+    store.close()
+
+
+def test_a_store_of_a_newer_version_is_of_no_use(settings):
+    store = open_store(settings)
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    store.close()
+    findings = examine_machine(settings)
+    assert not can_work(findings)
+    (finding,) = [each for each in findings if each.name == "store"]
+    assert (finding.status, finding.remedy) == ("missing", "upgrade Kernelwright here")
+
+
+def test_a_database_that_does_not_answer_is_missing_and_its_password_is_not_shown():
+    settings = load_settings(database_url="postgresql+psycopg://me:hidden-word@127.0.0.1:1/none")
+    finding = found(settings)["store"]
+    assert finding.status == "missing"
+    assert "127.0.0.1" in finding.detail
+    assert "hidden-word" not in finding.detail + finding.remedy
+
+
+def test_without_a_worker_jobs_would_wait_which_is_no_fault(settings):
+    open_store(settings).close()
+    finding = found(settings)["workers"]
+    assert (finding.status, finding.detail) == ("optional", "none alive, 0 jobs waiting")
+    assert "kernelwright worker" in finding.remedy
+
+
+def test_workers_that_beat_are_named_and_those_that_are_silent_are_not(settings):
+    store = open_store(settings)
+    add_worker(store, "fresh", "host-a")
+    add_worker(store, "silent", "host-b")
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE workers SET heartbeat_at = '2020-01-01 00:00:00.000000' WHERE id = 'silent'"))
+    finding = found(settings)["workers"]
+    assert (finding.status, finding.detail) == ("ok", "cpu 0 on host-a; 0 jobs waiting")
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_pg_dump_as_new_as_the_server_is_there(postgres_url):
+    finding = found(load_settings(database_url=postgres_url))["pg_dump"]
+    assert finding.status == "ok", finding
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("program", "said"), [(None, "not found"), ("#!/bin/sh\necho pg_dump 9.6.1\n", "cannot read")])
+def test_a_pg_dump_that_is_missing_or_too_old_is_said_with_the_package_to_install(
+    postgres_url, monkeypatch, tmp_path, program, said
+):
+    old: Path | None = None
+    if program is not None:
+        old = tmp_path / "pg_dump"
+        old.write_text(program)
+        old.chmod(0o755)
+    monkeypatch.setattr(doctor, "find_pg_dump", lambda: None if old is None else str(old))
+    finding = found(load_settings(database_url=postgres_url))["pg_dump"]
+    assert finding.status == "optional"
+    assert said in finding.detail
+    assert "postgresql-client-" in finding.remedy
+
+
+def test_a_lock_folder_that_is_none_or_closed_is_missing(tmp_path, monkeypatch):
+    assert found(load_settings(lock_dir=tmp_path / "none"))["lock folder"].status == "missing"
+    assert found(load_settings(lock_dir=tmp_path))["lock folder"].status == "ok"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert found(load_settings(lock_dir=tmp_path))["lock folder"].status == "missing"
