@@ -94,7 +94,7 @@ def _workers(store: Store) -> Finding:
     """Optional: commands that work on this machine need none."""
     with store.read() as session:
         workers = list_workers(session, seen=True)
-        waiting = len(queued.list_waiting(session, before=utc_now()))
+        waiting = len(queued.list_waiting(session))
     now = utc_now()
     ages = {f"{each.platform} {each.slot} on {each.owner.host}": now - each.heartbeat_at for each in workers}
     fresh = [name for name, age in ages.items() if age.total_seconds() <= _FRESH_S]
