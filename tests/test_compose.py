@@ -108,14 +108,6 @@ def test_an_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox
     assert shown["best"]["verdict"] == "passed"
 
 
-def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, token):
-    for name in ("server", "worker"):
-        found = [json.loads(line) for line in lines(service.container(name)) if not line.startswith("http://")]
-        assert found and all({"time", "level", "logger", "message"} <= line.keys() for line in found), name
-    of_jobs = [line for line in found if line["logger"] in ("service.worker.jobs", "service.worker.evaluations")]
-    assert of_jobs and all(line["job"] >= 1 for line in of_jobs)
-
-
 def test_no_password_stands_in_a_containers_description_or_in_the_logs(service, token):
     password = (Path(service.environment["KERNELWRIGHT_SECRETS"]) / "database_password").read_text().strip()
     for name in ("database", "server", "worker"):
@@ -168,6 +160,14 @@ def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(se
     wait_until(lambda: begins(worker, job, began), TAKEN_OVER_WITHIN_S)
     wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
     assert status(service, token, job) == "done"
+
+
+def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, token):
+    for name in ("server", "worker"):
+        found = [json.loads(line) for line in lines(service.container(name)) if not line.startswith("http://")]
+        assert found and all({"time", "level", "logger", "message"} <= line.keys() for line in found), name
+    of_jobs = [line for line in found if line["logger"] in ("service.worker.jobs", "service.worker.evaluations")]
+    assert of_jobs and all(line["job"] >= 1 for line in of_jobs)
 
 
 def test_a_sandbox_whose_package_the_daemons_host_does_not_have_says_what_to_mount(client, docker_sandbox, tmp_path):
