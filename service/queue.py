@@ -8,6 +8,7 @@ Jobs that have begun stay with the kind of device that they began on, for speedu
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
@@ -27,6 +28,7 @@ PROTOCOL = "1"
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
 _MAY_END = ("ENQUEUED", "PENDING", "DELAYED")
+_ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 
 
 def queue_url(settings: Settings) -> str:
@@ -115,6 +117,19 @@ class WorkQueue:
             )
             for workflow in found:
                 self._client.resume_workflow(workflow.workflow_id, queue_name=workflow.queue_name)
+        return len(found)
+
+    def forget(self, before: datetime, *, at_most: int = 500) -> int:
+        """Remove what ended before this moment, which nobody asks for any more; how much it was."""
+        with _failures_named():
+            found = self._client.list_workflows(
+                status=_ENDED,
+                completed_before=before.isoformat(),
+                limit=at_most,
+                load_input=False,
+                load_output=False,
+            )
+            self._client.delete_workflows([workflow.workflow_id for workflow in found])
         return len(found)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from service.stopping import Stop, StopGroup, stop_when
 from service.store import open_store
 from service.submit import PRIORITIES, submit
 from service.worker.heart import LOST_AFTER_S, Heart
-from service.worker.keeper import CHUNK, Keeper
+from service.worker.keeper import CHUNK, MAX_ATTEMPTS, Keeper
 from service.worker.patience import patiently
 from tasks.task import Task
 from tests.workers import OP
@@ -692,3 +692,22 @@ def test_a_submission_that_makes_no_sense_is_refused_and_nothing_is_queued(store
         submit(TASK, settings=settings, store=store, priority="urgent")
     with store.read() as session:
         assert jobs.list_jobs(session) == []
+
+
+def test_the_queue_forgets_what_ended_long_ago_and_nothing_that_waits(store, queue, keeper):
+    ended, waits = add(store), add(store)
+    assert keeper.fill() == 2
+    queue._client.cancel_workflow(job_workflow(ended, 1))
+    assert queue.forget(utc_now() - timedelta(minutes=5)) == 0
+    assert queue.forget(utc_now() + timedelta(seconds=1)) == 1
+    assert queue.jobs_known([(ended, 1), (waits, 1)]) == {(waits, 1): True}
+
+
+def test_a_job_whose_workers_die_again_and_again_ends(store, queue, keeper):
+    job_id = add(store)
+    change(store, job_id, attempt=MAX_ATTEMPTS, status="running", worker_id="gone")
+    keeper.take_over()
+    with store.read() as session:
+        job = jobs.get_job(session, job_id)
+    assert job.status is JobStatus.FAILED
+    assert "resume it" in (job.error or "")

@@ -19,6 +19,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 API = "/api/v1"
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_ASKED_BY_MACHINES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,64}")
 
 # plotly adds rules to a style sheet that is there (a link with its id) and sets styles from script, which both need no
@@ -112,7 +113,8 @@ class Guard:
             path = API + path  # a router knows its routes without the prefix that it was included under
         metrics: Metrics = self._fastapi.state.metrics
         metrics.note_request(scope["method"], path, status, took_s)
-        _log.info(
+        _log.log(
+            logging.DEBUG if path in _ASKED_BY_MACHINES and status < 400 else logging.INFO,
             "%s %s %s",
             scope["method"],
             scope["path"],

@@ -168,7 +168,7 @@ def _cancel_requested(place: Place, job_id: int) -> bool:
 
 def _observe(job: JobRecord) -> Observer:
     def observe(event: Event) -> None:
-        text = event.data.get("text", "") if event.kind == "step" else ""
-        log.info("%s %s", event.kind, text, extra={"job": job.id, "round": event.round})
+        text = str(event.data.get("text", "")) if event.kind == "step" else event.kind
+        log.info("%s", text, extra={"job": job.id, "round": event.round})
 
     return observe

@@ -18,6 +18,9 @@ from service.worker.heart import BEAT_S, LOST_AFTER_S
 CHUNK = 25
 """So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
 
+MAX_ATTEMPTS = 20
+"""After so many, a job is not begun again by itself: it may be what its workers die of."""
+
 _LOOKED_UP = 500
 _VERIFIED_EVERY_S = 30.0
 
@@ -79,6 +82,8 @@ class Keeper:
         for job_id, worker_id in stranded:
             with self._store.write() as session:
                 back = queued.requeue_job(session, job_id, worker_id=worker_id)
+                if back and jobs.get_job(session, job_id).attempt > MAX_ATTEMPTS:
+                    queued.fail_queued(session, job_id, f"begun {MAX_ATTEMPTS} times, and its workers died; resume it")
             if back:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._heard):

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
@@ -13,6 +14,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from db import queued, workers
 from db.errors import StoreError
 from db.store import Store
+from db.types import utc_now
 from sandbox.base import SandboxUnavailable
 from service.errors import Unavailable
 from service.owner import this_process
@@ -33,6 +35,7 @@ END_S = 6.0
 """How long a worker that is to end waits for its jobs and evaluations to stop."""
 
 _SWEEP_S = 30.0
+_KEPT_IN_QUEUE = timedelta(days=2)
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +153,7 @@ def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -
             if now >= next_sweep:
                 _sweep(place)
                 next_sweep = now + _SWEEP_S
+                place.queue.forget(utc_now() - _KEPT_IN_QUEUE)
             keeper.fill()
         except StoreError as error:
             log.error("store: %s", error)
