@@ -94,7 +94,7 @@ def upgrade(engine: Engine) -> None:
     from alembic import command  # slow to import, and needed on first use only
     from alembic.util import CommandError
 
-    with _upgrade_lock(engine), engine.execution_options(immediate=True).begin() as connection:
+    with _upgrade_lock(engine), migrating(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SET LOCAL lock_timeout = 0"))  # another's migration takes as long as it takes
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
@@ -106,6 +106,41 @@ def upgrade(engine: Engine) -> None:
                 f"{shown(engine.url)} was written by a newer Kernelwright ({error}); "
                 "upgrade Kernelwright or set KERNELWRIGHT_DATABASE_URL to another store"
             ) from error
+
+
+@contextlib.contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """A transaction for migrations, on a connection that is closed afterwards.
+
+    SQLite changes a table by a copy that takes its place, and dropping the old one would delete what refers to its
+    rows. So foreign keys rest meanwhile and are checked before the commit.
+
+    Raises:
+        StoreError: rows refer to some that are not there; nothing was changed.
+    """
+    with engine.execution_options(immediate=True).connect() as connection:
+        if engine.dialect.name != "sqlite":
+            with connection.begin():
+                yield connection
+            return
+        driver: Any = connection.connection.driver_connection
+        driver.execute("PRAGMA foreign_keys=OFF")  # has no effect within a transaction
+        try:
+            with connection.begin():
+                yield connection
+                _check_references(connection)
+        finally:
+            driver.execute("PRAGMA foreign_keys=ON")
+
+
+def _check_references(connection: Connection) -> None:
+    orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
+    if orphans:
+        row = orphans[0]
+        raise StoreError(
+            f"{shown(connection.engine.url)}: {len(orphans)} rows refer to rows that are not there, the first is row "
+            f"{row[1]} of table {row[0]} (to {row[2]}); nothing was changed; restore a backup or delete those rows"
+        )
 
 
 def differences(engine: Engine) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text, update
 
-from db.engine import alembic_config, differences, open_store
+from db.engine import alembic_config, differences, migrating, open_store
 from db.ranking import Claim, Place, places
 from db.retractions import restore, retract
 from db.standings_check import mend_standings
@@ -180,7 +180,7 @@ def test_an_evaluation_that_is_in_the_store_alone_is_found(board):
 
 
 def at_revision(store, revision):
-    with store.engine.execution_options(immediate=True).begin() as connection:
+    with migrating(store.engine) as connection:
         step = command.downgrade if revision != "head" else command.upgrade
         step(alembic_config(connection), revision)
 

@@ -130,10 +130,10 @@ def test_a_difference_between_tables_and_database_is_found(store):
 def test_migrations_can_be_undone_and_done_again(store):
     from alembic import command
 
-    from db.engine import alembic_config
+    from db.engine import alembic_config, migrating
 
     for step in (command.downgrade, command.upgrade):
-        with store.engine.execution_options(immediate=True).begin() as connection:
+        with migrating(store.engine) as connection:
             step(alembic_config(connection), "base" if step is command.downgrade else "head")
     assert differences(store.engine) == []
 

@@ -1,0 +1,89 @@
+"""Stores of older versions: they are brought to the newest revision with all that is in them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine, MetaData, Table, insert, select, text
+
+from db.engine import alembic_config, differences, integrity_problems, make_engine, migrating, open_store, revision_of
+from db.errors import StoreError
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+MEANT = {"status": "done", "verdict": "passed", "tags": [], "kind": "optimize", "tool_calls": []}
+PLAIN: dict[type, Any] = {bool: False, int: 1, float: 1.5, datetime: NOW, dict: {}, str: "x"}
+
+
+def at_revision(engine: Engine, revision: str) -> None:
+    with migrating(engine) as connection:
+        command.upgrade(alembic_config(connection), revision)
+
+
+def value_of(column: Any) -> Any:
+    kind = dict if str(column.type) == "JSON" else column.type.python_type
+    return MEANT.get(column.name, PLAIN[kind])
+
+
+def fill(engine: Engine) -> dict[str, dict[str, Any]]:
+    """Put a row into every table, each of which refers to the others' rows; what then is in them."""
+    metadata = MetaData()
+    metadata.reflect(engine)
+    rows: dict[str, dict[str, Any]] = {}
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            if table.name == "alembic_version":
+                continue
+            refers = {
+                column.name: rows[key.column.table.name]["id"]
+                for column in table.columns
+                for key in column.foreign_keys
+            }
+            row = {column.name: value_of(column) for column in table.columns} | refers
+            connection.execute(insert(table).values(row))
+            rows[table.name] = row
+    return {name: row_of(engine, name, list(row)) for name, row in rows.items()}
+
+
+def row_of(engine: Engine, name: str, columns: list[str]) -> dict[str, Any]:
+    table = Table(name, MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        return dict(connection.execute(select(*(table.c[column] for column in columns))).one()._mapping)
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+def test_an_upgrade_keeps_every_row_of_every_table(empty_url: str, revision: str) -> None:
+    engine = make_engine(empty_url)
+    at_revision(engine, revision)
+    before = fill(engine)
+    assert {"tasks", "jobs", "candidates", "evaluations", "rounds", "events", "llm_calls"} <= set(before)
+    engine.dispose()
+    store = open_store(empty_url)
+    assert {name: row_of(store.engine, name, list(row)) for name, row in before.items()} == before
+    assert differences(store.engine) == integrity_problems(store.engine) == []
+    store.close()
+
+
+def test_foreign_keys_hold_again_after_an_upgrade(tmp_path: Any) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    with store.read() as session:
+        assert session.scalar(text("PRAGMA foreign_keys")) == 1
+    store.close()
+
+
+def test_a_store_with_rows_that_refer_to_nothing_is_left_as_it_is(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    engine = make_engine(url)
+    at_revision(engine, "0002")
+    fill(engine)
+    connection: Any = engine.raw_connection().driver_connection
+    connection.execute("PRAGMA foreign_keys=OFF")
+    connection.execute("DELETE FROM candidates")
+    connection.close()
+    engine.dispose()
+    with pytest.raises(
+        StoreError, match=r"1 rows refer .* of table evaluations \(to candidates\); nothing was changed"
+    ):
+        open_store(url)
+    assert revision_of(engine) == "0002"
+    engine.dispose()
