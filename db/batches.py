@@ -8,6 +8,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.locks import lock_jobs
 from db.queued import requeue_job
 from db.records import JobStatus, JsonValue
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
@@ -113,6 +114,7 @@ def set_cancelled(session: Session, batch_id: int, cancelled: bool) -> None:
 
 def cancel_jobs(session: Session, batch_id: int) -> int:
     """Cancel a batch's jobs that nobody runs and ask the others to stop; how many that concerns."""
+    lock_jobs(session, batch_id)  # or one that goes back in line between the two statements would escape
     waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     of_batch = JobRow.batch_id == batch_id
     ended = session.execute(
@@ -132,6 +134,7 @@ def cancel_jobs(session: Session, batch_id: int) -> int:
 
 def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
     """Put a batch's jobs that ended before they were done back in line, but for those with a reason in `final`."""
+    lock_jobs(session, batch_id)
     query = select(JobRow.id).where(
         JobRow.batch_id == batch_id,
         JobRow.status.in_([JobStatus.CANCELLED.value, JobStatus.INTERRUPTED.value, JobStatus.FAILED.value]),

@@ -18,6 +18,12 @@ def lock_job(session: Session, job_id: int) -> None:
     session.execute(select(JobRow.id).where(JobRow.id == job_id).with_for_update(key_share=True))
 
 
+def lock_jobs(session: Session, batch_id: int) -> None:
+    """As `lock_job`, all jobs of a batch, in the order of their ids."""
+    of_batch = select(JobRow.id).where(JobRow.batch_id == batch_id).order_by(JobRow.id)
+    session.execute(of_batch.with_for_update(key_share=True)).all()
+
+
 def lock_name(session: Session, *name: str | int, shared: bool = False) -> None:
     """Make others wait who lock the same name; those who share it wait only for one who does not."""
     if session.get_bind().dialect.name == "postgresql":

@@ -1,0 +1,56 @@
+"""Batches in the store while others write."""
+
+import threading
+
+from sqlalchemy import event
+
+from db import batches, jobs, queued, tasks
+from db.records import JobStatus, Owner
+from db.store import Store
+
+OWNER = Owner("h", 1, "x")
+
+
+def running_job(store: Store) -> tuple[int, int]:
+    """A batch and its one job, which a worker runs."""
+    with store.write() as session:
+        task = tasks.add_task(session, suite="s", name="n", source_hash="h", source="", category="c", dtype="f")
+        batch = batches.add_batch(session, name="", user="u", spec={}, budget_usd=None)
+        job = queued.add_queued_job(
+            session,
+            task_id=task,
+            kind="optimize",
+            platform="cpu",
+            model="m",
+            strategy="s",
+            options={},
+            user="u",
+            batch_id=batch,
+        )
+        assert queued.take_job(session, job, 1, OWNER, worker_id="w1", sandbox="docker")
+    return batch, job
+
+
+def test_a_job_that_goes_back_in_line_while_its_batch_is_cancelled_is_cancelled_too(store: Store) -> None:
+    batch, job = running_job(store)
+    back: list[bool] = []
+
+    def go_back() -> None:
+        with store.write() as session:
+            back.append(queued.requeue_job(session, job, worker_id="w1"))
+
+    worker = threading.Thread(target=go_back)
+
+    def amid(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if worker.ident is None and statement.startswith("UPDATE jobs"):
+            worker.start()
+            worker.join(0.5)
+
+    event.listen(store.engine, "after_cursor_execute", amid)
+    with store.write() as session:
+        assert batches.cancel_jobs(session, batch) == 1
+        batches.set_cancelled(session, batch, True)
+    worker.join(10)
+    assert back == [True]
+    with store.read() as session:
+        assert jobs.get_job(session, job).status is JobStatus.CANCELLED
