@@ -1,7 +1,7 @@
 """A database's name and its errors as people may see them."""
 
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DBAPIError
 
 _SECRETS = ("password", "sslpassword")
 
@@ -12,6 +12,6 @@ def shown(url: URL) -> str:
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
-def one_line(error: DatabaseError) -> str:
+def one_line(error: DBAPIError) -> str:
     """What the database said, which PostgreSQL does in several lines."""
     return " ".join(str(error.orig or error).split())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 from db.errors import StoreError
@@ -69,7 +69,7 @@ class Store:
 def _failures_named(engine: Engine) -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:
+    except (OperationalError, InternalError, InterfaceError) as error:  # a server that became a standby is the second
         raise StoreError(
             f"{shown(engine.url)}: {one_line(error)}; check that it is there, writable and not full"
         ) from error

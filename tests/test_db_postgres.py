@@ -133,6 +133,14 @@ def test_a_server_that_ends_amid_work_is_named_and_the_store_works_again_after_i
         assert session.scalar(text("SELECT 1")) == 1
 
 
+def test_a_server_that_became_read_only_is_named_and_the_store_works_again_after_it(store):
+    with pytest.raises(StoreError, match="in a read-only transaction"), store.write() as session:
+        session.execute(text("SET TRANSACTION READ ONLY"))
+        session.execute(text("DELETE FROM standings"))
+    with store.write() as session:
+        session.execute(text("DELETE FROM standings"))
+
+
 # Nothing is read or written but what is meant to be
 
 

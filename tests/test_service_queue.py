@@ -25,6 +25,7 @@ from db.store import Store
 from db.tables import JobRow, WorkerRow
 from db.types import utc_now
 from evaluator.platforms import load_platform
+from sandbox.process import ProcessSandbox
 from service.errors import BadRequest, JobLost
 from service.jobs import cancel_job, get_job
 from service.journal import Journal
@@ -41,6 +42,8 @@ from service.submit import PRIORITIES, submit
 from service.worker.heart import LOST_AFTER_S, Heart
 from service.worker.keeper import CHUNK, MAX_ATTEMPTS, Keeper
 from service.worker.patience import patiently
+from service.worker.place import Place
+from service.worker.process import GivenUp, _work
 from tasks.task import Task
 from tests.workers import OP
 
@@ -626,6 +629,42 @@ def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch:
         assert not heart.given_up.is_set() and heart.steady_s() > 0
         workers.set_lost(session, "w1")
     assert heart.given_up.wait(5)
+    heart.stop()
+
+
+def test_a_heart_survives_whatever_befalls_a_beat(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.worker.heart.BEAT_S", 0.05)
+    register(store)
+    with store.write() as session:
+        session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
+    heart = Heart(store, "w1")
+    heart.start()
+    time.sleep(0.3)
+    assert heart.beats() and not heart.given_up.is_set()
+    assert "a beat failed" in caplog.text
+    with store.write() as session:
+        session.execute(text("DROP TRIGGER no_beat"))
+        workers.set_lost(session, "w1")
+    assert heart.given_up.wait(5)
+    heart.stop()
+
+
+def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
+    settings: Settings, store: Store, queue: WorkQueue, process_sandbox: ProcessSandbox
+) -> None:
+    platform = load_platform("cpu")
+    running = StopGroup()
+    place = Place("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
+    register(store)
+    heart = Heart(store, "w1")
+    with pytest.raises(GivenUp):
+        _work(place, heart, Stop(), [])
+    heart.start()
+    running.request("interrupted")
+    with pytest.raises(GivenUp):
+        _work(place, heart, Stop(), [])
     heart.stop()
 
 

@@ -36,6 +36,10 @@ class Heart:
         """Beat no more."""
         self._over.set()
 
+    def beats(self) -> bool:
+        """Whether its thread is there."""
+        return self._thread.is_alive()
+
     def steady_s(self) -> float:
         """For how long our own beats have come through without a gap, in seconds; 0 while they do not.
 
@@ -58,4 +62,6 @@ class Heart:
                 self._last = now
             except StoreError as error:
                 log.error("store: %s", error)
+            except Exception:  # whatever it was, a worker that works must be heard of
+                log.exception("a beat failed")
             self._over.wait(BEAT_S)

@@ -142,7 +142,7 @@ def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -
     keeper = Keeper(place.store, place.queue, heart.steady_s)
     next_look = next_sweep = 0.0
     while not stop.event.wait(POLL_S) and not faults:
-        if heart.given_up.is_set():
+        if heart.given_up.is_set() or not heart.beats() or (place.running.requested() and not faults):
             raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
         now = time.monotonic()
         try:
