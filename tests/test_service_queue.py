@@ -39,8 +39,10 @@ from service.spec import spec_of
 from service.stopping import Stop, StopGroup, stop_when
 from service.store import open_store
 from service.submit import PRIORITIES, submit
+from service.wiring import Stopped
 from service.worker.heart import LOST_AFTER_S, Heart
 from service.worker.keeper import CHUNK, MAX_ATTEMPTS, Keeper
+from service.worker.measure import EvaluationLost, MeasureQueued
 from service.worker.patience import patiently
 from service.worker.place import Place
 from service.worker.process import GivenUp, _work
@@ -649,6 +651,25 @@ def test_a_heart_survives_whatever_befalls_a_beat(
         workers.set_lost(session, "w1")
     assert heart.given_up.wait(5)
     heart.stop()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
+    store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    monkeypatch.setattr("service.worker.measure._LOOK_AT_QUEUE", 1)
+    job_id = add(store)
+    assert take(store, job_id)
+    stop = Stop()
+    measure = MeasureQueued(store, queue, look(store, job_id), "abc", stop)
+    evaluation_id = measure._ask("source", "digest", 1, False)
+    as_it_ended(queue, "SUCCESS")
+    if cancelled:
+        with store.write() as session:
+            jobs.request_cancel(session, job_id)
+    with pytest.raises(Stopped if cancelled else EvaluationLost):
+        measure._wait(evaluation_id)
+    assert stop.reason == ("cancelled" if cancelled else None)
 
 
 def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(

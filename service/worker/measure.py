@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 
-from db import results
+from db import jobs, results
 from db.errors import NotInStore
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
@@ -68,11 +68,16 @@ class MeasureQueued:
         failure = self._queue.failure_of(evaluation_id, self._job.attempt) if failures else None
         try:
             with self._store.read() as session:
+                cancelled = jobs.cancel_requested(session, self._job.id)
                 return results.get_evaluation(session, evaluation_id)
         except NotInStore:
-            if failure is not None:  # it was looked for first: nothing came of it by then
-                raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
-            return None
+            if failure is None:
+                return None
+            if cancelled:  # whoever evaluated heard of it before we did
+                self._stop.request("cancelled")
+                raise Stopped from None
+            # The failure was looked for first: nothing came of it by then.
+            raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
 
 
 def evaluation_id_of(job_id: int, digest: str, failed: int) -> str:
