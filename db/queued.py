@@ -63,8 +63,10 @@ def next_fair_tag(session: Session, user: str, priority: int) -> int:
     """
     lock_name(session, "line", priority)
     of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
-    own = session.scalar(of_priority.where(JobRow.user == user)) or 0
-    begun = session.scalar(of_priority.where(JobRow.started_at.is_not(None))) or 0  # not those cancelled in line
+    started = JobRow.started_at.is_not(None)  # who ended without it was cancelled in line and took no turn
+    waits = JobRow.status == JobStatus.QUEUED.value
+    own = session.scalar(of_priority.where(JobRow.user == user, started | waits)) or 0
+    begun = session.scalar(of_priority.where(started)) or 0
     return max(own, begun) + 1
 
 

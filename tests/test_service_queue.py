@@ -249,6 +249,7 @@ def test_jobs_that_were_cancelled_in_line_take_no_turn_from_those_who_come(store
     for job_id in hoarded:
         cancel_job(store, job_id)
     assert look(store, add(store, "new")).fair_tag == 2
+    assert look(store, add(store, "eve")).fair_tag == 2
 
 
 def test_a_job_that_goes_back_in_line_keeps_its_place(store: Store) -> None:
