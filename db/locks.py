@@ -1,5 +1,7 @@
 """Locks inside a transaction, for decisions that rest on what was read: SQLite lets in one writer at a time, PostgreSQL
 lets in all. Who needs several takes the job's first, then the board's; all are given back when the transaction ends.
+A new task makes others wait who add the same one: tasks are added first, by suite, name and hash, and the line's lock
+is taken after them.
 """
 
 import hashlib

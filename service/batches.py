@@ -15,6 +15,7 @@ from service.batch_results import Baseline, Cell, Group, cells_of, groups_of, sa
 from service.batch_spec import BatchSpec
 from service.errors import BadRequest
 from service.jobs import settle
+from service.keeping import keep_task
 from service.paired import Comparison, compare
 from service.settings import Settings
 from service.statistics import Sample
@@ -90,6 +91,9 @@ def start_batch(
 def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> int:
     """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
+    tasks = {(job.task.suite, job.task.name, job.task.source_hash): job.task for job in plan.jobs}
+    for key in sorted(tasks):
+        keep_task(session, tasks[key])  # before the line's lock and in one order for all (db.locks)
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     first_tag = queued.next_fair_tag(session, user, PRIORITIES[spec.priority])
     for number, planned in enumerate(plan.jobs):

@@ -1,12 +1,22 @@
 """Batches in the store while others write."""
 
 import threading
+from collections.abc import Callable
 
 from sqlalchemy import event
+from sqlalchemy.orm import Session
 
 from db import batches, jobs, queued, tasks
 from db.records import JobStatus, Owner
 from db.store import Store
+from service.batch_plan import Plan, Planned
+from service.batch_spec import make_spec
+from service.batches import queue_batch
+from service.keeping import keep_task
+from service.settings import load_settings
+from service.submit import queue_job
+from tasks.task import Task
+from tests.workers import OP
 
 OWNER = Owner("h", 1, "x")
 
@@ -54,3 +64,24 @@ def test_a_job_that_goes_back_in_line_while_its_batch_is_cancelled_is_cancelled_
     assert back == [True]
     with store.read() as session:
         assert jobs.get_job(session, job).status is JobStatus.CANCELLED
+
+
+def test_a_batch_and_a_submission_that_bring_the_same_new_task_both_get_in_line(store: Store) -> None:
+    task = Task(name="op", source=OP)
+    settings = load_settings(model="builtin/compiler")
+    spec = make_spec({"tasks": ["op"], "models": ["builtin/compiler"]})
+    plan = Plan((Planned(task, settings, 1),), ())
+    batch = threading.Thread(target=lambda: _write(store, lambda session: queue_batch(session, spec, plan, user="u")))
+    with store.write() as session:
+        keep_task(session, task)
+        batch.start()
+        batch.join(0.5)  # it has come to where it waits for us
+        queue_job(session, task, settings=settings, user="u", priority="normal")
+    batch.join(10)
+    with store.read() as session:
+        assert [job.fair_tag for job in jobs.list_jobs(session)] == [2, 1]
+
+
+def _write(store: Store, action: Callable[[Session], object]) -> None:
+    with store.write() as session:
+        action(session)
