@@ -132,6 +132,13 @@ def cancel_jobs(session: Session, batch_id: int) -> int:
     return len(ended) + len(asked)
 
 
+def count_stopping(session: Session, batch_id: int) -> int:
+    """How many jobs of a batch were told to stop and still run; it stays so until the transaction ends."""
+    lock_jobs(session, batch_id)
+    stopping = (JobRow.status == JobStatus.RUNNING.value, JobRow.cancel_requested)
+    return session.scalar(select(func.count()).where(JobRow.batch_id == batch_id, *stopping)) or 0
+
+
 def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
     """Put a batch's jobs that ended before they were done back in line, but for those with a reason in `final`."""
     lock_jobs(session, batch_id)

@@ -161,13 +161,15 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
 
     Raises:
         NotInStore: there is none with this id.
-        BadRequest: the total is not a positive number.
+        BadRequest: the total is not a positive number, or jobs were told to stop and have not yet.
     """
     if budget_usd is not None and not 0 <= budget_usd < float("inf"):
         raise BadRequest(f"--budget-usd {budget_usd}: must be dollars, 0 or more")
     settle(store)
     with store.write() as session:
         batches.get_batch(session, batch_id)
+        if stopping := batches.count_stopping(session, batch_id):
+            raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
         batches.requeue_jobs(session, batch_id, final=FINAL)
         batches.set_cancelled(session, batch_id, False)
         if budget_usd is not None:

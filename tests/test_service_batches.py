@@ -276,10 +276,16 @@ def test_cancelling_ends_what_waits_and_resuming_takes_it_up(tmp_path: Path, mon
         assert show_batch(store, batch_id).line.batch.cancel_requested
         run_all(batch_id, settings, store)
         assert [job.status for job in jobs_of(store, batch_id)][1:] == [JobStatus.CANCELLED] * 2
-        assert resume_batch(store, batch_id) == 2
+        with pytest.raises(BadRequest, match="1 jobs are still stopping; try again in a moment"):
+            resume_batch(store, batch_id)
+        assert show_batch(store, batch_id).line.batch.cancel_requested
+        with store.write() as session:
+            reason, owner = "cancelled", this_process()
+            assert jobs.finish_job(session, first.id, owner, status=JobStatus.CANCELLED, stop_reason=reason)
+        assert resume_batch(store, batch_id) == 3
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
-        assert [cell.outcome for cell in details.cells] == ["open", "passed", "passed"]
+        assert [cell.outcome for cell in details.cells] == ["passed"] * 3
         assert not details.line.batch.cancel_requested
 
 
