@@ -10,6 +10,8 @@ from db.types import utc_now
 SEEN = (WorkerStatus.ALIVE.value, WorkerStatus.STOPPING.value)
 """What a worker is until it has ended or was given up."""
 
+_ENDED_TOO = 200
+
 
 def add_worker(
     session: Session,
@@ -71,11 +73,18 @@ def set_lost(session: Session, worker_id: str) -> bool:
     return _change(session, worker_id, status=WorkerStatus.LOST.value, stopped_at=utc_now())
 
 
-def list_workers(session: Session, *, seen: bool = False, limit: int = 200) -> list[WorkerRecord]:
-    """Workers, newest first; `seen`: only those that have neither ended nor been given up."""
-    query = select(WorkerRow).order_by(WorkerRow.started_at.desc(), WorkerRow.id).limit(limit)
+def list_workers(session: Session, *, seen: bool = False, limit: int | None = None) -> list[WorkerRecord]:
+    """Workers, newest first; `seen`: only those that have neither ended nor been given up.
+
+    Without a `limit` these are all there are, for whoever is left out would be taken for dead; of others the newest.
+    """
+    query = select(WorkerRow).order_by(WorkerRow.started_at.desc(), WorkerRow.id)
     if seen:
         query = query.where(WorkerRow.status.in_(SEEN))
+    elif limit is None:
+        limit = _ENDED_TOO
+    if limit is not None:
+        query = query.limit(limit)
     return [_record(row) for row in session.scalars(query)]
 
 

@@ -610,6 +610,15 @@ def test_who_cannot_be_heard_himself_gives_nobody_up(
     assert status_of(store, "other") == "lost"
 
 
+def test_of_workers_that_are_there_none_is_left_out(store: Store) -> None:
+    for number in range(203):
+        register(store, f"w{number}")
+    with store.read() as session:
+        assert len(workers.list_workers(session, seen=True)) == 203
+        assert len(workers.list_workers(session, seen=True, limit=3)) == 3
+        assert len(workers.list_workers(session)) == 200
+
+
 def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
     rebooted = replace(DEAD, started=f"{DEAD.pid}:1:0000-other-boot:1")
     assert is_gone_here(DEAD)
