@@ -8,7 +8,10 @@ from agents.ports import Event
 from db import jobs, queued, results
 from db.records import EvaluationRecord, JobRecord, JobStatus
 from db.store import Store
-from service.owner import is_dead
+from service.owner import is_dead, is_gone_here
+
+WORKER_LOST = "worker_lost"
+"""The event of a job whose worker died or was cut off; others go on with it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,12 @@ def settle(store: Store) -> None:
     """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one."""
     with store.read() as session:
         running = jobs.list_jobs(session, status=JobStatus.RUNNING)
-    dead = [job for job in running if job.owner is not None and is_dead(job.owner)]
+    # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
+    dead = [
+        job
+        for job in running
+        if job.owner is not None and (is_dead if job.worker_id is None else is_gone_here)(job.owner)
+    ]
     if not dead:
         return
     with store.write() as session:
@@ -138,7 +146,7 @@ def worked_s(store: Store, job_id: int) -> float:
         events = results.list_events(session, job_id)
     total_s, began, last = 0.0, None, None
     for event in events:
-        if event.created_at is None:
+        if event.created_at is None or event.kind == WORKER_LOST:  # which is noticed later
             continue
         if event.kind == "job_started":
             total_s += (last - began).total_seconds() if began and last else 0.0

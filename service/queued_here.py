@@ -40,11 +40,11 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     settings = settings_of(job, settings)
     with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
         owner = this_process()
-        device = bench.platform.device()
-        kind = kind_of(device)
-        if job.options.get("device_kind", kind) != kind:
+        here = bench.platform.device().describe()
+        described = str(job.options.get("device") or here)
+        kind = kind_of(bench.platform.name, here)
+        if job.options.get("device_kind", kind_of(bench.platform.name, described)) != kind:
             return None  # it began on a device of another kind, and its speedups are of that one
-        described = str(job.options.get("device") or device.describe())
         with store.write() as session:
             if not queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=bench.sandbox.name):
                 return None

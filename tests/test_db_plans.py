@@ -12,7 +12,6 @@ from db.leaderboard import leaderboard
 from db.queued import count_open, list_run_by, list_waiting
 from db.records import JobStatus
 from db.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
-from db.types import utc_now
 
 
 def evaluation_if_any(session):
@@ -26,7 +25,7 @@ ASKED = {
     "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING, limit=50),
     "a batch's jobs": lambda session: list_jobs(session, batch_id=3, limit=50),
     "all newest jobs": lambda session: list_jobs(session, limit=50),
-    "jobs that wait": lambda session: list_waiting(session, before=utc_now()),
+    "jobs that wait": lambda session: list_waiting(session),
     "a lost worker's jobs": lambda session: list_run_by(session, "w"),
     "a user's open jobs": lambda session: count_open(session, "ada"),
     "a job's evaluations": lambda session: list_evaluations(session, 1),

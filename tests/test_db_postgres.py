@@ -344,7 +344,7 @@ def test_the_password_of_a_dump_is_on_no_command_line(guarded_url, tmp_path, mon
     real = find_programs() / "pg_dump"
     program.write_text(f'#!/bin/sh\ntr "\\0" " " < /proc/$$/cmdline > {seen}\nexec {real} "$@"\n')
     program.chmod(0o755)
-    monkeypatch.setattr(backup_module, "_find_pg_dump", lambda: str(program))
+    monkeypatch.setattr(backup_module, "find_pg_dump", lambda: str(program))
     store = open_store(guarded_url)
     backup(store.engine, tmp_path / "copy.dump")
     store.close()
@@ -357,10 +357,10 @@ def test_a_dump_that_fails_says_why_and_leaves_nothing(store, tmp_path, monkeypa
     program = tmp_path / "pg_dump"
     program.write_text("#!/bin/sh\necho 'pg_dump: error: server version mismatch' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(backup_module, "_find_pg_dump", lambda: str(program))
+    monkeypatch.setattr(backup_module, "find_pg_dump", lambda: str(program))
     with pytest.raises(StoreError, match="server version mismatch"):
         backup(store.engine, tmp_path / "copy.dump")
-    monkeypatch.setattr(backup_module, "_find_pg_dump", lambda: None)
+    monkeypatch.setattr(backup_module, "find_pg_dump", lambda: None)
     with pytest.raises(StoreError, match="pg_dump is not installed"):
         backup(store.engine, tmp_path / "copy.dump")
     assert [path.name for path in tmp_path.iterdir()] == ["pg_dump"]

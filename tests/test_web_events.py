@@ -172,7 +172,8 @@ def test_a_listener_who_leaves_is_forgotten_with_the_next_sign_of_life(web, addr
     monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.2)
     job = add_waiting_job(web)
     with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", trust_env=False) as response:
-        next(response.iter_text())
+        texts = response.iter_text()  # kept: one that is thrown away closes the stream
+        next(texts)
         wait_for(lambda: web.app.state.hub.listeners == 1)
     wait_for(lambda: web.app.state.hub.listeners == 0)
 

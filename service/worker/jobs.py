@@ -2,6 +2,8 @@
 
 import logging
 
+from sqlalchemy.orm import Session
+
 from agents.ports import Event
 from agents.replay import past_of_events
 from db import jobs, queued, results, workers
@@ -12,6 +14,7 @@ from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost
 from service.jobs import get_job, stored_events, worked_s
 from service.journal import Journal, Observer
+from service.kinds import kind_of
 from service.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
 from service.spec import settings_of, spec_of, task_of
 from service.stopping import Stop, stop_when
@@ -35,7 +38,9 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         try:
             if not patiently(lambda: _take(place, job_id, attempt), stop):
                 return
-        except (TypeError, ValueError) as error:  # its row is not as this program writes them
+        except (Stopped, StoreError):
+            raise
+        except Exception as error:  # its row is not as this program writes them
             text = f"cannot be begun: {error}"
             patiently(lambda: _refuse(place, job_id, text), stop)
             return
@@ -73,7 +78,19 @@ def _take(place: Place, job_id: int, attempt: int) -> bool:
         if allot(session, job_id) <= 0:
             finish_without_budget(session, job_id, place.owner)
             return False
+        return _is_ours_to_measure(place, session, job_id)
+
+
+def _is_ours_to_measure(place: Place, session: Session, job_id: int) -> bool:
+    """Whether a job that we took began on a device like ours, or begins now; else it waits for one like its own."""
+    job = jobs.get_job(session, job_id)
+    described = str(job.options.get("device") or place.device.describe())
+    kind = str(job.options.get("device_kind") or kind_of(job.platform, described))
+    jobs.set_options(session, job_id, device=described, device_kind=kind)
+    if kind == place.kind:
         return True
+    queued.requeue_job(session, job_id, worker_id=place.worker_id)
+    return False
 
 
 def _refuse(place: Place, job_id: int, error: str) -> None:
@@ -82,7 +99,6 @@ def _refuse(place: Place, job_id: int, error: str) -> None:
 
 
 def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
-    device, kind = _device_of(place, job)
     settings = settings_of(job, place.settings)
     task = task_of(job)
     events = stored_events(place.store, job.id)
@@ -100,9 +116,9 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
         place.store,
         job.id,
         place.owner,
-        spec=spec_of(task, settings, device=device),
+        spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, kind, stop),
+        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop),
         platform=place.platform,
         llm=open_models(settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
@@ -116,7 +132,7 @@ def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
     """A candidate that a user wants evaluated (once more): it was stored with the job."""
     with place.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
-    measure = MeasureQueued(place.store, place.queue, job, _device_of(place, job)[1], stop)
+    measure = MeasureQueued(place.store, place.queue, job, place.kind, stop)
     reason, best = "evaluated", None
     with stop_when(lambda: _cancel_requested(place, job.id), stop, "cancelled"):
         try:
@@ -134,16 +150,6 @@ def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
             results.add_event(session, job.id, "ended", 0, {"reason": reason, "detail": ""})
             if best is not None:
                 jobs.set_best(session, job.id, best)
-
-
-def _device_of(place: Place, job: JobRecord) -> tuple[str, str]:
-    """What the job's prompts say of the device, and its kind: of the device that it began on."""
-    if "device_kind" in job.options:
-        return str(job.options["device"]), str(job.options["device_kind"])
-    device, kind = place.device.describe(), place.kind
-    with place.store.write() as session:
-        jobs.set_options(session, job.id, device=device, device_kind=kind)
-    return device, kind
 
 
 def _fail(place: Place, job_id: int, error: str) -> None:

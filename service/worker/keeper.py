@@ -8,9 +8,12 @@ import logging
 import time
 from collections.abc import Callable
 
-from db import jobs, queued, workers
+from sqlalchemy.orm import Session
+
+from db import jobs, queued, results, workers
 from db.records import WorkerRecord
 from db.store import Store
+from service.jobs import WORKER_LOST
 from service.owner import is_gone_here
 from service.queue import WorkQueue
 from service.worker.heart import BEAT_S, LOST_AFTER_S
@@ -18,8 +21,8 @@ from service.worker.heart import BEAT_S, LOST_AFTER_S
 CHUNK = 25
 """So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
 
-MAX_ATTEMPTS = 20
-"""After so many, a job is not begun again by itself: it may be what its workers die of."""
+MAX_LOSSES = 4
+"""A job that lost more workers since someone asked for it does not go on by itself: it may be what they die of."""
 
 _LOOKED_UP = 500
 _VERIFIED_EVERY_S = 30.0
@@ -82,8 +85,9 @@ class Keeper:
         for job_id, worker_id in stranded:
             with self._store.write() as session:
                 back = queued.requeue_job(session, job_id, worker_id=worker_id)
-                if back and jobs.get_job(session, job_id).attempt > MAX_ATTEMPTS:
-                    queued.fail_queued(session, job_id, f"begun {MAX_ATTEMPTS} times, and its workers died; resume it")
+                if back and _losses(session, job_id) > MAX_LOSSES:
+                    queued.fail_queued(session, job_id, f"{MAX_LOSSES + 1} workers died of it or with it; resume it")
+                    results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
             if back:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._heard):
@@ -130,3 +134,12 @@ class Keeper:
     def _is_lost(self, worker: WorkerRecord) -> bool:
         silent_s = min(time.monotonic() - self._heard[worker.id][1], self._steady_s())
         return is_gone_here(worker.owner) or silent_s > LOST_AFTER_S
+
+
+def _losses(session: Session, job_id: int) -> int:
+    """Note that a job lost its worker, and count how often that was since it last ended."""
+    results.add_event(session, job_id, WORKER_LOST, 0, {})
+    losses = 0
+    for event in results.list_events(session, job_id):
+        losses = 0 if event.kind == "ended" else losses + (event.kind == WORKER_LOST)
+    return losses

@@ -32,7 +32,7 @@ class Place:
     @property
     def kind(self) -> str:
         """Which devices give comparable figures, in a few letters."""
-        return kind_of(self.device)
+        return kind_of(self.platform.name, self.device.describe())
 
     @property
     def queues(self) -> dict[str, int]:
