@@ -31,10 +31,11 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
 
     Raises:
         BadRequest: an option cannot be set, or its value makes no sense.
-        NotAllowed: the model is not one that this role may use.
+        NotAllowed: the model is not one that this role may use, or a price is not this role's to say.
     """
     if refused := sorted(options.keys() - set(OPTIONS)):
         raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
+    check_price_setter(principal, options.get("price"))
     wanted = override(settings, **options)
     if provider_of(wanted.model) != provider_of(settings.model):
         # The server's address and key belong to its own model's provider.
@@ -44,6 +45,16 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
             allowed = ", ".join(allowed_models(settings))
             raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
     return wanted
+
+
+def check_price_setter(principal: Principal, *prices: str | None) -> None:
+    """Refuse prices from whom they bound: dollars are counted by them.
+
+    Raises:
+        NotAllowed: a price is given, by someone who is no operator.
+    """
+    if any(price is not None for price in prices) and not principal.role.includes(Role.OPERATOR):
+        raise NotAllowed("price: is an operator's to set, for quotas are counted by it; leave it out")
 
 
 def allowed_models(settings: Settings) -> tuple[str, ...]:

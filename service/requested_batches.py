@@ -12,7 +12,7 @@ from service.batch_spec import BatchSpec
 from service.batches import cancel_batch, queue_batch, resume_batch
 from service.once import once
 from service.quotas import check_quota
-from service.requested import allowed_models, may_use
+from service.requested import allowed_models, check_price_setter, may_use
 from service.settings import Settings
 from service.spec import settings_of
 
@@ -29,6 +29,7 @@ def start_batch_for(
     require(principal, Role.SUBMITTER)
     if spec.priority == "high":
         require(principal, Role.OPERATOR)
+    check_price_setter(principal, spec.job.price, *(choice.price for choice in spec.choices))
     for choice in spec.choices:
         for model in {choice.name, choice.judge_model or spec.job.judge_model or choice.name}:
             if not may_use(settings, principal, model):

@@ -192,6 +192,31 @@ def test_so_many_dollars_a_day_counting_the_worst_of_what_runs(tmp_path):
         assert ask(budget_usd=6).status_code == 201
 
 
+def test_a_price_is_for_operators_to_set(tmp_path):
+    with opened(tmp_path, login=True, models="openai/*") as web:
+        client = web.client(web.token("submitter"))
+        batch = {"tasks": ["starter/rmsnorm_gelu"], "job": {"price": "0,0"}}
+        assert "an operator's to set" in detail(client.post(f"{API}/jobs", json={**JOB, "price": "0,0"}), 403)
+        assert "an operator's to set" in detail(client.post(f"{API}/batches", json=batch), 403)
+        operator = web.client(web.token("operator"))
+        assert operator.post(f"{API}/jobs", json={**JOB, "price": "1,2"}).status_code == 201
+        assert operator.post(f"{API}/batches", json=batch).status_code == 201
+
+
+@pytest.mark.parametrize(("price", "status"), [(None, 403), ("5,15", 201)])
+def test_dollars_a_day_need_a_price_that_is_known(tmp_path, price, status):
+    with opened(tmp_path, login=True, models="openai/*", price=price) as web:
+        client = web.client(web.token("submitter", max_usd_a_day=10.0))
+        ours = {"model": "openai/our-70b", "budget_usd": 1.0}
+        answer = client.post(f"{API}/jobs", json={**JOB, **ours})
+        assert answer.status_code == status, answer.text
+        assert status == 201 or "no price of model 'openai/our-70b' is known" in detail(answer, 403)
+        batch = {"tasks": [JOB["task"]], "models": [ours["model"]], "job": {"budget_usd": 1.0}}
+        assert client.post(f"{API}/batches", json=batch).status_code == status
+        judged = {"model": "openai/gpt-4o", "judge_model": "openai/our-70b", "budget_usd": 1.0}
+        assert client.post(f"{API}/jobs", json={**JOB, **judged}).status_code == status
+
+
 def test_requests_a_minute_are_limited_for_each_token(tmp_path):
     with opened(tmp_path, login=True, requests_a_minute=3) as web:
         ada, bob = web.client(web.token(user="ada")), web.client(web.token(user="bob"))
