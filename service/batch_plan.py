@@ -9,6 +9,7 @@ from db.store import Store
 from service.batch_spec import MAX_JOBS, BatchSpec, settings_for
 from service.errors import BadRequest
 from service.settings import Settings, read_key
+from service.spec import for_provider
 from service.submit import check_submission
 from service.tasks import find_task, known_tasks
 from tasks.task import Task, TaskError
@@ -45,7 +46,11 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     if not tasks:
         ref, reason = refused[0]
         raise BadRequest(f"tasks: none can be used; {ref}: {reason}")
-    combinations = [settings_for(spec, choice, name, settings) for choice in spec.choices for name in spec.platforms]
+    combinations = [
+        settings_for(spec, choice, name, settings if files else for_provider(settings, choice.name))
+        for choice in spec.choices
+        for name in spec.platforms
+    ]
     if len(set(spec.platforms)) < len(spec.platforms) or len({each.name for each in spec.choices}) < len(spec.choices):
         raise BadRequest("models, platforms: one is named twice; name each once and ask for more samples")
     count = len(tasks) * len(combinations) * spec.samples

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.providers import is_builtin, provider_of
+from agents.providers import is_builtin
 from db import jobs, queued
 from db.records import JobRecord, JobStatus
 from db.store import Store
@@ -15,7 +15,7 @@ from service.errors import BadRequest, Conflict
 from service.once import once
 from service.quotas import check_quota, worst_left_usd
 from service.settings import Settings, override
-from service.spec import settings_of
+from service.spec import for_provider, settings_of
 from service.submit import check_submission, queue_job
 from tasks.task import Task
 
@@ -36,10 +36,7 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
     if refused := sorted(options.keys() - set(OPTIONS)):
         raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
     check_price_setter(principal, options.get("price"))
-    wanted = override(settings, **options)
-    if provider_of(wanted.model) != provider_of(settings.model):
-        # The server's address and key belong to its own model's provider.
-        wanted = wanted.model_copy(update={"api_base": None, "api_key_file": None})
+    wanted = override(for_provider(settings, options.get("model") or settings.model), **options)
     for model in {wanted.model, wanted.judge_model or wanted.model}:
         if not may_use(settings, principal, model):
             allowed = ", ".join(allowed_models(settings))

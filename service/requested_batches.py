@@ -2,7 +2,6 @@
 
 from sqlalchemy.orm import Session
 
-from agents.providers import provider_of
 from db import batches, jobs
 from db.records import JobRecord, JobStatus
 from db.store import Store
@@ -35,9 +34,6 @@ def start_batch_for(
             if not may_use(settings, principal, model):
                 allowed = ", ".join(allowed_models(settings))
                 raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
-    if any(provider_of(choice.name) != provider_of(settings.model) for choice in spec.choices):
-        # The server's address and key belong to its own model's provider.
-        settings = settings.model_copy(update={"api_base": None, "api_key_file": None})
     plan = plan_batch(spec, settings=settings, store=store, files=False)
 
     def make(session: Session) -> str:

@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"platforms": ["abacus"]}, "platform 'abacus' is unknown"),
         ({"models": ["builtin/compiler", "builtin/compiler"]}, "one is named twice"),
         ({"job": {"strategy": "luck"}}, "luck"),
-        ({"job": {"price": "free"}}, "--price free"),
+        ({"job": {"price": "free"}}, "price free"),
         ({"job": {"api_base": "http://me:secret@host/v1"}}, "would be stored and shown"),
         ({"job": {"api_key_file": "/nowhere/key"}}, "cannot be read"),
         ({"tasks": ["nothing/here"]}, "none can be used; nothing/here"),

@@ -166,6 +166,21 @@ def test_the_servers_address_and_key_stay_with_its_own_provider(tmp_path):
         assert (foreign["api_base"], foreign.get("api_key_file")) == (None, None)
 
 
+def test_the_servers_address_and_key_stay_with_its_own_provider_in_batches_too(tmp_path, monkeypatch):
+    key = tmp_path / "key"
+    key.write_text("sk-secret")
+    monkeypatch.setenv("KERNELWRIGHT_API_BASE", "http://inside")
+    monkeypatch.setenv("KERNELWRIGHT_API_KEY_FILE", str(key))
+    with opened(tmp_path, login=True, model="openai/own", models="*") as web:
+        client = web.client(web.token("submitter"))
+        batch = {"tasks": [JOB["task"]], "models": ["openai/own", "anthropic/x"]}
+        batch_id = client.post(f"{API}/batches", json=batch).json()["id"]
+        with web.store.read() as session:
+            kept = {job.model: job.options for job in jobs.list_jobs(session, batch_id=batch_id)}
+    assert (kept["openai/own"]["api_base"], kept["openai/own"]["api_key_file"]) == ("http://inside", str(key))
+    assert (kept["anthropic/x"]["api_base"], kept["anthropic/x"].get("api_key_file")) == (None, None)
+
+
 def test_so_many_jobs_at_once_and_no_more(web):
     client = web.client(web.token("submitter", max_jobs=2))
     first = client.post(f"{API}/jobs", json=JOB).json()["id"]
