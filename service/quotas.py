@@ -9,6 +9,7 @@ from agents.litellm_setup import import_litellm
 from agents.prices import price_of
 from agents.providers import is_builtin
 from db import queued, spending
+from db.locks import lock_name
 from db.records import JobRecord
 from db.types import utc_now
 from service.access import Principal
@@ -27,6 +28,11 @@ def costs_nothing(settings: Settings) -> bool:
     return _free(settings.model, settings.judge_model)
 
 
+def hold_quota(session: Session, principal: Principal) -> None:
+    """Let nothing else that this user asks for be checked until the transaction ends, by whichever token it comes."""
+    lock_name(session, "quota", principal.user)
+
+
 def check_quota(
     session: Session, principal: Principal, wanted: Sequence[Settings | None], *, spent_usd: float = 0.0
 ) -> None:
@@ -41,7 +47,7 @@ def check_quota(
     """
     if principal.token_id is None:
         return
-    spending.hold_token(session, principal.token_id)
+    hold_quota(session, principal)
     if principal.max_jobs is not None:
         open_now = queued.count_open(session, principal.user)
         if open_now + len(wanted) > principal.max_jobs:
