@@ -58,7 +58,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
         raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
     for each in combinations:
         check_submission(tasks[0], each, spec.priority)
-        if each.api_key_file is not None:
+        if files and each.api_key_file is not None:  # a stranger is told nothing of the server's own
             read_key(each.api_key_file)
     jobs = tuple(
         Planned(task, each, sample) for sample in range(1, spec.samples + 1) for task in tasks for each in combinations

@@ -181,6 +181,14 @@ def test_the_servers_address_and_key_stay_with_its_own_provider_in_batches_too(t
     assert (kept["anthropic/x"]["api_base"], kept["anthropic/x"].get("api_key_file")) == (None, None)
 
 
+def test_a_batch_is_told_nothing_of_the_servers_key_file(tmp_path):
+    with opened(tmp_path, login=True, model="openai/own", api_key_file=tmp_path / "missing") as web:
+        client = web.client(web.token("submitter"))
+        answer = client.post(f"{API}/batches", json={"tasks": [JOB["task"]], "models": ["openai/own"]})
+    assert answer.status_code == 201
+    assert "missing" not in answer.text
+
+
 def test_so_many_jobs_at_once_and_no_more(web):
     client = web.client(web.token("submitter", max_jobs=2))
     first = client.post(f"{API}/jobs", json=JOB).json()["id"]
