@@ -1,7 +1,7 @@
 """From a batch's spec to its jobs, each with its task and settings; nothing is stored here."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -11,9 +11,12 @@ from service.errors import BadRequest
 from service.settings import Settings, read_key
 from service.spec import for_provider
 from service.submit import check_submission
-from service.tasks import find_task, known_tasks
+from service.tasks import known_tasks, unknown_task
+from tasks.load import find_task as find_file
+from tasks.load import names_file
 from tasks.task import Task, TaskError
 
+MAX_SUGGESTED = 5  # names for which a task is sought that may have been meant, which takes a while
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -69,19 +72,29 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
 def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
     """Each task once, in the order in which it was named, and what names none."""
     known = known_tasks(store)
+    named = {task.id: task for task in reversed(known)}
     found: dict[tuple[str, str], Task] = {}
     refused: list[tuple[str, str]] = []
-    for ref in spec.tasks:
+    for ref in dict.fromkeys(spec.tasks):
         matching = list(_matching(ref, known))
         if not matching:
             try:
-                matching = [find_task(ref, store=store, files=files)]
+                matching = [_named(ref, named, files=files, suggest=len(refused) < MAX_SUGGESTED)]
             except TaskError as error:
                 refused.append((ref[:200], str(error)))
         found.update(
             {(task.id, task.source_hash): task for task in matching if (task.id, task.source_hash) not in found}
         )
     return list(found.values()), refused
+
+
+def _named(ref: str, known: Mapping[str, Task], *, files: bool, suggest: bool) -> Task:
+    """The task in a file, or the known one of this name; as `service.tasks.find_task`, without reading all anew."""
+    if files and names_file(ref):
+        return find_file(ref)
+    if ref not in known:
+        raise unknown_task(ref, known.values() if suggest else (), files=files)
+    return known[ref]
 
 
 def _matching(ref: str, known: list[Task]) -> Iterator[Task]:
