@@ -202,6 +202,12 @@ def test_so_many_jobs_at_once_and_no_more(web):
     assert "2 jobs at once" in detail(client.post(f"{API}/jobs/{first}/resume"), 403)
 
 
+def test_a_full_quota_is_no_fault_in_the_log(web, caplog):
+    client = web.client(web.token("submitter", max_jobs=0))
+    detail(client.post(f"{API}/jobs", json=JOB), 403)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_so_many_dollars_a_day_counting_the_worst_of_what_runs(tmp_path):
     with opened(tmp_path, login=True, models="openai/*") as web:
         client = web.client(web.token("submitter", max_usd_a_day=10.0))
