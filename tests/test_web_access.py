@@ -286,9 +286,12 @@ def test_on_loopback_its_own_names_need_no_login(tmp_path, host):
         assert web.client().get(f"{API}/me", headers={"Host": host}).json()["role"] == "operator"
 
 
-def test_a_proxy_before_a_server_without_login_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Server", "Forwarded", "Via", "X-Real-IP", "CF-Ray"]
+)
+def test_a_proxy_before_a_server_without_login_is_refused(tmp_path, header):
     with opened(tmp_path) as web:
-        response = web.client().get(f"{API}/me", headers={"X-Forwarded-For": "203.0.113.5"})
+        response = web.client().get(f"{API}/me", headers={header: "203.0.113.5"})
         assert "--login" in detail(response, 403)
 
 
