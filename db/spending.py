@@ -8,14 +8,9 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from db.records import JobStatus
-from db.tables import JobRow, TokenRow
+from db.tables import JobRow
 
 _OPEN = (JobStatus.QUEUED.value, JobStatus.RUNNING.value)
-
-
-def hold_token(session: Session, token_id: int) -> None:
-    """Let no other submission of this token be checked until the transaction ends."""
-    session.execute(select(TokenRow.id).where(TokenRow.id == token_id).with_for_update())
 
 
 def worst_spending(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.errors import BadRequest
-from service.settings import Settings, load_settings
+from service.settings import Settings, override
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_JOBS = 20_000
@@ -121,5 +121,4 @@ def settings_for(spec: BatchSpec, choice: ModelChoice, platform: str, settings: 
     """
     particular = {name: value for name, value in dict(choice).items() if name != "name" and value is not None}
     common = {name: value for name, value in dict(spec.job).items() if value is not None}
-    here = dict(settings) | common | particular
-    return load_settings(**(here | {"model": choice.name, "platform": platform}))
+    return override(settings, **(common | particular | {"model": choice.name, "platform": platform}))

@@ -167,14 +167,25 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
         raise BadRequest(f"--budget-usd {budget_usd}: must be dollars, 0 or more")
     settle(store)
     with store.write() as session:
-        batches.get_batch(session, batch_id)
-        if stopping := batches.count_stopping(session, batch_id):
-            raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
-        batches.requeue_jobs(session, batch_id, final=FINAL)
-        batches.set_cancelled(session, batch_id, False)
+        waiting = requeue_batch(session, batch_id)
         if budget_usd is not None:
             batches.set_budget(session, batch_id, budget_usd)
-        return batches.count_jobs(session, [batch_id])[batch_id].get(JobStatus.QUEUED, 0)
+        return waiting
+
+
+def requeue_batch(session: Session, batch_id: int) -> int:
+    """As `resume_batch`, within the caller's transaction; jobs that lost their process must be settled before.
+
+    Raises:
+        NotInStore: there is none with this id.
+        BadRequest: jobs were told to stop and have not yet.
+    """
+    batches.get_batch(session, batch_id)
+    if stopping := batches.count_stopping(session, batch_id):
+        raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
+    batches.requeue_jobs(session, batch_id, final=FINAL)
+    batches.set_cancelled(session, batch_id, False)
+    return batches.count_jobs(session, [batch_id])[batch_id].get(JobStatus.QUEUED, 0)
 
 
 def compare_batches(

@@ -13,6 +13,10 @@ class BadRequest(ServiceError):
     """What was asked for makes no sense: an unknown name, a bad value, a file in the way."""
 
 
+class KeyUnreadable(BadRequest):
+    """The file that is to hold a model's key does not. The text names its path, so it is for this machine's users."""
+
+
 class Conflict(BadRequest):
     """What was asked for makes sense, but not as things stand: the job is done, or someone works on it."""
 

@@ -1,12 +1,15 @@
 """What a token may have going at once, and spend a day."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
+from agents.litellm_setup import import_litellm
+from agents.prices import price_of
 from agents.providers import is_builtin
 from db import queued, spending
+from db.locks import lock_name
 from db.records import JobRecord
 from db.types import utc_now
 from service.access import Principal
@@ -25,6 +28,11 @@ def costs_nothing(settings: Settings) -> bool:
     return _free(settings.model, settings.judge_model)
 
 
+def hold_quota(session: Session, principal: Principal) -> None:
+    """Let nothing else that this user asks for be checked until the transaction ends, by whichever token it comes."""
+    lock_name(session, "quota", principal.user)
+
+
 def check_quota(
     session: Session, principal: Principal, wanted: Sequence[Settings | None], *, spent_usd: float = 0.0
 ) -> None:
@@ -34,11 +42,12 @@ def check_quota(
     spent of its budget.
 
     Raises:
-        QuotaExceeded: too many jobs at once, or their budgets do not fit into what is left of the day's dollars.
+        QuotaExceeded: too many jobs at once, their budgets do not fit into what is left of the day's dollars, or
+            nobody knows what a model costs.
     """
     if principal.token_id is None:
         return
-    spending.hold_token(session, principal.token_id)
+    hold_quota(session, principal)
     if principal.max_jobs is not None:
         open_now = queued.count_open(session, principal.user)
         if open_now + len(wanted) > principal.max_jobs:
@@ -53,6 +62,11 @@ def check_quota(
     budgets = [settings.budget_usd for settings in paid if settings.budget_usd is not None]
     if len(budgets) < len(paid):
         raise QuotaExceeded(f"${limit:.2f} a day are allowed, so each job needs a budget_usd")
+    if (model := _unpriced(paid)) is not None:
+        raise QuotaExceeded(
+            f"${limit:.2f} a day are allowed and no price of model {model[:80]!r} is known;"
+            " choose another, or have an operator set KERNELWRIGHT_PRICE on the server"
+        )
     worst = spending.worst_spending(session, principal.user, utc_now() - DAY, _free)
     asked = max(sum(budgets) - spent_usd, 0.0)
     if worst + asked > limit:
@@ -65,6 +79,21 @@ def check_quota(
 def worst_left_usd(job: JobRecord) -> float:
     """What a job has spent, at the most."""
     return job.cost_usd + job.unsettled_usd
+
+
+def _unpriced(wanted: Iterable[Settings]) -> str | None:
+    """A model whose price neither a setting says nor LiteLLM knows; its budget could not be kept."""
+    asked = {
+        model
+        for settings in wanted
+        if settings.price is None
+        for model in (settings.model, settings.judge_model)
+        if model is not None and not is_builtin(model)
+    }
+    if not asked:
+        return None
+    litellm = import_litellm()
+    return next((model for model in sorted(asked) if price_of(litellm, model) is None), None)
 
 
 def _free(model: str | None, judge_model: str | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.providers import is_builtin, provider_of
+from agents.providers import is_builtin
 from db import jobs, queued
 from db.records import JobRecord, JobStatus
 from db.store import Store
@@ -15,7 +15,7 @@ from service.errors import BadRequest, Conflict
 from service.once import once
 from service.quotas import check_quota, worst_left_usd
 from service.settings import Settings, override
-from service.spec import settings_of
+from service.spec import for_provider, settings_of
 from service.submit import check_submission, queue_job
 from tasks.task import Task
 
@@ -31,19 +31,27 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
 
     Raises:
         BadRequest: an option cannot be set, or its value makes no sense.
-        NotAllowed: the model is not one that this role may use.
+        NotAllowed: the model is not one that this role may use, or a price is not this role's to say.
     """
     if refused := sorted(options.keys() - set(OPTIONS)):
         raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
-    wanted = override(settings, **options)
-    if provider_of(wanted.model) != provider_of(settings.model):
-        # The server's address and key belong to its own model's provider.
-        wanted = wanted.model_copy(update={"api_base": None, "api_key_file": None})
+    check_price_setter(principal, options.get("price"))
+    wanted = override(for_provider(settings, options.get("model") or settings.model), **options)
     for model in {wanted.model, wanted.judge_model or wanted.model}:
         if not may_use(settings, principal, model):
             allowed = ", ".join(allowed_models(settings))
             raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
     return wanted
+
+
+def check_price_setter(principal: Principal, *prices: str | None) -> None:
+    """Refuse prices from whom they bound: dollars are counted by them.
+
+    Raises:
+        NotAllowed: a price is given, by someone who is no operator.
+    """
+    if any(price is not None for price in prices) and not principal.role.includes(Role.OPERATOR):
+        raise NotAllowed("price: is an operator's to set, for quotas are counted by it; leave it out")
 
 
 def allowed_models(settings: Settings) -> tuple[str, ...]:

@@ -2,17 +2,17 @@
 
 from sqlalchemy.orm import Session
 
-from agents.providers import provider_of
 from db import batches, jobs
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from service.access import NotAllowed, Principal, Role, require
 from service.batch_plan import plan_batch
 from service.batch_spec import BatchSpec
-from service.batches import cancel_batch, queue_batch, resume_batch
+from service.batches import FINAL, cancel_batch, queue_batch, requeue_batch
+from service.jobs import settle
 from service.once import once
-from service.quotas import check_quota
-from service.requested import allowed_models, may_use
+from service.quotas import check_quota, hold_quota
+from service.requested import allowed_models, check_price_setter, may_use
 from service.settings import Settings
 from service.spec import settings_of
 
@@ -29,14 +29,12 @@ def start_batch_for(
     require(principal, Role.SUBMITTER)
     if spec.priority == "high":
         require(principal, Role.OPERATOR)
+    check_price_setter(principal, spec.job.price, *(choice.price for choice in spec.choices))
     for choice in spec.choices:
         for model in {choice.name, choice.judge_model or spec.job.judge_model or choice.name}:
             if not may_use(settings, principal, model):
                 allowed = ", ".join(allowed_models(settings))
                 raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
-    if any(provider_of(choice.name) != provider_of(settings.model) for choice in spec.choices):
-        # The server's address and key belong to its own model's provider.
-        settings = settings.model_copy(update={"api_base": None, "api_key_file": None})
     plan = plan_batch(spec, settings=settings, store=store, files=False)
 
     def make(session: Session) -> str:
@@ -67,14 +65,17 @@ def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings,
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
     """
     _require_owner(principal, batch_id, store, "resume")
+    settle(store)
     with store.write() as session:
+        hold_quota(session, principal)  # before the jobs are read, which another request may put in line
         again = [job for job in jobs.list_jobs(session, batch_id=batch_id) if _may_run_again(job)]
         check_quota(session, principal, [settings_of(job, settings) for job in again])
-    return resume_batch(store, batch_id)
+        return requeue_batch(session, batch_id)
 
 
 def _may_run_again(job: JobRecord) -> bool:
-    return job.status in (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+    ended_early = job.status in (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+    return ended_early and job.stop_reason not in FINAL
 
 
 def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:

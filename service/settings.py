@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from service.errors import BadRequest
+from service.errors import BadRequest, KeyUnreadable
 
 PREFIX = "KERNELWRIGHT_"
 MAX_KEY_BYTES = 16 * 1024
@@ -165,9 +165,12 @@ def read_key(path: Path) -> str:
     """The key in a file that holds nothing else.
 
     Raises:
-        BadRequest: the file cannot be read, or does not hold one word.
+        KeyUnreadable: the file cannot be read, or does not hold one word.
     """
-    return _only_word(path, f"--api-key-file {path}", "a key")
+    try:
+        return _only_word(path, f"--api-key-file {path}", "a key")
+    except BadRequest as error:
+        raise KeyUnreadable(str(error)) from error
 
 
 def _with_password(url: str, file: Path) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from agents.budget import Budget
 from agents.job import JobSpec, check_spec
 from agents.ports import Price
+from agents.providers import provider_of
 from db.records import JobRecord
 from service.errors import BadRequest
 from service.settings import Settings
@@ -35,6 +36,13 @@ def settings_of(job: JobRecord, settings: Settings) -> Settings:
             "strategy": job.strategy,
         }
     )
+
+
+def for_provider(settings: Settings, model: str) -> Settings:
+    """`settings` with the address and key file only if `model` is of the provider that they belong to: its own."""
+    if provider_of(model) == provider_of(settings.model):
+        return settings
+    return settings.model_copy(update={"api_base": None, "api_key_file": None})
 
 
 def task_of(job: JobRecord) -> Task:

@@ -15,7 +15,7 @@ from service.wiring import WAITING, Stopped, open_platform, open_sandbox
 from tasks import load
 from tasks.metadata import nearest
 from tasks.suites import list_suites, load_suite
-from tasks.task import LOCAL_SUITE, Task
+from tasks.task import LOCAL_SUITE, Task, TaskError
 from tasks.text import complaint
 
 
@@ -64,7 +64,7 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
             record = stored.find_current(session, suite[:255], name[:255])
         if record is not None:
             return task_of_record(record)
-    raise _unknown(ref, known_tasks(store), files=files)
+    raise unknown_task(ref, known_tasks(store), files=files)
 
 
 def find_ref(ref: str, settings: Settings) -> Task:
@@ -132,7 +132,8 @@ def _still_waiting_is_stopped() -> Iterator[None]:
         raise Stopped from waiting
 
 
-def _unknown(ref: str, known: Iterable[Task], *, files: bool) -> Exception:
+def unknown_task(ref: str, known: Iterable[Task], *, files: bool) -> TaskError:
+    """What to say of a name that is no task's, with one of `known` that may have been meant."""
     ids = [task.id for task in known]
     close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
     other = (

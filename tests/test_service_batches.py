@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"platforms": ["abacus"]}, "platform 'abacus' is unknown"),
         ({"models": ["builtin/compiler", "builtin/compiler"]}, "one is named twice"),
         ({"job": {"strategy": "luck"}}, "luck"),
-        ({"job": {"price": "free"}}, "--price free"),
+        ({"job": {"price": "free"}}, "price free"),
         ({"job": {"api_base": "http://me:secret@host/v1"}}, "would be stored and shown"),
         ({"job": {"api_key_file": "/nowhere/key"}}, "cannot be read"),
         ({"tasks": ["nothing/here"]}, "none can be used; nothing/here"),
@@ -139,6 +139,23 @@ def test_strangers_name_neither_files_of_this_machine_nor_keys_in_them(tmp_path:
                 start_batch(spec, settings=settings, store=store, files=False)
     finally:
         store.close()
+
+
+def test_thousands_of_unknown_names_are_refused_at_once() -> None:
+    settings = load_settings()
+    store = open_store(settings)
+    names = [f"starter/gelu_tanhh{number}" for number in range(5000)]
+    try:
+        began_s = time.monotonic()
+        batch_id = start_batch(make_spec({"tasks": ["starter/gelu_tanh", *names]}), settings=settings, store=store)
+        assert time.monotonic() - began_s < 5
+        refused = show_batch(store, batch_id).refused
+    finally:
+        store.close()
+    assert [ref for ref, _ in refused] == names
+    assert "did you mean starter/gelu_tanh?" in refused[0][1]
+    assert "did you mean" not in refused[-1][1]
+    assert "no such task" in refused[-1][1]
 
 
 def test_suites_patterns_and_names_are_resolved_and_each_task_counts_once(tmp_path: Path) -> None:

@@ -166,6 +166,29 @@ def test_the_servers_address_and_key_stay_with_its_own_provider(tmp_path):
         assert (foreign["api_base"], foreign.get("api_key_file")) == (None, None)
 
 
+def test_the_servers_address_and_key_stay_with_its_own_provider_in_batches_too(tmp_path, monkeypatch):
+    key = tmp_path / "key"
+    key.write_text("sk-secret")
+    monkeypatch.setenv("KERNELWRIGHT_API_BASE", "http://inside")
+    monkeypatch.setenv("KERNELWRIGHT_API_KEY_FILE", str(key))
+    with opened(tmp_path, login=True, model="openai/own", models="*") as web:
+        client = web.client(web.token("submitter"))
+        batch = {"tasks": [JOB["task"]], "models": ["openai/own", "anthropic/x"]}
+        batch_id = client.post(f"{API}/batches", json=batch).json()["id"]
+        with web.store.read() as session:
+            kept = {job.model: job.options for job in jobs.list_jobs(session, batch_id=batch_id)}
+    assert (kept["openai/own"]["api_base"], kept["openai/own"]["api_key_file"]) == ("http://inside", str(key))
+    assert (kept["anthropic/x"]["api_base"], kept["anthropic/x"].get("api_key_file")) == (None, None)
+
+
+def test_a_batch_is_told_nothing_of_the_servers_key_file(tmp_path):
+    with opened(tmp_path, login=True, model="openai/own", api_key_file=tmp_path / "missing") as web:
+        client = web.client(web.token("submitter"))
+        answer = client.post(f"{API}/batches", json={"tasks": [JOB["task"]], "models": ["openai/own"]})
+    assert answer.status_code == 201
+    assert "missing" not in answer.text
+
+
 def test_so_many_jobs_at_once_and_no_more(web):
     client = web.client(web.token("submitter", max_jobs=2))
     first = client.post(f"{API}/jobs", json=JOB).json()["id"]
@@ -179,6 +202,12 @@ def test_so_many_jobs_at_once_and_no_more(web):
     assert "2 jobs at once" in detail(client.post(f"{API}/jobs/{first}/resume"), 403)
 
 
+def test_a_full_quota_is_no_fault_in_the_log(web, caplog):
+    client = web.client(web.token("submitter", max_jobs=0))
+    detail(client.post(f"{API}/jobs", json=JOB), 403)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_so_many_dollars_a_day_counting_the_worst_of_what_runs(tmp_path):
     with opened(tmp_path, login=True, models="openai/*") as web:
         client = web.client(web.token("submitter", max_usd_a_day=10.0))
@@ -190,6 +219,31 @@ def test_so_many_dollars_a_day_counting_the_worst_of_what_runs(tmp_path):
         assert client.post(f"{API}/jobs", json=JOB).status_code == 201  # the built-in model costs nothing
         client.post(f"{API}/jobs/{first}/cancel")  # it had spent nothing
         assert ask(budget_usd=6).status_code == 201
+
+
+def test_a_price_is_for_operators_to_set(tmp_path):
+    with opened(tmp_path, login=True, models="openai/*") as web:
+        client = web.client(web.token("submitter"))
+        batch = {"tasks": ["starter/rmsnorm_gelu"], "job": {"price": "0,0"}}
+        assert "an operator's to set" in detail(client.post(f"{API}/jobs", json={**JOB, "price": "0,0"}), 403)
+        assert "an operator's to set" in detail(client.post(f"{API}/batches", json=batch), 403)
+        operator = web.client(web.token("operator"))
+        assert operator.post(f"{API}/jobs", json={**JOB, "price": "1,2"}).status_code == 201
+        assert operator.post(f"{API}/batches", json=batch).status_code == 201
+
+
+@pytest.mark.parametrize(("price", "status"), [(None, 403), ("5,15", 201)])
+def test_dollars_a_day_need_a_price_that_is_known(tmp_path, price, status):
+    with opened(tmp_path, login=True, models="openai/*", price=price) as web:
+        client = web.client(web.token("submitter", max_usd_a_day=10.0))
+        ours = {"model": "openai/our-70b", "budget_usd": 1.0}
+        answer = client.post(f"{API}/jobs", json={**JOB, **ours})
+        assert answer.status_code == status, answer.text
+        assert status == 201 or "no price of model 'openai/our-70b' is known" in detail(answer, 403)
+        batch = {"tasks": [JOB["task"]], "models": [ours["model"]], "job": {"budget_usd": 1.0}}
+        assert client.post(f"{API}/batches", json=batch).status_code == status
+        judged = {"model": "openai/gpt-4o", "judge_model": "openai/our-70b", "budget_usd": 1.0}
+        assert client.post(f"{API}/jobs", json={**JOB, **judged}).status_code == status
 
 
 def test_requests_a_minute_are_limited_for_each_token(tmp_path):
@@ -232,9 +286,12 @@ def test_on_loopback_its_own_names_need_no_login(tmp_path, host):
         assert web.client().get(f"{API}/me", headers={"Host": host}).json()["role"] == "operator"
 
 
-def test_a_proxy_before_a_server_without_login_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Server", "Forwarded", "Via", "X-Real-IP", "CF-Ray"]
+)
+def test_a_proxy_before_a_server_without_login_is_refused(tmp_path, header):
     with opened(tmp_path) as web:
-        response = web.client().get(f"{API}/me", headers={"X-Forwarded-For": "203.0.113.5"})
+        response = web.client().get(f"{API}/me", headers={header: "203.0.113.5"})
         assert "--login" in detail(response, 403)
 
 

@@ -236,3 +236,20 @@ def test_no_more_listen_than_the_server_can_bear(web, address, monkeypatch):
     response = get(address, f"{API}/jobs/{add_done_job(web.store)}/events")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "30"
+
+
+def test_one_user_does_not_take_the_streams_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(hubs, "MAX_LISTENERS_EACH", 1)
+    monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.1)
+    with opened(tmp_path, login=True) as web, listening(web) as address:
+        url = f"{address}{API}/jobs/{add_waiting_job(web)}/events"
+        ada, again, bob = ({"Authorization": f"Bearer {web.token('viewer', user)}"} for user in ("ada", "ada", "bob"))
+        with httpx.stream("GET", url, headers=ada, trust_env=False):
+            wait_for(lambda: web.app.state.hub.listeners == 1)
+            refused = httpx.get(url, headers=again, trust_env=False)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+            with httpx.stream("GET", url, headers=bob, trust_env=False) as other:
+                assert other.status_code == 200
+        wait_for(lambda: web.app.state.hub.listeners == 0)
+        with httpx.stream("GET", url, headers=again, trust_env=False) as once_more:
+            assert once_more.status_code == 200

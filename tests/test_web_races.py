@@ -36,6 +36,24 @@ def test_a_quota_holds_when_jobs_come_at_once(web):
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [403] * (AT_ONCE - 3)
 
 
+def test_a_quota_is_the_users_and_holds_for_his_tokens_together(web):
+    tokens = [web.token("submitter", "ada", max_jobs=3) for _ in range(AT_ONCE)]
+    answers = all_at_once(lambda: web.client(tokens.pop()).post(f"{API}/jobs", json={"source": OP}))
+    assert sorted(answer.status_code for answer in answers) == [201] * 3 + [403] * (AT_ONCE - 3)
+
+
+def test_a_quota_holds_when_batches_are_resumed_at_once(web):
+    tokens = [web.token("submitter", "ada", max_jobs=3) for _ in range(AT_ONCE)]
+    client, batches = web.client(tokens[0]), []
+    for _ in range(AT_ONCE):
+        body = {"tasks": ["starter/rmsnorm_gelu"], "samples": 2}
+        batches.append(client.post(f"{API}/batches", json=body).json()["id"])
+        assert client.post(f"{API}/batches/{batches[-1]}/cancel").status_code == 200
+    answers = all_at_once(lambda: web.client(tokens.pop()).post(f"{API}/batches/{batches.pop()}/resume"))
+    assert sorted(answer.status_code for answer in answers) == [200] + [403] * (AT_ONCE - 1)
+    assert len(client.get(f"{API}/jobs?status=queued").json()["jobs"]) == 2
+
+
 def test_everything_is_read_on_both_databases(web):
     job = add_done_job(web.store)
     client = web.client(web.token("operator"))

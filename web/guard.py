@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 API = "/api/v1"
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+_PROXY_PREFIXES = ("x-forwarded-", "cf-")
 _ASKED_BY_MACHINES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,64}")
 
@@ -100,7 +101,7 @@ class Guard:
             if _host_name(host) not in _LOOPBACK_NAMES:
                 detail = "this server answers to localhost, 127.0.0.1 and [::1] only; use one of these names"
                 raise ProblemError(421, detail)
-            if any(name in headers for name in _PROXY_HEADERS):
+            if any(name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES) for name in headers):
                 detail = "a proxy passed this request on, whose users are not known; start the server with --login"
                 raise ProblemError(403, detail)
         if method not in _SAFE_METHODS and _crosses_sites(headers, host, scope["scheme"]):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -12,11 +13,13 @@ from db import watching
 from db.errors import StoreError
 from db.records import EventRecord
 from db.watching import JobState
+from service.access import Principal
 from web.parts import Parts
 from web.problems import ProblemError
 
 POLL_S = 0.5
 MAX_LISTENERS = 1000
+MAX_LISTENERS_EACH = 100  # of one user, by whichever token; the local user has all for himself
 MAX_WAITING = 5000  # messages that one listener has not taken; a slower one is cut off, and may come back
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class Hub:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._watched: dict[int, _Watched] = {}
+        self._each: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -55,18 +59,31 @@ class Hub:
         """How many listen now."""
         return sum(len(watched.listeners) for watched in self._watched.values())
 
-    def check_room(self) -> None:
-        """Refuse one more listener where there are too many.
+    def check_room(self, principal: Principal) -> None:
+        """Refuse one more listener where there are too many, or too many of this user.
 
         Raises:
             ProblemError: says when to try again.
         """
         if self.listeners >= MAX_LISTENERS:
             raise ProblemError(503, "too many listen to events now; try again later", headers={"Retry-After": "30"})
+        if principal.token_id is not None and self._each[principal.user] >= MAX_LISTENERS_EACH:
+            detail = f"{MAX_LISTENERS_EACH} streams of events at once are allowed; end one, or try again later"
+            raise ProblemError(429, detail, headers={"Retry-After": "30"})
 
     @contextlib.asynccontextmanager
-    async def listen(self, job_id: int) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+    async def listen(self, job_id: int, principal: Principal) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
         """While the block runs, the queue is given what happens in the job after the event whose id goes with it."""
+        self._each[principal.user] += 1
+        try:
+            async with self._listen(job_id) as found:
+                yield found
+        finally:
+            self._each[principal.user] -= 1
+            self._each += Counter()  # forgets those at 0
+
+    @contextlib.asynccontextmanager
+    async def _listen(self, job_id: int) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
         if job_id not in self._watched:
             last_id = await run_in_threadpool(self._last_id, job_id)
             self._watched.setdefault(job_id, _Watched(last_id))  # another may have come meanwhile

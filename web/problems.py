@@ -66,7 +66,7 @@ def add_to(app: FastAPI) -> None:
     app.state.error_page = None
     app.add_exception_handler(RequestValidationError, _on_validation)
     for error in (HTTPException, ProblemError, NotAuthenticated, NotAllowed, NotInStore, StoreError, TaskError,
-                  BadRequest, Unavailable):  # fmt: skip
+                  BadRequest, QuotaExceeded, Unavailable):  # fmt: skip
         app.add_exception_handler(error, _on_error)
 
 

@@ -11,7 +11,7 @@ from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
 from service.allotment import allot, finish_without_budget
-from service.errors import BadRequest, JobLost
+from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.jobs import get_job, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.kinds import kind_of
@@ -24,6 +24,7 @@ from service.worker.patience import patiently
 from service.worker.place import Place
 
 log = logging.getLogger(__name__)
+NO_KEY = "the model's key cannot be read on this worker"  # its path, which is the server's, is in the log alone
 
 
 def run_job(place: Place, job_id: int, attempt: int) -> None:
@@ -57,6 +58,9 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         except SandboxUnavailable:
             patiently(lambda: _give_back(place, job_id), stop)
             raise
+        except KeyUnreadable as error:
+            log.error("job cannot be run: %s", error, extra=about)
+            patiently(lambda: _fail(place, job_id, NO_KEY), stop)
         except BadRequest as error:
             text = str(error)
             patiently(lambda: _fail(place, job_id, text), stop)

@@ -53,7 +53,7 @@ async def stream(
     await run_in_threadpool(_check, parts, job_id)
     begin = max(after, int(last_event_id or 0))
     hub: Hub = request.app.state.hub
-    hub.check_room()
+    hub.check_room(principal)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
         _messages(hub, parts, principal, job_id, begin), media_type="text/event-stream", headers=headers
@@ -61,7 +61,7 @@ async def stream(
 
 
 async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, after: int) -> AsyncIterator[str]:
-    async with hub.listen(job_id) as (upto, queue):
+    async with hub.listen(job_id, principal) as (upto, queue):
         yield "retry: 2000\n\n"
         while after < upto:
             events = await run_in_threadpool(_backlog, parts, job_id, after, upto)

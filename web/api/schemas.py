@@ -99,7 +99,8 @@ class JobChoices(BaseModel):
     plateau_rounds: Annotated[int, Field(ge=0, le=1000)] | None = None
     roofline_target: Annotated[float, Field(gt=0, le=1)] | None = None
     price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
-        default=None, description="Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known."
+        default=None,
+        description="Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known. For operators.",
     )
 
 
