@@ -59,12 +59,13 @@ def waiting_ahead(session: Session, job_id: int) -> int:
     return session.scalar(query) or 0
 
 
-def evaluations_of(session: Session, candidate_hash: str, *, limit: int = 50) -> list[EvaluationRecord]:
-    """Evaluations of this candidate in all jobs, newest first."""
+def evaluations_of(session: Session, candidate_hash: str, *, task_id: int, limit: int = 50) -> list[EvaluationRecord]:
+    """Evaluations of this candidate in all jobs on this task, newest first; for another source they prove nothing."""
     query = (
         select(EvaluationRow, CandidateRow)
         .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
-        .where(CandidateRow.hash == candidate_hash)
+        .join(JobRow, CandidateRow.job_id == JobRow.id)
+        .where(CandidateRow.hash == candidate_hash, JobRow.task_id == task_id)
         .order_by(EvaluationRow.created_at.desc(), EvaluationRow.id)
         .limit(limit)
     )

@@ -1,0 +1,80 @@
+"""Two ops of one name are two tasks: what is known of one of them says nothing of the other."""
+
+import pytest
+
+from db import jobs, results
+from db.records import JobStatus, Measured
+from service.keeping import keep_task
+from service.owner import this_process
+from tasks.load import task_from_source
+from tests.webbing import CANDIDATE, HASHES, OP, opened
+
+SLOW = OP.replace("torch.relu(x)", "torch.relu(x.double()).float()")
+FAST_HASH, SLOW_HASH = (task_from_source(source, name="relu").source_hash for source in (OP, SLOW))
+
+
+def done_job(store, source, *, speedup, model):
+    task = task_from_source(source, name="relu")
+    owner = this_process()
+    with store.write() as session:
+        job_id = jobs.add_job(
+            session,
+            task_id=keep_task(session, task),
+            kind="optimize",
+            platform="cpu",
+            sandbox="docker",
+            owner=owner,
+            model=model,
+            strategy="judge",
+            options={"rounds": 1},
+        )
+        candidate_id = results.add_candidate(
+            session, job_id, round_number=1, candidate_hash=HASHES[0], source=CANDIDATE
+        )
+        results.add_evaluation(
+            session,
+            f"evaluation-{job_id}",
+            candidate_id=candidate_id,
+            round_number=1,
+            platform="cpu",
+            device="CPU A",
+            sandbox="docker",
+            verdict="passed",
+            code=None,
+            message="",
+            tags=["custom_kernel"],
+            measured=Measured(speedup=speedup, speedup_low=speedup * 0.9, speedup_high=speedup * 1.1),
+            result={"verdict": "passed"},
+        )
+        results.add_event(session, job_id, "round_started", 1, {"request": "write"})
+        results.add_event(session, job_id, "candidate", 1, {"hash": HASHES[0], "change": "first"})
+        results.add_event(
+            session,
+            job_id,
+            "evaluated",
+            1,
+            {"candidate_hash": HASHES[0], "verdict": "passed", "code": None, "message": "", "speedup": speedup},
+        )
+        jobs.set_best(session, job_id, f"evaluation-{job_id}")
+        jobs.finish_job(session, job_id, owner, status=JobStatus.DONE, stop_reason="rounds")
+    return job_id
+
+
+@pytest.fixture
+def two(tmp_path):
+    """An application with a job on each of two sources of one name; the slow reference makes for the higher speedup."""
+    with opened(tmp_path) as web:
+        fast = done_job(web.store, OP, speedup=1.25, model="openai/good")
+        slow = done_job(web.store, SLOW, speedup=57.0, model="openai/other")
+        yield web, fast, slow
+
+
+def test_a_candidate_is_shown_with_the_evaluations_for_its_own_source_alone(two):
+    web, fast, slow = two
+    text = web.client().get(f"/jobs/{fast}/candidates/{HASHES[0]}").text
+    assert "1.25×" in text and "57.00×" not in text
+    again = done_job(web.store, OP, speedup=1.5, model="openai/third")
+    assert "1.50×" in web.client().get(f"/jobs/{fast}/candidates/{HASHES[0]}").text
+    address = f"/jobs/{fast}/candidates/{HASHES[0]}?evaluation=evaluation-"
+    assert web.client().get(f"{address}{again}").status_code == 200
+    assert web.client().get(f"{address}{slow}").status_code == 404
