@@ -78,3 +78,29 @@ def test_a_candidate_is_shown_with_the_evaluations_for_its_own_source_alone(two)
     address = f"/jobs/{fast}/candidates/{HASHES[0]}?evaluation=evaluation-"
     assert web.client().get(f"{address}{again}").status_code == 200
     assert web.client().get(f"{address}{slow}").status_code == 404
+
+
+def test_the_page_of_a_task_shows_the_board_and_the_jobs_of_the_source_that_it_shows(two):
+    web, fast, slow = two
+    pages = [web.client().get(f"/tasks/local/relu?source={digest}").text for digest in (FAST_HASH, SLOW_HASH)]
+    for text, own, other in zip(pages, ("1.25×", "57.00×"), ("57.00×", "1.25×"), strict=True):
+        assert own in text and other not in text
+    assert f'href="/jobs/{fast}"' in pages[0] and f'href="/jobs/{slow}"' not in pages[0]
+
+
+def test_the_leaderboard_tells_two_sources_of_one_name_apart_and_leads_to_each(two):
+    web, _, _ = two
+    text = web.client().get("/").text
+    for digest in (FAST_HASH, SLOW_HASH):
+        assert f"<code>{digest[:8]}</code>" in text
+        assert f'href="/tasks/local/relu?source={digest}"' in text
+
+
+def test_a_source_older_than_those_that_are_listed_still_has_its_page(two):
+    web, _, _ = two
+    with web.store.write() as session:
+        for number in range(55):
+            keep_task(session, task_from_source(f"{OP}\nNUMBER = {number}\n", name="relu"))
+    answer = web.client().get(f"/tasks/local/relu?source={FAST_HASH}")
+    assert answer.status_code == 200 and "1.25×" in answer.text
+    assert web.client().get(f"/tasks/local/relu?source={'0' * 64}").status_code == 404

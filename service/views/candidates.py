@@ -30,8 +30,10 @@ class Other:
 
 @dataclass(frozen=True)
 class CandidateView:
-    """A candidate of a job. `evaluations` are all of it in every job on the same task, newest first; `shown` is the one shown whole,
-    and `judgements` what the audit log says of it, newest first.
+    """A candidate of a job.
+
+    `evaluations` are all of it in every job on the same task, newest first; `shown` is the one shown whole, and
+    `judgements` what the audit log says of it, newest first.
     """
 
     job: JobRecord
