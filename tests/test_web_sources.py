@@ -1,5 +1,8 @@
 """Two ops of one name are two tasks: what is known of one of them says nothing of the other."""
 
+import asyncio
+import re
+
 import pytest
 
 from db import jobs, results
@@ -8,6 +11,7 @@ from service.keeping import keep_task
 from service.owner import this_process
 from tasks.load import task_from_source
 from tests.webbing import CANDIDATE, HASHES, OP, opened
+from web.pages import submit
 
 SLOW = OP.replace("torch.relu(x)", "torch.relu(x.double()).float()")
 FAST_HASH, SLOW_HASH = (task_from_source(source, name="relu").source_hash for source in (OP, SLOW))
@@ -104,3 +108,22 @@ def test_a_source_older_than_those_that_are_listed_still_has_its_page(two):
     answer = web.client().get(f"/tasks/local/relu?source={FAST_HASH}")
     assert answer.status_code == 200 and "1.25×" in answer.text
     assert web.client().get(f"/tasks/local/relu?source={'0' * 64}").status_code == 404
+
+
+def test_an_uploaded_op_is_read_outside_the_event_loop(tmp_path, monkeypatch):
+    loops = []
+
+    def read(source, **given):
+        try:
+            loops.append(asyncio.get_running_loop())
+        except RuntimeError:
+            loops.append(None)
+        return task_from_source(source, **given)
+
+    monkeypatch.setattr(submit, "task_from_source", read)
+    with opened(tmp_path) as web:
+        client = web.client()
+        csrf = re.search(r'name="csrf-token" content="([^"]+)"', client.get("/submit").text)[1]
+        answer = client.post("/submit", data={"csrf_token": csrf, "do": "check"}, files={"file": ("relu.py", OP)})
+    assert answer.status_code == 200 and "Valid: category" in answer.text
+    assert loops == [None]
