@@ -5,10 +5,14 @@ import re
 
 import pytest
 
+from agents.ports import Event
 from db import jobs, results
 from db.records import JobStatus, Measured
+from service.audit import restore_evaluation, retract_evaluation
+from service.jobs import round_lines, show_job
 from service.keeping import keep_task
 from service.owner import this_process
+from service.views.jobs import job_view
 from tasks.load import task_from_source
 from tests.webbing import CANDIDATE, HASHES, OP, opened
 from web.pages import submit
@@ -127,3 +131,30 @@ def test_an_uploaded_op_is_read_outside_the_event_loop(tmp_path, monkeypatch):
         answer = client.post("/submit", data={"csrf_token": csrf, "do": "check"}, files={"file": ("relu.py", OP)})
     assert answer.status_code == 200 and "Valid: category" in answer.text
     assert loops == [None]
+
+
+def test_a_result_that_was_taken_back_is_marked_in_its_round_and_left_out_of_the_curve(two):
+    web, fast, _ = two
+    assert [point.best for point in job_view(web.store, fast).curve] == [1.25]
+    assert "retracted" not in web.client().get(f"/jobs/{fast}").text
+    retract_evaluation(web.store, f"evaluation-{fast}", actor="operator", reason="its clock was wrong")
+    assert [line.outcome for line in show_job(web.store, fast).rounds] == ["passed, retracted"]
+    view = job_view(web.store, fast)
+    assert [(each.line.retracted, each.line.best) for each in view.rounds] == [(True, False)]
+    assert [(point.speedup, point.best) for point in view.curve] == [(None, None)]
+    assert ">retracted</span>" in web.client().get(f"/jobs/{fast}").text
+    (line,) = web.client().get(f"/api/v1/jobs/{fast}").json()["rounds"]
+    assert line["retracted"] is True and line["verdict"] == "passed"
+    restore_evaluation(web.store, f"evaluation-{fast}", actor="operator", reason="it was right")
+    (line,) = web.client().get(f"/api/v1/jobs/{fast}").json()["rounds"]
+    assert line["retracted"] is False and line["best"] is True
+
+
+def test_a_round_that_repeats_a_file_is_taken_back_with_the_evaluation_that_it_shows():
+    def said(number, digest):
+        return Event("evaluated", number, {"candidate_hash": digest, "verdict": "passed", "speedup": 2.0})
+
+    events = [said(1, "a"), said(2, "b"), said(3, "a"), said(4, "b")]
+    judged = [("a", 1, True), ("b", 2, True), ("b", 4, False)]
+    assert [line.retracted for line in round_lines(events, "b", judged)] == [True, True, True, False]
+    assert [line.best for line in round_lines(events, "b", judged)] == [False, False, False, True]
