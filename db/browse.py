@@ -1,7 +1,7 @@
 """Queries behind the pages: who waits where, which workers live, what is known of one candidate or task."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select, tuple_
@@ -59,12 +59,13 @@ def waiting_ahead(session: Session, job_id: int) -> int:
     return session.scalar(query) or 0
 
 
-def evaluations_of(session: Session, candidate_hash: str, *, limit: int = 50) -> list[EvaluationRecord]:
-    """Evaluations of this candidate in all jobs, newest first."""
+def evaluations_of(session: Session, candidate_hash: str, *, task_id: int, limit: int = 50) -> list[EvaluationRecord]:
+    """Evaluations of this candidate in all jobs on this task, newest first; for another source they prove nothing."""
     query = (
         select(EvaluationRow, CandidateRow)
         .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
-        .where(CandidateRow.hash == candidate_hash)
+        .join(JobRow, CandidateRow.job_id == JobRow.id)
+        .where(CandidateRow.hash == candidate_hash, JobRow.task_id == task_id)
         .order_by(EvaluationRow.created_at.desc(), EvaluationRow.id)
         .limit(limit)
     )
@@ -120,10 +121,19 @@ def task_versions(session: Session, suite: str, name: str) -> Sequence[TaskRecor
     return [task_record(row) for row in session.scalars(query)]
 
 
-def jobs_of_task(session: Session, suite: str, name: str, *, limit: int) -> Sequence[int]:
-    """The latest jobs on a task of this name."""
-    query = select(JobRow.id).join(TaskRow).where(TaskRow.suite == suite, TaskRow.name == name)
+def jobs_of_task(session: Session, suite: str, name: str, source_hash: str, *, limit: int) -> Sequence[int]:
+    """The latest jobs on a task of this name and source."""
+    key = (TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)
+    query = select(JobRow.id).join(TaskRow).where(*key)
     return list(session.scalars(query.order_by(JobRow.id.desc()).limit(limit)))
+
+
+def with_several_sources(session: Session, tasks: Collection[str]) -> frozenset[str]:
+    """Those of these tasks (`suite/name`) whose name several sources share."""
+    names = [(suite, name) for suite, _, name in (task.partition("/") for task in tasks)]
+    query = select(TaskRow.suite, TaskRow.name).where(tuple_(TaskRow.suite, TaskRow.name).in_(names))
+    query = query.group_by(TaskRow.suite, TaskRow.name).having(func.count() > 1)
+    return frozenset(f"{row.suite}/{row.name}" for row in session.execute(query))
 
 
 def speedups(session: Session, evaluation_ids: Sequence[str]) -> dict[str, tuple[Measured, tuple[str, ...]]]:

@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which entries; None: all. `task` is `suite/name`."""
+    """Which entries; None: all. `task` is `suite/name`, and `source_hash` tells several of one name apart."""
 
     suite: str | None = None
     platform: str | None = None
@@ -78,6 +78,7 @@ class Filters:
     model: str | None = None
     dtype: str | None = None
     device: str | None = None
+    source_hash: str | None = None
 
 
 _OF_LINE = tuple(name for name in Entry.__dataclass_fields__ if name not in ("cost_usd", "tags"))
@@ -99,13 +100,14 @@ def leaderboard(
     model: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
+    source_hash: str | None = None,
     sort: Sort = Sort.BOARD,
     descending: bool | None = None,
     limit: int | None = None,
     offset: int = 0,
 ) -> list[Entry]:
     """A page of the leaderboard. `descending` None is each order's own: the best or latest first, names from A."""
-    filters = Filters(suite, platform, task, model, dtype, device)
+    filters = Filters(suite, platform, task, model, dtype, device, source_hash)
     chosen = select(StandingRow.key).where(*_conditions(filters)).order_by(*_order(sort, descending))
     if limit is not None or offset:
         chosen = chosen.limit(limit).offset(offset)
@@ -128,9 +130,10 @@ def count_entries(
     model: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
+    source_hash: str | None = None,
 ) -> int:
     """How many entries there are with these filters."""
-    conditions = _conditions(Filters(suite, platform, task, model, dtype, device))
+    conditions = _conditions(Filters(suite, platform, task, model, dtype, device, source_hash))
     return session.scalar(select(func.count()).select_from(StandingRow).where(*conditions)) or 0
 
 

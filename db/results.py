@@ -157,6 +157,13 @@ def list_evaluations(session: Session, job_id: int) -> list[EvaluationRecord]:
     return [record_of(evaluation, candidate) for evaluation, candidate in session.execute(query)]
 
 
+def retractions(session: Session, job_id: int) -> list[tuple[str, int, bool]]:
+    """Each evaluation of a job, oldest first: its candidate's hash, its round, and whether it was taken back."""
+    query = select(CandidateRow.hash, EvaluationRow.round, EvaluationRow.retracted_at).join(CandidateRow)
+    query = query.where(CandidateRow.job_id == job_id).order_by(EvaluationRow.created_at, EvaluationRow.id)
+    return [(row.hash, row.round, row.retracted_at is not None) for row in session.execute(query)]
+
+
 def list_candidate_sources(session: Session, job_id: int) -> dict[str, str]:
     """Every candidate of a job: hash to source."""
     query = select(CandidateRow.hash, CandidateRow.source).where(CandidateRow.job_id == job_id)

@@ -16,7 +16,9 @@ WORKER_LOST = "worker_lost"
 
 @dataclass(frozen=True)
 class RoundLine:
-    """One round as people read it. `change` is what the candidate was meant to change."""
+    """One round as people read it. `change` is what the candidate was meant to change; `retracted` says that what
+    was found was taken back since.
+    """
 
     number: int
     change: str
@@ -28,6 +30,13 @@ class RoundLine:
     speedup_high: float | None = None
     candidate_hash: str | None = None
     best: bool = False
+    retracted: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words, with its code and whether it was taken back."""
+        found = self.verdict if self.code is None else f"{self.verdict} ({self.code})"
+        return f"{found}, retracted" if self.retracted else found
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,9 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     job = get_job(store, job_id)
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        judged = results.retractions(session, job_id)
     events = read_events(store, job_id)
-    lines = round_lines(events, None if best is None else best.candidate_hash)
+    lines = round_lines(events, None if best is None else best.candidate_hash, judged)
     return JobDetails(job, lines, best, last_stop(events))
 
 
@@ -165,8 +175,13 @@ def last_stop(events: Sequence[Event]) -> End:
     return End(unpriced_calls=unpriced)
 
 
-def round_lines(events: list[Event], best: str | None = None) -> tuple[RoundLine, ...]:
-    """The rounds that a job's events tell of; the last one may still be under way. `best` is a candidate's hash."""
+def round_lines(
+    events: list[Event], best: str | None = None, judged: Sequence[tuple[str, int, bool]] = ()
+) -> tuple[RoundLine, ...]:
+    """The rounds that a job's events tell of; the last one may still be under way.
+
+    `best` is a candidate's hash, `judged` what db.results.retractions says of the job.
+    """
     lines: dict[int, RoundLine] = {}
     changes = {1: "first candidate"}
     for event in events:
@@ -193,8 +208,18 @@ def round_lines(events: list[Event], best: str | None = None) -> tuple[RoundLine
                 )
             case "round_done" if data.get("verdict") == "no_candidate" and number in lines:
                 lines[number] = replace(lines[number], verdict="no_candidate")
-    marked = next((number for number in sorted(lines) if best and lines[number].candidate_hash == best), None)
+    lines = {number: replace(line, retracted=_is_retracted(line, judged)) for number, line in lines.items()}
+    own = [number for number in sorted(lines) if best and lines[number].candidate_hash == best]
+    marked = next((number for number in own if not lines[number].retracted), None)
     return tuple(replace(lines[number], best=number == marked) for number in sorted(lines))
+
+
+def _is_retracted(line: RoundLine, judged: Sequence[tuple[str, int, bool]]) -> bool:
+    """Whether the evaluation that a round shows was taken back: its own one, or that of the round it repeats."""
+    found = [(number, retracted) for digest, number, retracted in judged if digest == line.candidate_hash]
+    own = [retracted for number, retracted in found if number == line.number]
+    every = own or [retracted for _, retracted in found]
+    return bool(every) and every[-1]
 
 
 def _number(value: object) -> float | None:

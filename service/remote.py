@@ -11,8 +11,8 @@ import httpx
 from db.leaderboard import Entry, Sort
 from db.records import JobRecord
 from service.errors import BadRequest, Unavailable
-from service.jobs import End, JobDetails, RoundLine
-from service.remote_json import entry_of, evaluation_of, job_of
+from service.jobs import End, JobDetails
+from service.remote_json import entry_of, evaluation_of, job_of, round_of
 from service.settings import Settings
 
 TIMEOUT = httpx.Timeout(30.0, read=60.0)
@@ -56,7 +56,7 @@ class Remote:
         best = None
         if job.best_evaluation_id is not None:
             best = evaluation_of(self._json("GET", f"/evaluations/{job.best_evaluation_id}"))
-        rounds = tuple(RoundLine(**line) for line in whole["rounds"])
+        rounds = tuple(round_of(line) for line in whole["rounds"])
         return JobDetails(job, rounds, best, End(whole["unsettled_usd"], whole["summary"], whole["unpriced_calls"]))
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:

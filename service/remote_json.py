@@ -7,6 +7,7 @@ from typing import Any
 
 from db.leaderboard import Entry
 from db.records import EvaluationRecord, JobRecord, JobStatus, Measured, TaskRecord
+from service.jobs import RoundLine
 
 _TIMES = ("created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
 
@@ -23,6 +24,11 @@ def evaluation_of(values: Mapping[str, Any]) -> EvaluationRecord:
     measured = Measured(**_of(Measured, values))
     given = _of(EvaluationRecord, values)
     return EvaluationRecord(**given | {"measured": measured, "source": "", "tags": tuple(values["tags"])})
+
+
+def round_of(values: Mapping[str, Any]) -> RoundLine:
+    """A round of a job."""
+    return RoundLine(**_of(RoundLine, values))
 
 
 def entry_of(values: Mapping[str, Any]) -> Entry:

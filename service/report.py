@@ -108,9 +108,8 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
 def _rounds(rounds: Sequence[RoundLine]) -> str:
     rows = []
     for line in rounds:
-        verdict = line.verdict if line.code is None else f"{line.verdict} ({line.code})"
         speedup = "" if line.speedup is None else f"{line.speedup:.3f}"
-        rows.append((f"{line.number}{' (best)' if line.best else ''}", line.change[:300], verdict, speedup))
+        rows.append((f"{line.number}{' (best)' if line.best else ''}", line.change[:300], line.outcome, speedup))
     return _table(("round", "change", "verdict", "speedup over eager"), rows)
 
 

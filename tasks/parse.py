@@ -4,11 +4,18 @@ import ast
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from tasks.text import complaint
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
+
+MAX_NODES = 50_000
+"""Parts of its syntax tree: what an op's file may have of them. Long ones have a few thousand."""
+
+MAX_BRACES = 10_000
+"""Opening braces that an op's file may have. The parser's time grows with the square of those in an f-string."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,18 @@ def parse(source: str, where: str) -> ast.Module:
     """Parse Python text.
 
     Raises:
-        TaskError: it is not Python, or nested too deeply for Python's own parser.
+        TaskError: it is not Python, nested too deeply for Python's own parser, or has too many parts.
     """
+    if source.count("{") > MAX_BRACES:
+        raise complaint(where, f"has over {MAX_BRACES} opening braces", "cut it down to the one op to optimize")
+    tree = _tree(source, where)
+    if sum(1 for _ in islice(ast.walk(tree), MAX_NODES + 1)) > MAX_NODES:
+        what = f"has over {MAX_NODES} names, values, operations and statements"
+        raise complaint(where, what, "cut it down to the one op to optimize")
+    return tree
+
+
+def _tree(source: str, where: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in a submitted op is no concern of this process

@@ -2,13 +2,16 @@
 
 import ast
 import time
+from pathlib import Path
 
 import pytest
 
+from tasks.parse import MAX_BRACES, MAX_NODES
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES
 from tasks.validate import validate
 
+ROOT = Path(__file__).parent.parent
 MODEL = """import torch
 
 class Model(torch.nn.Module):
@@ -223,6 +226,34 @@ def test_deep_nesting_that_still_parses_is_walked_without_recursion() -> None:
     nested = "x" + " + 1" * 800
     assert validate(FUNCTION.replace("x + 1", nested), "op.py").function == "op"
     assert ast.parse(nested)
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("x = 1\n" * 40_000, "op.py: has over 50000 names, values, operations and statements; cut it down"),
+        (
+            "y = [" + "1," * 60_000 + "]\n",
+            "op.py: has over 50000 names, values, operations and statements; cut it down",
+        ),
+        ("y = f'" + "{1}" * 60_000 + "'\n", "op.py: has over 10000 opening braces; cut it down"),
+    ],
+)
+def test_a_file_of_too_many_parts_is_refused_in_good_time(more: str, what: str) -> None:
+    source = FUNCTION + more
+    assert len(source) < MAX_SOURCE_BYTES
+    started = time.process_time()
+    assert what in complaint_of(source)
+    assert time.process_time() - started < 2
+
+
+def test_every_op_at_hand_stays_far_below_the_bounds_on_its_parts() -> None:
+    names = [path for folder in ("tasks", "examples", "tests") for path in (ROOT / folder).rglob("*.py")]
+    sources = [path.read_text() for path in names]
+    assert len(sources) > 100
+    for source in sources:
+        assert source.count("{") < MAX_BRACES / 5
+        assert sum(1 for _ in ast.walk(ast.parse(source))) < MAX_NODES / 5
 
 
 def test_thousands_of_names_are_searched_for_a_near_miss_in_good_time() -> None:

@@ -97,7 +97,7 @@ def show(
             (
                 f"{line.number}{' *' if line.best else ''}",
                 line.change[:60],
-                line.verdict if line.code is None else f"{line.verdict} ({line.code})",
+                line.outcome,
                 ratio(line.speedup, line.speedup_low, line.speedup_high),
             )
             for line in details.rounds

@@ -1,6 +1,7 @@
 """The leaderboard as pages show it: filtered, sorted, cut into pages."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from db import browse
@@ -8,10 +9,13 @@ from db.leaderboard import Entry, Sort, count_entries, leaderboard
 from db.ranking import UNRELIABLE
 from db.store import Store
 from service.views.evidence import Ratio, ratio
+from tasks.task import LOCAL_SUITE
 
 PAGE = 50
 
 SORTS = tuple(sort.value for sort in Sort)
+
+_FILTERS = ("suite", "platform", "model", "dtype", "task", "source_hash")
 
 
 @dataclass(frozen=True)
@@ -25,16 +29,20 @@ class BoardQuery:
     task: str | None = None
     sort: str | None = None
     page: int = 1
+    source_hash: str | None = None
 
 
 @dataclass(frozen=True)
 class BoardLine:
-    """An entry with what the page says of it; `tied` where another one of its board has the same rank."""
+    """An entry with what the page says of it; `tied` where another one of its board has the same rank, `ambiguous`
+    where the task's name does not tell which source was meant.
+    """
 
     entry: Entry
     suite: str
     name: str
     tied: bool
+    ambiguous: bool
     unreliable: bool
     eager: Ratio | None
     compile: Ratio | None
@@ -65,7 +73,7 @@ class BoardChoices:
 
 def board_view(store: Store, query: BoardQuery, *, page_size: int = PAGE) -> BoardView:
     """A page of the leaderboard; an order that there is none of counts as none, a page past the end as the last."""
-    filters = {name: getattr(query, name) or None for name in ("suite", "platform", "model", "dtype", "task")}
+    filters = {name: getattr(query, name) or None for name in _FILTERS}
     sort, descending = _order(query.sort)
     with store.read() as session:
         total = count_entries(session, **filters)
@@ -73,7 +81,8 @@ def board_view(store: Store, query: BoardQuery, *, page_size: int = PAGE) -> Boa
         offset = page_size * (page - 1)
         found = leaderboard(session, **filters, sort=sort, descending=descending, limit=page_size, offset=offset)
         shared = browse.shared_ranks(session, [entry for entry in found if entry.rank is not None])
-    lines = tuple(_line(entry, shared) for entry in found)
+        several = browse.with_several_sources(session, {entry.task for entry in found})
+    lines = tuple(_line(entry, shared, several) for entry in found)
     tags = sorted({tag for entry in found for tag in entry.tags})
     shown = "" if query.sort is None or descending is None else query.sort
     return BoardView(lines, total, page, offset + 1 if found else 0, offset + len(found), shown, tuple(tags))
@@ -92,12 +101,13 @@ def _order(sort: str | None) -> tuple[Sort, bool | None]:
     return Sort(name), (sort or "").startswith("-")
 
 
-def _line(entry: Entry, shared: Counter[tuple[object, ...]]) -> BoardLine:
+def _line(entry: Entry, shared: Counter[tuple[object, ...]], several: Collection[str]) -> BoardLine:
     suite, _, name = entry.task.partition("/")
     return BoardLine(
         entry=entry,
         suite=suite,
         name=name,
+        ambiguous=suite == LOCAL_SUITE or entry.task in several,
         tied=entry.rank is not None and shared[(*entry.board, entry.rank)] > 1,
         unreliable=bool(set(entry.tags) & set(UNRELIABLE)) and entry.rank is None,
         eager=ratio(entry.speedup, entry.speedup_low, entry.speedup_high),

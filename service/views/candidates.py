@@ -30,8 +30,10 @@ class Other:
 
 @dataclass(frozen=True)
 class CandidateView:
-    """A candidate of a job. `evaluations` are all of it in every job, newest first; `shown` is the one shown whole,
-    and `judgements` what the audit log says of it, newest first.
+    """A candidate of a job.
+
+    `evaluations` are all of it in every job on the same task, newest first; `shown` is the one shown whole, and
+    `judgements` what the audit log says of it, newest first.
     """
 
     job: JobRecord
@@ -77,7 +79,7 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
         job = jobs.get_job(session, job_id)
         source = browse.candidate_source(session, job_id, digest)
         rounds = browse.candidate_rounds(session, job_id)
-        records = browse.evaluations_of(session, digest)
+        records = browse.evaluations_of(session, digest, task_id=job.task.id)
     if source is None:
         raise NotInStore(f"job {job_id} has no candidate {digest[:64]}; its page lists those that it has")
     views = tuple(evaluation_view(record) for record in records)

@@ -73,7 +73,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class BestPoint:
-    """After a round: its own speedup, and the best so far that can be relied on."""
+    """After a round: its own speedup unless it was taken back, and the best so far that can be relied on."""
 
     round: int
     speedup: float | None
@@ -154,8 +154,9 @@ def job_view(store: Store, job_id: int) -> JobView:
         events = results.list_events(session, job_id)
         advice = browse.advice_of(session, job_id)
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        judged = results.retractions(session, job_id)
         ahead = browse.waiting_ahead(session, job_id) if job.status is JobStatus.QUEUED else None
-    rounds = _rounds(events, None if best is None else best.candidate_hash)
+    rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
     log = [line for event in events if (line := _log_line(event)) is not None]
     measured = None if best is None else best.measured
     reason = job.stop_reason or ""
@@ -211,8 +212,10 @@ def _log_line(event: EventRecord) -> LogLine | None:
     return None if text is None else LogLine(event.created_at, text)
 
 
-def _rounds(events: Sequence[EventRecord], best: str | None) -> tuple[RoundView, ...]:
-    lines = round_lines([Event(event.kind, event.round, event.data) for event in events], best)
+def _rounds(
+    events: Sequence[EventRecord], best: str | None, judged: Sequence[tuple[str, int, bool]]
+) -> tuple[RoundView, ...]:
+    lines = round_lines([Event(event.kind, event.round, event.data) for event in events], best, judged)
     said = {event.round: event.data for event in events if event.kind == "evaluated"}
     return tuple(_round(line, said.get(line.number, {})) for line in lines)
 
@@ -237,6 +240,9 @@ def _curve(rounds: Sequence[RoundView]) -> tuple[BestPoint, ...]:
     best: float | None = None
     for each in rounds:
         line = each.line
+        if line.retracted:
+            points.append(BestPoint(line.number, None, None, None, best, line.verdict))
+            continue
         if line.speedup is not None and not each.unreliable and (best is None or line.speedup > best):
             best = line.speedup
         points.append(BestPoint(line.number, line.speedup, line.speedup_low, line.speedup_high, best, line.verdict))

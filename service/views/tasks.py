@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from db import browse, jobs
+from db import browse, jobs, tasks
 from db.errors import NotInStore
 from db.store import Store
 from service.tasks import find_task, list_tasks
@@ -38,7 +38,7 @@ class TaskList:
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task, its source (the present one, or another that it had), and the jobs on it.
+    """A task, its source (the present one, or another that it had), and the jobs on that source.
 
     `named` says whether this very source is what its name stands for, so that it can be submitted by name.
     """
@@ -84,14 +84,20 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     present = _present(store, suite, name)
     with store.read() as session:
         versions = browse.task_versions(session, suite, name)
-        found = [jobs.get_job(session, job_id) for job_id in browse.jobs_of_task(session, suite, name, limit=25)]
+        wanted = None if source_hash is None else tasks.find_source(session, suite, name, source_hash)
     forms = {task.source_hash: task for task in versions}
     hashes = list(forms)
+    if wanted is not None and source_hash not in forms:  # older than those that are listed
+        forms[wanted.source_hash] = wanted
+        hashes.append(wanted.source_hash)
     if present is not None and present.source_hash not in forms:
         hashes.insert(0, present.source_hash)
     if not hashes or (source_hash is not None and source_hash not in hashes):
         raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
     chosen = source_hash or (present.source_hash if present is not None else hashes[0])
+    with store.read() as session:
+        latest = browse.jobs_of_task(session, suite, name, chosen, limit=25)
+        found = [jobs.get_job(session, job_id) for job_id in latest]
     kept = forms.get(chosen)
     task = present if kept is None else Task(kept.name, kept.source, kept.suite, kept.category, kept.dtype)
     assert task is not None  # one of the two has the chosen source

@@ -213,6 +213,7 @@ class Round(BaseModel):
     speedup_high: float | None
     candidate_hash: str | None
     best: bool
+    retracted: bool = Field(description="What was found was taken back since: it counts nowhere.")
 
     @classmethod
     def of(cls, line: RoundLine) -> Self:

@@ -103,7 +103,7 @@ def _shown(view: JobView) -> dict[str, Any]:
          "sure": not each.unreliable}
         for point, each in zip(view.curve, view.rounds, strict=True)
     ]  # fmt: skip
-    ratios = [_ratio(each.line) for each in view.rounds]
+    ratios = [_ratio(each.line) for each in view.rounds if not each.line.retracted]
     return {"view": view, "axis": bars.axis(ratios), "ratio_of": _ratio, "curve": curve}
 
 

@@ -65,7 +65,7 @@ def show(
 
 
 @router.post("", dependencies=[OwnForm])
-async def submit(
+def submit(
     request: Request,
     parts: TheParts,
     principal: Submitter,
@@ -84,7 +84,7 @@ async def submit(
 ) -> Response:
     """Check the op, and queue it if that is what was asked for; the form again, with what is wrong, if it cannot be."""
     if file is not None and file.filename:
-        data = await file.read(MAX_SOURCE_BYTES + 1)
+        data = file.file.read(MAX_SOURCE_BYTES + 1)
         source = data.decode("utf-8", "replace")
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # as forms send the ends of lines

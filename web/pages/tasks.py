@@ -41,7 +41,8 @@ def show(
 ) -> HTMLResponse:
     """One task."""
     view = task_view(parts.store, suite, name, source or None)
-    board = board_view(parts.store, BoardQuery(task=f"{suite}/{name}", sort=sort), page_size=200)
+    query = BoardQuery(task=f"{suite}/{name}", source_hash=view.source_hash, sort=sort)
+    board = board_view(parts.store, query, page_size=200)
     return page(
         request,
         "task.html",
