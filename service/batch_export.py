@@ -91,6 +91,7 @@ def group_json(group: Group) -> dict[str, Any]:
     return {
         **asdict(group),
         "sandboxes": list(group.sandboxes),
+        "devices": list(group.devices),
         "figures": figures_json(group.figures),
         "best_of": figures_json(group.best_of),
     }

@@ -56,6 +56,7 @@ class Group:
     unsettled_usd: float
     tokens: int
     sandboxes: tuple[str, ...]
+    devices: tuple[str, ...]
 
 
 def cells_of(
@@ -95,8 +96,14 @@ def _group(model: str, platform: str, cells: Sequence[Cell], over: Baseline) -> 
         cost_usd=sum(cell.job.cost_usd for cell in cells),
         unsettled_usd=sum(cell.job.unsettled_usd for cell in cells),
         tokens=sum(cell.job.tokens for cell in cells),
-        sandboxes=tuple(sorted({cell.job.sandbox for cell in cells if cell.job.sandbox})),
+        sandboxes=tuple(sorted({cell.best.sandbox if cell.best else cell.job.sandbox for cell in cells} - {""})),
+        devices=devices_of(cells),
     )
+
+
+def devices_of(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """On which devices the speedups were measured that these jobs delivered; those of several are of several kinds."""
+    return tuple(sorted({cell.best.device for cell in cells if cell.best is not None}))
 
 
 def _cell(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> Cell:

@@ -11,7 +11,7 @@ from db.records import JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batch_plan import Plan, plan_batch
-from service.batch_results import Baseline, Cell, Group, cells_of, groups_of, samples_of
+from service.batch_results import Baseline, Cell, Group, cells_of, devices_of, groups_of, samples_of
 from service.batch_spec import BatchSpec
 from service.errors import BadRequest
 from service.jobs import settle
@@ -65,12 +65,14 @@ class BatchDetails:
 
 @dataclass(frozen=True)
 class Versus:
-    """A model on a platform of one batch against one of another (or of the same)."""
+    """A model on a platform of one batch against one of another (or of the same). Where `devices` are several, figures
+    of different devices are compared, and a difference may be theirs."""
 
     platform: str
     model_a: str
     model_b: str
     comparison: Comparison
+    devices: tuple[str, ...]
 
 
 def start_batch(
@@ -218,6 +220,7 @@ def compare_batches(
             ours,
             theirs,
             compare(_tries(sides[0], ours, platform), _tries(sides[1], theirs, platform)),
+            devices_of([*_cells(sides[0], ours, platform), *_cells(sides[1], theirs, platform)]),
         )
         for platform in platforms[0]
         if platform in platforms[1]
@@ -230,9 +233,11 @@ def compare_batches(
 
 
 def _tries(details: BatchDetails, model: str, platform: str) -> list[Sample]:
-    return samples_of(
-        [cell for cell in details.cells if (cell.job.model, cell.job.platform) == (model, platform)], details.over
-    )
+    return samples_of(_cells(details, model, platform), details.over)
+
+
+def _cells(details: BatchDetails, model: str, platform: str) -> list[Cell]:
+    return [cell for cell in details.cells if (cell.job.model, cell.job.platform) == (model, platform)]
 
 
 def _chosen(side: BatchDetails, model: str | None) -> list[str]:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
 
 from agents.ports import Event
 from db import jobs, queued, results
 from db.records import JobRecord, JobStatus
 from db.store import Store
+from db.tables import EvaluationRow, JobRow
 from service.batch_export import COLUMNS, batch_json, csv_text, kernelbench_json
 from service.batch_spec import MAX_JOBS, BatchSpec, make_spec, read_spec
 from service.batches import (
@@ -28,6 +30,7 @@ from service.batches import (
     show_batch,
     start_batch,
 )
+from service.cli.batch_show import show_versus
 from service.errors import BadRequest
 from service.llm_server import start_llm_server
 from service.owner import this_process
@@ -391,6 +394,25 @@ def test_two_batches_are_compared_task_by_task(tmp_path: Path, monkeypatch: pyte
     assert [task.partition("@")[0] for task in made.missing_in_a] == ["local/op6"]
     assert turned.comparison.ratio is not None and turned.comparison.ratio.value == pytest.approx(0.5)
     assert turned.comparison.faster.p == made.faster.p
+
+
+def test_figures_of_different_devices_are_said_to_be(tmp_path, monkeypatch, capsys):
+    ops = write_ops(tmp_path, 2)
+    with quick(monkeypatch, tmp_path, coder([2.0, 4.0, 2.0, 4.0])) as (settings, store):
+        first, second = (start_batch(spec_of(ops), settings=settings, store=store) for _ in range(2))
+        for batch_id in (first, second):
+            run_all(batch_id, settings, store)
+        (alike,) = compare_batches(store, first, second)
+        with store.write() as session:
+            of_second = select(JobRow.best_evaluation_id).where(JobRow.batch_id == second)
+            session.execute(update(EvaluationRow).where(EvaluationRow.id.in_(of_second)).values(device="another"))
+        (differ,) = compare_batches(store, first, second)
+        assert show_batch(store, second).groups[0].devices == ("another",)
+    assert len(alike.devices) == 1 and len(differ.devices) == 2
+    show_versus(first, second, "eager", [alike])
+    assert "different devices" not in capsys.readouterr().out
+    show_versus(first, second, "eager", [differ])
+    assert "measured on different devices" in capsys.readouterr().out
 
 
 def test_models_are_matched_by_name_or_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,8 @@ def show_details(details: BatchDetails) -> None:
             print(f"{label}: {told}")
     if any("process" in group.sandboxes for group in details.groups):
         print("measured in the process sandbox, which keeps no candidate from cheating")
+    for label, group in groups:
+        _tell_devices(label, group.devices)
 
 
 def show_jobs(details: BatchDetails) -> None:
@@ -98,10 +100,17 @@ def show_versus(a: int, b: int, over: str, found: Sequence[Versus]) -> None:
                 f"passed: both {passes.both}, A alone {passes.only_a}, B alone {passes.only_b},"
                 f" neither {passes.neither}; p = {passes.p:.3g} (McNemar's exact test)"
             )
+        _tell_devices("both", each.devices)
         for side, missing in (("A", made.missing_in_a), ("B", made.missing_in_b)):
             if missing:
                 more = f" and {len(missing) - _SHOWN_TASKS} more" if len(missing) > _SHOWN_TASKS else ""
                 print(f"not in {side}: {plain(', '.join(missing[:_SHOWN_TASKS]))}{more}")
+
+
+def _tell_devices(whose: str, devices: Sequence[str]) -> None:
+    """Speedups of different devices are different numbers: whoever reads them must know."""
+    if len(devices) > 1:
+        print(f"{whose}: measured on different devices, so differences may be theirs: {plain('; '.join(devices))}")
 
 
 def _told(failed: float | None, without: float | None, waiting: int, unjudged: int) -> list[str]:

@@ -16,7 +16,8 @@ from service.jobs import get_job, stored_events, worked_s
 from service.journal import Journal, Observer
 from service.kinds import kind_of
 from service.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
-from service.spec import settings_of, spec_of, task_of
+from service.settings import Settings
+from service.spec import for_provider, settings_of, spec_of, task_of
 from service.stopping import Stop, stop_when
 from service.wiring import Bench, Stopped, open_models
 from service.worker.measure import MeasureQueued
@@ -103,7 +104,7 @@ def _refuse(place: Place, job_id: int, error: str) -> None:
 
 
 def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
-    settings = settings_of(job, place.settings)
+    settings = _settings_of(place, job)
     task = task_of(job)
     events = stored_events(place.store, job.id)
     past = past_of_events(events, wall_s=worked_s(place.store, job.id))
@@ -130,6 +131,13 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
     ).run(past)
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
+
+
+def _settings_of(place: Place, job: JobRecord) -> Settings:
+    """As the job keeps them; where it has no address or key of its own, this worker's, for their provider alone."""
+    settings, own = settings_of(job, place.settings), for_provider(place.settings, job.model or "")
+    names = ("api_base", "api_key_file")
+    return settings.model_copy(update={name: getattr(settings, name) or getattr(own, name) for name in names})
 
 
 def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
