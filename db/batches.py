@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 from db.errors import NotInStore
 from db.locks import lock_jobs
 from db.queued import requeue_job
-from db.records import JobStatus, JsonValue
+from db.records import RESUMABLE, JobStatus, JsonValue
+from db.standings_anew import FIGURES
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
 from db.types import clean_json, utc_now
 
@@ -144,7 +145,7 @@ def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> in
     lock_jobs(session, batch_id)
     query = select(JobRow.id).where(
         JobRow.batch_id == batch_id,
-        JobRow.status.in_([JobStatus.CANCELLED.value, JobStatus.INTERRUPTED.value, JobStatus.FAILED.value]),
+        JobRow.status.in_(RESUMABLE),
         func.coalesce(JobRow.stop_reason, "").not_in(final),
     )
     return sum(requeue_job(session, job_id) for job_id in session.scalars(query.order_by(JobRow.id)).all())
@@ -226,11 +227,7 @@ def verdicts(session: Session, batch_id: int) -> dict[int, list[str]]:
     return found
 
 
-_FIGURES = (
-    *("verdict", "device", "sandbox", "speedup", "speedup_low", "speedup_high"),
-    *("speedup_compile", "speedup_compile_low", "speedup_compile_high"),
-    *("candidate_ms", "eager_ms", "compile_ms", "roofline_fraction"),
-)
+_FIGURES = ("verdict", "device", "sandbox", *FIGURES)
 
 
 def _record(row: BatchRow) -> BatchRecord:

@@ -78,12 +78,6 @@ def candidate_rounds(session: Session, job_id: int) -> list[tuple[int, str]]:
     return [(row.round, row.hash) for row in session.execute(query.order_by(CandidateRow.round, CandidateRow.id))]
 
 
-def candidate_source(session: Session, job_id: int, candidate_hash: str) -> str | None:
-    """The source of a candidate; None where the job has none of this hash."""
-    query = select(CandidateRow.source).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    return session.scalar(query)
-
-
 def advice_of(session: Session, job_id: int) -> dict[int, dict[str, object]]:
     """The Judge's advice after each round that has any."""
     query = select(RoundRow.number, RoundRow.advice).where(RoundRow.job_id == job_id).order_by(RoundRow.number)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.records import JobStatus
 from db.tables import EvaluationRow, JobRow, WorkerRow
+from db.workers import SEEN
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def count_all(session: Session) -> Counts:
     line = select(JobRow.platform, func.count(), func.min(JobRow.created_at)).where(queued).group_by(JobRow.platform)
     verdicts = select(EvaluationRow.verdict, func.count()).group_by(EvaluationRow.verdict)
     workers = select(WorkerRow.host, WorkerRow.platform, WorkerRow.slot, WorkerRow.heartbeat_at)
-    alive = workers.where(WorkerRow.status.in_(("alive", "stopping")))
+    alive = workers.where(WorkerRow.status.in_(SEEN))
     return Counts(
         jobs={row[0]: row[1] for row in session.execute(of_status)},
         waiting={row[0]: (row[1], row[2]) for row in session.execute(line)},

@@ -7,12 +7,10 @@ from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
 from db.locks import lock_job
-from db.records import JobRecord, JobStatus, JsonValue, Owner
+from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner
 from db.tables import EvaluationRow, JobRow, TaskRow
 from db.tasks import task_record
 from db.types import clean_json, utc_now
-
-_RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 
 
 def add_job(
@@ -96,7 +94,7 @@ def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> b
     return _change(
         session,
         JobRow.id == job_id,
-        JobRow.status.in_([status.value for status in _RESUMABLE]),
+        JobRow.status.in_(RESUMABLE),
         status=JobStatus.RUNNING.value,
         sandbox=sandbox,
         worker_id=None,

@@ -6,13 +6,10 @@ from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from db.locks import lock_name
-from db.records import JobStatus, JsonValue, Owner
+from db.records import OPEN, RESUMABLE, JobStatus, JsonValue, Owner
 from db.tables import JobRow, WorkerRow
 from db.types import clean_json, utc_now
 from db.workers import SEEN
-
-RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
-"""What a job may be to be queued once more."""
 
 
 def add_queued_job(
@@ -100,7 +97,7 @@ def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) 
     again: dict[str, object] = {"status": JobStatus.QUEUED.value, "stop_reason": None, "finished_at": None}
     where: ColumnElement[bool]
     if worker_id is None:
-        where = JobRow.status.in_([status.value for status in RESUMABLE])
+        where = JobRow.status.in_(RESUMABLE)
         again["cancel_requested"] = False
     else:
         where = (JobRow.status == JobStatus.RUNNING.value) & (JobRow.worker_id == worker_id)
@@ -166,5 +163,4 @@ def list_run_by(session: Session, worker_id: str) -> Sequence[int]:
 
 def count_open(session: Session, user: str) -> int:
     """How many jobs of a user wait or run."""
-    open_now = (JobStatus.QUEUED.value, JobStatus.RUNNING.value)
-    return session.scalar(select(func.count()).where(JobRow.user == user, JobRow.status.in_(open_now))) or 0
+    return session.scalar(select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN))) or 0

@@ -20,6 +20,13 @@ class JobStatus(StrEnum):
     FAILED = "failed"  # something outside the candidates: no sandbox, no model, an invalid task
 
 
+OPEN = (JobStatus.QUEUED, JobStatus.RUNNING)
+"""What a job is while something may still happen to it by itself."""
+
+RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+"""How a job ended that can be taken up again."""
+
+
 @dataclass(frozen=True)
 class Owner:
     """The process that runs a job; `started` tells it from a later one with the same pid."""

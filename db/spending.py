@@ -7,10 +7,8 @@ from datetime import datetime
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from db.records import JobStatus
+from db.records import OPEN
 from db.tables import JobRow
-
-_OPEN = (JobStatus.QUEUED.value, JobStatus.RUNNING.value)
 
 
 def worst_spending(
@@ -22,11 +20,11 @@ def worst_spending(
     """
     query = select(
         JobRow.status, JobRow.cost_usd, JobRow.unsettled_usd, JobRow.options, JobRow.model, JobRow.kind
-    ).where(JobRow.user == user, or_(JobRow.status.in_(_OPEN), JobRow.finished_at >= since))
+    ).where(JobRow.user == user, or_(JobRow.status.in_(OPEN), JobRow.finished_at >= since))
     total = 0.0
     for row in session.execute(query):
         spent = row.cost_usd + row.unsettled_usd
-        if row.status in _OPEN and row.kind == "optimize":
+        if row.status in OPEN and row.kind == "optimize":
             budget = row.options.get("budget_usd")
             free = free_models(row.model, row.options.get("judge_model"))
             spent = max(spent, 0.0 if free else math.inf if budget is None else float(budget))

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from db.audit import add_audit
 from db.errors import NotInStore
-from db.tables import AuditRow, TokenRow
-from db.types import clean_json, utc_now
+from db.tables import TokenRow
+from db.types import utc_now
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def note_use(session: Session, token_id: int, *, not_since: timedelta) -> None:
 def note_change(session: Session, *, actor: str, action: str, token: TokenRecord, reason: str = "") -> None:
     """Add what was done to a token to the audit log."""
     data = {"name": token.name, "user": token.user, "role": token.role}
-    session.add(AuditRow(actor=actor, action=action, subject=f"token/{token.id}", reason=reason, data=clean_json(data)))
+    add_audit(session, actor=actor, action=action, subject=f"token/{token.id}", reason=reason, data=data)
 
 
 def _record(row: TokenRow) -> TokenRecord:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from db.records import EventRecord, JobStatus
+from db.records import OPEN, EventRecord, JobStatus
 from db.tables import EventRow, JobRow
 
 MAX_EVENTS = 2000
@@ -28,7 +28,7 @@ class JobState:
     @property
     def ended(self) -> bool:
         """Whether no more events are to come, unless it is resumed."""
-        return self.status not in (JobStatus.QUEUED, JobStatus.RUNNING)
+        return self.status not in OPEN
 
 
 def states(session: Session, job_ids: Sequence[int]) -> dict[int, JobState]:

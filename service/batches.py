@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from db import batches, jobs, queued
 from db.batches import BatchRecord
-from db.records import JobStatus
+from db.records import OPEN, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batch_plan import Plan, plan_batch
@@ -23,9 +23,6 @@ from service.submit import PRIORITIES, queue_job
 
 FINAL = ("task_invalid",)
 """Reasons that running a job once more would not change."""
-
-OPEN = (JobStatus.QUEUED, JobStatus.RUNNING)
-"""Jobs that wait or run."""
 
 
 @dataclass(frozen=True)

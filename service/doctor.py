@@ -21,8 +21,8 @@ from evaluator.platforms import PLATFORM_NAMES, load_platform
 from sandbox.doctor import Finding, examine
 from service.errors import BadRequest
 from service.settings import Settings
+from service.worker.heart import LOST_AFTER_S
 
-_FRESH_S = 15.0  # workers that were not heard of for longer are given up
 _SET_STORE = "set KERNELWRIGHT_DATA_DIR or KERNELWRIGHT_DATABASE_URL"
 
 
@@ -97,7 +97,7 @@ def _workers(store: Store) -> Finding:
         waiting = len(queued.list_waiting(session))
     now = utc_now()
     ages = {f"{each.platform} {each.slot} on {each.owner.host}": now - each.heartbeat_at for each in workers}
-    fresh = [name for name, age in ages.items() if age.total_seconds() <= _FRESH_S]
+    fresh = [name for name, age in ages.items() if age.total_seconds() <= LOST_AFTER_S]
     waits = f"{waiting} job{'' if waiting == 1 else 's'} waiting"
     if not fresh:
         return Finding("workers", "optional", f"none alive, {waits}", "kernelwright worker, or kernelwright serve")

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from agents.providers import is_builtin
 from db import jobs, queued
-from db.records import JobRecord, JobStatus
+from db.records import RESUMABLE, JobRecord, JobStatus
 from db.store import Store
 from service.access import NotAllowed, Principal, Role, require, require_owner
 from service.errors import BadRequest, Conflict
@@ -125,7 +125,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         require_owner(principal, job, "resume")
         if job.status is JobStatus.DONE:
             raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
-        if job.status not in queued.RESUMABLE:
+        if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         wanted = settings_of(job, settings) if job.kind == "optimize" else None
         check_quota(session, principal, [wanted], spent_usd=worst_left_usd(job))

@@ -3,7 +3,7 @@
 from sqlalchemy.orm import Session
 
 from db import batches, jobs
-from db.records import JobRecord, JobStatus
+from db.records import RESUMABLE, JobRecord
 from db.store import Store
 from service.access import NotAllowed, Principal, Role, require
 from service.batch_plan import plan_batch
@@ -74,8 +74,7 @@ def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings,
 
 
 def _may_run_again(job: JobRecord) -> bool:
-    ended_early = job.status in (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
-    return ended_early and job.stop_reason not in FINAL
+    return job.status in RESUMABLE and job.stop_reason not in FINAL
 
 
 def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:

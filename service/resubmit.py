@@ -1,12 +1,9 @@
 """Queue another evaluation of a candidate that some job wrote."""
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db import jobs, queued, results
-from db.errors import NotInStore
 from db.store import Store
-from db.tables import CandidateRow
 from service.access import Principal, Role, require
 from service.once import once
 from service.quotas import check_quota
@@ -26,7 +23,7 @@ def reevaluate(
 
     def make(session: Session) -> str:
         job = jobs.get_job(session, job_id)
-        source = find_source(session, job_id, candidate_hash)
+        source = results.get_candidate_source(session, job_id, candidate_hash)
         check_quota(session, principal, [None])
         new_id = queued.add_queued_job(
             session,
@@ -45,16 +42,3 @@ def reevaluate(
     request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}
     made, new = once(store, make, user=principal.user, key=key, request=request)
     return int(made), new
-
-
-def find_source(session: Session, job_id: int, candidate_hash: str) -> str:
-    """The source of a job's candidate.
-
-    Raises:
-        NotInStore: the job has no such candidate.
-    """
-    query = select(CandidateRow.source).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    source = session.scalar(query)
-    if source is None:
-        raise NotInStore(f"candidate {candidate_hash[:64]} is not in job {job_id}")
-    return source

@@ -1,4 +1,4 @@
-"""One job in one process: from the moment that it is ours to its end and its exported best candidate."""
+"""One job in one process: from the moment that it is ours to its end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from db import browse, jobs
+from db import browse, jobs, results
 from db.audit import AuditRecord
 from db.errors import NotInStore
 from db.records import JobRecord
@@ -77,11 +77,9 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     """
     with store.read() as session:
         job = jobs.get_job(session, job_id)
-        source = browse.candidate_source(session, job_id, digest)
+        source = results.get_candidate_source(session, job_id, digest)
         rounds = browse.candidate_rounds(session, job_id)
         records = browse.evaluations_of(session, digest, task_id=job.task.id)
-    if source is None:
-        raise NotInStore(f"job {job_id} has no candidate {digest[:64]}; its page lists those that it has")
     views = tuple(evaluation_view(record) for record in records)
     own = [view for view in views if view.job_id == job_id]
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)
@@ -105,7 +103,7 @@ def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:
     if key == REFERENCE:
         return diff(title, view.job.task.source, view.source)
     with store.read() as session:
-        return diff(title, browse.candidate_source(session, view.job.id, key) or "", view.source)
+        return diff(title, results.get_candidate_source(session, view.job.id, key), view.source)
 
 
 def diff(title: str, left: str, right: str) -> DiffView:

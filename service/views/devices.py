@@ -8,10 +8,7 @@ from db.records import WorkerRecord, WorkerStatus
 from db.store import Store
 from db.types import utc_now
 from evaluator.platforms import PLATFORM_NAMES
-
-SILENT_S = 15.0
-"""A worker that has not been heard of for so long is taken for lost, whether or not another has given it up yet."""
-
+from service.worker.heart import LOST_AFTER_S
 
 _STATES = ("alive", "stopping", "lost", "stopped")
 
@@ -64,7 +61,7 @@ def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine
     state = "alive"
     if worker.status is WorkerStatus.STOPPED:
         state = "stopped"
-    elif worker.status is WorkerStatus.LOST or silent > SILENT_S:
+    elif worker.status is WorkerStatus.LOST or silent > LOST_AFTER_S:
         state = "lost"
     elif worker.status is WorkerStatus.STOPPING:
         state = "stopping"

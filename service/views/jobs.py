@@ -8,7 +8,7 @@ from typing import Any
 from agents.ports import Event
 from agents.stopping import UNRELIABLE
 from db import browse, jobs, results
-from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
+from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
 from db.store import Store
 from service.jobs import RoundLine, round_lines, settle
 from service.transcript import event_line
@@ -104,7 +104,7 @@ class JobView:
     @property
     def is_open(self) -> bool:
         """Whether something may still happen by itself."""
-        return self.job.status in (JobStatus.QUEUED, JobStatus.RUNNING)
+        return self.job.status in OPEN
 
     @property
     def budget(self) -> tuple[tuple[str, str], ...]:

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
 
-from db import browse
-from db.errors import NotInStore
+from db import results
 from service.audit import restore_evaluation, retract_evaluation
 from service.resubmit import reevaluate
 from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
@@ -62,9 +61,7 @@ def source(parts: TheParts, _: Viewer, job_id: JobId, digest: Digest) -> Respons
         NotInStore: the job has no such candidate.
     """
     with parts.store.read() as session:
-        text = browse.candidate_source(session, job_id, digest)
-    if text is None:
-        raise NotInStore(f"job {job_id} has no candidate {digest}")
+        text = results.get_candidate_source(session, job_id, digest)
     return download(text, f"candidate-{job_id}-{digest[:8]}.py", "text/x-python")
 
 

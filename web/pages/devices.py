@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from service.views.devices import SILENT_S, devices_view
+from service.views.devices import devices_view
+from service.worker.heart import LOST_AFTER_S
 from web.identity import Viewer
 from web.pages.render import page
 from web.parts import TheParts
@@ -14,4 +15,4 @@ router = APIRouter(prefix="/devices", include_in_schema=False)
 @router.get("")
 def show(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
     """What works here, and what waits."""
-    return page(request, "devices.html", view=devices_view(parts.store), lost_s=SILENT_S)
+    return page(request, "devices.html", view=devices_view(parts.store), lost_s=LOST_AFTER_S)
