@@ -16,6 +16,7 @@ from agents.replay import past_of_events
 from db import batches, jobs, results
 from db.batches import JobCost
 from db.records import JobStatus, JsonValue, Owner
+from service.jobs import end_job
 
 OWN_BUDGET = "own_budget_usd"
 """The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
@@ -57,8 +58,7 @@ def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
     job = jobs.get_job(session, job_id)
     total = None if job.batch_id is None else batches.get_batch(session, job.batch_id).budget_usd
     detail = f"nothing is left of the {total or 0.0:.2f} dollars of batch {job.batch_id}"
-    jobs.finish_job(session, job_id, owner, status=JobStatus.FAILED, stop_reason="budget", error=detail)
-    results.add_event(session, job_id, "ended", 0, {"reason": "budget", "detail": detail})
+    end_job(session, job_id, owner, status=JobStatus.FAILED, reason="budget", detail=detail)
 
 
 def is_free(model: str | None, options: Mapping[str, JsonValue]) -> bool:

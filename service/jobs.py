@@ -4,9 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agents.ports import Event
+from sqlalchemy.orm import Session
+
+from agents.ports import Event, Past
+from agents.replay import past_of_events
 from db import jobs, queued, results
-from db.records import EvaluationRecord, JobRecord, JobStatus
+from db.errors import StoreError
+from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.owner import is_dead, is_gone_here
 
@@ -106,6 +110,33 @@ def cancel_job(store: Store, job_id: int) -> JobRecord:
         return jobs.get_job(session, job_id)
 
 
+def end_job(
+    session: Session,
+    job_id: int,
+    owner: Owner,
+    *,
+    status: JobStatus,
+    reason: str,
+    detail: str = "",
+    round_number: int = 0,
+) -> bool:
+    """End a job that `owner` runs, and say so in its events; False if it is not his any more."""
+    error = detail if status is JobStatus.FAILED else None
+    ended = jobs.finish_job(session, job_id, owner, status=status, stop_reason=reason, error=error)
+    if ended:
+        results.add_event(session, job_id, "ended", round_number, {"reason": reason, "detail": detail})
+    return ended
+
+
+def cancel_requested(store: Store, job_id: int) -> bool:
+    """Whether someone asked a job to stop; not while the store does not answer: whoever writes next will say so."""
+    try:
+        with store.read() as session:
+            return jobs.cancel_requested(session, job_id)
+    except StoreError:
+        return False
+
+
 def settle(store: Store) -> None:
     """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one."""
     with store.read() as session:
@@ -148,6 +179,12 @@ def stored_events(store: Store, job_id: int) -> list[Event]:
             data |= {"reasoning": call.reasoning, "tool_calls": call.tool_calls}
         whole.append(Event(event.kind, event.round, data))
     return whole
+
+
+def past_of(store: Store, job_id: int) -> tuple[list[Event], Past]:
+    """A job's events, and what they tell of what it did and paid for, for whoever takes it up again."""
+    events = stored_events(store, job_id)
+    return events, past_of_events(events, wall_s=worked_s(store, job_id))
 
 
 def worked_s(store: Store, job_id: int) -> float:

@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.ports import NO_PAST, Past
-from agents.replay import past_of_events
 from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from service.allotment import allot
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
-from service.jobs import get_job, read_events, stored_events, worked_s
+from service.jobs import get_job, past_of, read_events
 from service.journal import Journal, Observer
 from service.keeping import keep_task
 from service.kinds import kind_of
@@ -91,8 +90,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
                 more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
                 raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
             bench = replace(bench, settings=settings_of(jobs.get_job(session, job_id), settings))
-        events = stored_events(store, job_id)  # whoever ran it before has written the last of them by now
-        past = past_of_events(events, wall_s=worked_s(store, job_id))
+        events, past = past_of(store, job_id)  # whoever ran it before has written the last of them by now
         journal = Journal(store, job_id, observe, events, owner=owner)
         return run_here(store, job_id, owner, bench, described, journal, stop, past)
 

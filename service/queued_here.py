@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from agents.ports import NO_PAST
-from agents.replay import past_of_events
-from db import batches, jobs, queued, results
+from db import batches, jobs, queued
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest
-from service.jobs import get_job, settle, stored_events, worked_s
+from service.jobs import end_job, get_job, past_of, settle
 from service.journal import Journal, Observer
 from service.kinds import kind_of
 from service.optimize import run_here
@@ -56,8 +54,7 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
             )  # prompts are the same when it is taken up again
             taken = jobs.get_job(session, job_id)
         bench = replace(bench, settings=settings_of(taken, settings))
-        events = stored_events(store, job_id)
-        past = past_of_events(events, wall_s=worked_s(store, job_id)) if events else NO_PAST
+        events, past = past_of(store, job_id)
         journal = Journal(store, job_id, observe, events, owner=owner)
         return run_here(store, job_id, owner, bench, described, journal, stop, past)
 
@@ -95,5 +92,4 @@ def _fail(store: Store, job_id: int, error: Exception) -> None:
     with store.write() as session:
         if job.status is JobStatus.QUEUED:
             queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox="")
-        if jobs.finish_job(session, job_id, owner, status=JobStatus.FAILED, stop_reason="error", error=text):
-            results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": text})
+        end_job(session, job_id, owner, status=JobStatus.FAILED, reason="error", detail=text)

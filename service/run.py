@@ -20,7 +20,7 @@ from service.better import is_better_record
 from service.convert import outcome_of
 from service.errors import JobLost
 from service.export import Exported
-from service.jobs import get_job, last_stop, read_events
+from service.jobs import cancel_requested, end_job, get_job, last_stop, read_events
 from service.journal import Journal
 from service.keeping import keep_evaluation
 from service.stopping import Stop, stop_when
@@ -140,7 +140,7 @@ class JobRun:
             JobLost: someone else has the job now.
         """
         try:
-            with stop_when(self._cancel_requested, self._stop, "cancelled"):
+            with stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
             self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
@@ -213,20 +213,10 @@ class JobRun:
         with self._store.read() as session:
             return results.get_evaluation(session, job.best_evaluation_id)
 
-    def _cancel_requested(self) -> bool:
-        try:
-            with self._store.read() as session:
-                return jobs.cancel_requested(session, self._job_id)
-        except StoreError:
-            return False  # whoever writes next will say so
-
     def _finish(self, status: JobStatus, reason: str, detail: str) -> None:
-        job_id, worker_id = self._job_id, self._worker_id
-        error = detail if status is JobStatus.FAILED else None
+        job_id, worker_id, number = self._job_id, self._worker_id, self._journal.round
         with self._store.write() as session:
-            if worker_id is not None and reason in _NOT_THE_JOBS_FAULT:
-                kept = queued.requeue_job(session, job_id, worker_id=worker_id)
-            else:
-                kept = jobs.finish_job(session, job_id, self._owner, status=status, stop_reason=reason, error=error)
-            if kept:
-                results.add_event(session, job_id, "ended", self._journal.round, {"reason": reason, "detail": detail})
+            if worker_id is None or reason not in _NOT_THE_JOBS_FAULT:
+                end_job(session, job_id, self._owner, status=status, reason=reason, detail=detail, round_number=number)
+            elif queued.requeue_job(session, job_id, worker_id=worker_id):
+                results.add_event(session, job_id, "ended", number, {"reason": reason, "detail": detail})

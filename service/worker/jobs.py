@@ -5,14 +5,13 @@ import logging
 from sqlalchemy.orm import Session
 
 from agents.ports import Event
-from agents.replay import past_of_events
 from db import jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
 from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost, KeyUnreadable
-from service.jobs import get_job, stored_events, worked_s
+from service.jobs import cancel_requested, end_job, get_job, past_of
 from service.journal import Journal, Observer
 from service.kinds import kind_of
 from service.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
@@ -106,8 +105,7 @@ def _refuse(place: Place, job_id: int, error: str) -> None:
 def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
     settings = _settings_of(place, job)
     task = task_of(job)
-    events = stored_events(place.store, job.id)
-    past = past_of_events(events, wall_s=worked_s(place.store, job.id))
+    events, past = past_of(place.store, job.id)
     journal = Journal(
         place.store,
         job.id,
@@ -146,7 +144,7 @@ def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
         sources = results.list_candidate_sources(session, job.id)
     measure = MeasureQueued(place.store, place.queue, job, place.kind, stop)
     reason, best = "evaluated", None
-    with stop_when(lambda: _cancel_requested(place, job.id), stop, "cancelled"):
+    with stop_when(lambda: cancel_requested(place.store, job.id), stop, "cancelled"):
         try:
             for source in sources.values():
                 kept = measure(source, round_number=0, profile=True)
@@ -158,30 +156,19 @@ def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
         return
     status = JobStatus.DONE if reason == "evaluated" else JobStatus.CANCELLED
     with place.store.write() as session:
-        if jobs.finish_job(session, job.id, place.owner, status=status, stop_reason=reason):
-            results.add_event(session, job.id, "ended", 0, {"reason": reason, "detail": ""})
-            if best is not None:
-                jobs.set_best(session, job.id, best)
+        if end_job(session, job.id, place.owner, status=status, reason=reason) and best is not None:
+            jobs.set_best(session, job.id, best)
 
 
 def _fail(place: Place, job_id: int, error: str) -> None:
     with place.store.write() as session:
-        if jobs.finish_job(session, job_id, place.owner, status=JobStatus.FAILED, stop_reason="error", error=error):
-            results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": error})
+        end_job(session, job_id, place.owner, status=JobStatus.FAILED, reason="error", detail=error)
 
 
 def _give_back(place: Place, job_id: int) -> None:
     """Put a job back in line that is still ours to run."""
     with place.store.write() as session:
         queued.requeue_job(session, job_id, worker_id=place.worker_id)
-
-
-def _cancel_requested(place: Place, job_id: int) -> bool:
-    try:
-        with place.store.read() as session:
-            return jobs.cancel_requested(session, job_id)
-    except StoreError:
-        return False  # whoever writes next will say so
 
 
 def _observe(job: JobRecord) -> Observer:

@@ -85,7 +85,7 @@ class Keeper:
         for job_id, worker_id in stranded:
             with self._store.write() as session:
                 back = queued.requeue_job(session, job_id, worker_id=worker_id)
-                if back and _losses(session, job_id) > MAX_LOSSES:
+                if back and _note_loss(session, job_id) > MAX_LOSSES:
                     queued.fail_queued(session, job_id, f"{MAX_LOSSES + 1} workers died of it or with it; resume it")
                     results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
             if back:
@@ -136,10 +136,10 @@ class Keeper:
         return is_gone_here(worker.owner) or silent_s > LOST_AFTER_S
 
 
-def _losses(session: Session, job_id: int) -> int:
-    """Note that a job lost its worker, and count how often that was since it last ended."""
+def _note_loss(session: Session, job_id: int) -> int:
+    """Note that a job lost its worker; how often that was since it last ended."""
     results.add_event(session, job_id, WORKER_LOST, 0, {})
     losses = 0
-    for event in results.list_events(session, job_id):
+    for event in results.list_events(session, job_id, kinds=("ended", WORKER_LOST)):
         losses = 0 if event.kind == "ended" else losses + (event.kind == WORKER_LOST)
     return losses
