@@ -8,6 +8,7 @@ from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
+from evaluator.referee.perturb import NEGATIVE
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -49,6 +50,14 @@ def test_the_process_sandbox_gives_the_same_verdict_and_says_that_it_is_no_bound
     found = judged(HONEST / "jit_library.py", process_sandbox)
     assert found.verdict is Verdict.PASSED, found.detail
     assert found.provenance["security_boundary"] is False
+
+
+def test_nan_in_an_input_that_the_op_changes_says_that_the_op_is_not_for_negative_numbers(
+    process_sandbox: Sandbox,
+) -> None:
+    found = judged(HONEST / "optimizer_step.py", process_sandbox)
+    [check] = [check for check in found.correctness.checks if check.inputs == NEGATIVE]
+    assert "the reference gives NaN for negative numbers" in check.note
 
 
 def test_a_slow_build_is_paid_for_once(docker_sandbox: Sandbox, tmp_path: Path) -> None:

@@ -258,6 +258,13 @@ def test_a_batch_cannot_reach_into_the_server_either(client, option):
     assert problem(client.post(f"{API}/batches", json=body), 422)["errors"][0]["field"] == f"body.job.{option}"
 
 
+@pytest.mark.parametrize(("option", "value"), [("plateau_rounds", False), ("budget_usd", True), ("rounds", "3")])
+def test_a_number_is_neither_a_truth_value_nor_text(client, option, value):
+    for path, body in ((f"{API}/batches", {"tasks": ["starter"], "job": {option: value}}), (f"{API}/jobs", None)):
+        answer = client.post(path, json=body or {"task": "starter/rmsnorm_gelu", option: value})
+        assert problem(answer, 422)["errors"][0]["field"].endswith(option)
+
+
 def test_a_batch_of_a_servers_file_is_refused(client):
     for ref in ("tests/webbing.py", "setup.py"):
         problem(client.post(f"{API}/batches", json={"tasks": [ref]}), 422)

@@ -6,7 +6,7 @@ import torch
 
 from . import accuracy, answers, oracle, perturb
 from .accuracy import Allowance, flatten
-from .answers import Answer, value_of
+from .answers import input_path, value_of
 from .bench import Bench
 from .calls import Call, InputSet, tensor
 from .errors import Own, own_error
@@ -24,11 +24,14 @@ class Expected:
 
     tree: Tree
     values: dict[str, torch.Tensor]
-    oracle: dict[str, torch.Tensor]
-    inputs_after: dict[int, torch.Tensor]
-    own: dict[str, Own]  # the reference's own errors
-    inputs_oracle: dict[int, torch.Tensor]  # the changed inputs as the oracle has them
+    inputs_after: dict[int, torch.Tensor]  # those that the reference changes
+    oracle: dict[str, torch.Tensor]  # of outputs, and of changed inputs by `input_path`
+    own: dict[str, Own]  # the reference's own errors in all of these
     shared: frozenset[str] = frozenset()  # outputs in the memory of the inputs
+
+    def judged(self) -> dict[str, torch.Tensor]:
+        """All that a candidate is held to, by path: the outputs and the inputs that the reference changes."""
+        return self.values | {input_path(index): value for index, value in self.inputs_after.items()}
 
 
 def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:
@@ -41,7 +44,8 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
     try:
         call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
         answer = answers.read(reference, call, inputs)
-        values, after = answer.values, answer.changed
+        values = answer.values
+        after = {index: tensor(inputs.tree.tensors[index], content) for index, content in answer.changed.items()}
         shared = answers.shared_outputs(reference, call.outputs)
         if first:
             evidence.expected = call.outputs
@@ -49,41 +53,38 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
             evidence.mutated = set(after)
             evidence.shared = shared
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
-            evidence.has_nan = _has_nan(values)
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
-    wide, wide_inputs = _ask_oracle(reference, inputs, answer, evidence, timeout_s=4 * timeout_s, first=first)
+    judged = values | {input_path(index): value for index, value in after.items()}
+    if first:
+        evidence.has_nan = _has_nan(judged)
+    wide = _ask_oracle(reference, inputs, judged, sorted(after), evidence, timeout_s=4 * timeout_s, first=first)
     reference.ask({"op": "release"}, timeout_s=60)
-    own = {path: own_error(value, wide.get(path)) for path, value in values.items() if accuracy.is_rounded(value)}
-    wide_inputs = {
-        index: value
-        for index, value in wide_inputs.items()
-        if _is_oracle(value, tensor(inputs.tree.tensors[index], after[index]), evidence)
-    }
-    return Expected(call.outputs, values, wide, after, own, wide_inputs, shared)
-
-
-def _is_oracle(wide: torch.Tensor, value: torch.Tensor, evidence: Evidence) -> bool:
-    if wide.shape != value.shape or not accuracy.is_rounded(value):
-        return False
-    return own_error(value, wide).distance <= oracle_limit("", value, evidence)
+    own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
+    return Expected(call.outputs, values, after, wide, own, shared)
 
 
 def _has_nan(values: dict[str, torch.Tensor]) -> bool:
-    """Whether any output holds NaN."""
+    """Whether any value holds NaN."""
     return any(bool(torch.isnan(value).any()) for value in values.values() if accuracy.is_rounded(value))
 
 
 def _ask_oracle(
-    reference: Handle, inputs: InputSet, answer: Answer, evidence: Evidence, *, timeout_s: float, first: bool
-) -> tuple[dict[str, torch.Tensor], dict[int, torch.Tensor]]:
-    """The float64 outputs by path, without those that are no oracle, and the changed inputs by number.
+    reference: Handle,
+    inputs: InputSet,
+    judged: dict[str, torch.Tensor],
+    changed: list[int],
+    evidence: Evidence,
+    *,
+    timeout_s: float,
+    first: bool,
+) -> dict[str, torch.Tensor]:
+    """The float64 outputs and changed inputs by path, without those that are no oracle.
 
     `first` also reads what kind of op it is.
     """
-    values = answer.values
     try:
         assert reference.inbox is not None
         placed = reference.inbox.put(inputs.tree, inputs.contents)
@@ -91,30 +92,30 @@ def _ask_oracle(
         outputs, traits, given = oracle.parts(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
         tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
-        wide_inputs = {index: value_of(reference, tensors[index]) for index in answer.changed if index < len(tensors)}
+        wide |= {input_path(index): value_of(reference, tensors[index]) for index in changed if index < len(tensors)}
     except RunnerFailed as failure:
         if failure.kind not in ("error", "output", "out_of_memory"):
             raise of_task(failure, doing="its float64 run") from None
         evidence.oracle_note = f"no float64 oracle ({failure.message[:160]}); compared with the reference itself"
-        return {}, {}
+        return {}
     if first:
         evidence.tolerances = replace(evidence.tolerances, traits=Traits.from_json(traits))
-    if any(path not in wide or wide[path].shape != value.shape for path, value in values.items()):
+    if any(path not in wide or wide[path].shape != value.shape for path, value in judged.items()):
         evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
-        return {}, {}
+        return {}
     if first:
         evidence.no_oracle = {
             path
-            for path, value in values.items()
+            for path, value in judged.items()
             if accuracy.is_rounded(value)
             and own_error(value, wide[path]).distance > oracle_limit(path, value, evidence)
         }
         if evidence.no_oracle:
-            names = ", ".join(f"output{path}" for path in sorted(evidence.no_oracle))
+            names = ", ".join(map(accuracy.naming, sorted(evidence.no_oracle)))
             evidence.oracle_note = (
                 f"the float64 run gives another result for {names[:200]}; compared with the reference itself"
             )
-    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}, wide_inputs
+    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
 
 
 def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:
@@ -145,11 +146,12 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     """Why the outputs for these inputs are no ground to judge on; empty if they are."""
     if family == perturb.NON_FINITE or family.startswith(perturb.GENERATED):
         return ""
-    if any(own.finite < 0.5 and want.values[path].numel() > 0 for path, own in want.own.items()):
+    values = want.judged()
+    if any(own.finite < 0.5 and values[path].numel() > 0 for path, own in want.own.items()):
         return "the reference itself overflows here"
-    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(want.values):
+    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(values):
         return "the reference gives NaN for negative numbers"
     for path, own in want.own.items():
-        if own.distance > oracle_limit(path, want.values[path], evidence):
+        if own.distance > oracle_limit(path, values[path], evidence):
             return f"the reference itself is off by {own.distance:.1%} here"
     return ""

@@ -78,7 +78,7 @@ class Examination:
             return
         self._judge(family, inputs, want)
         if family.startswith(perturb.GENERATED):
-            _allow(want, inputs, self.evidence)
+            _allow(want, self.evidence)
 
     def state(self) -> None:
         """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
@@ -209,16 +209,12 @@ def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:
     return all(accuracy.kernelbench(value_of(candidate, have[path]), value) for path, value in want.values.items())
 
 
-def _allow(want: Expected, inputs: InputSet, evidence: Evidence) -> None:
+def _allow(want: Expected, evidence: Evidence) -> None:
     """Note what a timed call's outputs, and inputs that it changes, may differ by."""
     allowed = {
         path: accuracy.allowance(value, want.oracle.get(path), evidence.tolerances_for(path), want.own.get(path))
-        for path, value in want.values.items()
+        for path, value in want.judged().items()
     }
-    for index, content in want.inputs_after.items():
-        value = tensor(inputs.tree.tensors[index], content)
-        path = answers.input_path(index)
-        allowed[path] = accuracy.allowance(value, want.inputs_oracle.get(index), evidence.tolerances)
     for path, new in allowed.items():
         old = evidence.allowances.get(path, new)
         evidence.allowances[path] = replace(

@@ -66,13 +66,14 @@ def _inputs_changed_alike(
     for index, content in answer.changed.items():
         if index not in want.inputs_after:
             refuse(family + where, Wrong("input_mutated", f"input tensor {index} was changed by the call"), evidence)
-        row = inputs.tree.tensors[index]
+        path = input_path(index)
         found = accuracy.compare(
-            input_path(index),
-            tensor(row, content),
-            tensor(row, want.inputs_after[index]),
-            want.inputs_oracle.get(index),
-            evidence.tolerances,
+            path,
+            tensor(inputs.tree.tensors[index], content),
+            want.inputs_after[index],
+            want.oracle.get(path),
+            evidence.tolerances_for(path),
+            want.own.get(path),
             slack=perturb.slack(family),
             nan_for_inf=family == perturb.NON_FINITE,
         )

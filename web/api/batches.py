@@ -32,7 +32,7 @@ Over = Annotated[Literal["eager", "compile"], Query(description="What speedups a
 class BatchRequest(BaseModel):
     """What a batch is to try. `budget_usd` is for all its jobs together, that in `job` for each."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     name: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")] = ""
     tasks: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}(/[A-Za-z0-9_.*?\[\]!-]{1,100})?$")]] = (

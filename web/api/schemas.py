@@ -67,7 +67,9 @@ class TaskPage(BaseModel):
 class CheckRequest(BaseModel):
     """An op to look at."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"source": _OP, "name": "scaled_gelu"}]})
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": _OP, "name": "scaled_gelu"}]}
+    )
 
     source: Source
     name: OpName = "op"
@@ -86,7 +88,7 @@ class Checked(BaseModel):
 class JobChoices(BaseModel):
     """What holds for a job whatever its platform and model; what is left out is as the server's settings have it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)  # a number is no `true` and no "3"
 
     judge_model: Model | None = None
     strategy: Literal["judge", "sample", "contrastive", "tree", "tools"] | None = None

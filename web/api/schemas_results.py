@@ -73,7 +73,9 @@ class Judgement(BaseModel):
     """Why a result is taken off the leaderboard, or put back."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"reason": "measured while the host was being upgraded"}]}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"reason": "measured while the host was being upgraded"}]},
     )
 
     reason: Reason
