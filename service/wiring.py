@@ -46,7 +46,10 @@ class Bench:
     @property
     def effort(self) -> Effort:
         """How much one evaluation may use."""
-        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules, cold=self.cold)
+        settings = self.settings
+        return Effort(
+            memory_mb=settings.memory_mb, measure_budget_s=settings.measure_s, rules=self.rules, cold=self.cold
+        )
 
     @property
     def cache(self) -> BuildCache:
