@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
 from db.locks import lock_jobs
-from db.queued import requeue_job
-from db.records import RESUMABLE, JobStatus, JsonValue
+from db.queued import requeue_batch
+from db.records import JobStatus, JsonValue
 from db.standings_anew import FIGURES
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
 from db.types import clean_json, utc_now
@@ -143,12 +143,7 @@ def count_stopping(session: Session, batch_id: int) -> int:
 def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
     """Put a batch's jobs that ended before they were done back in line, but for those with a reason in `final`."""
     lock_jobs(session, batch_id)
-    query = select(JobRow.id).where(
-        JobRow.batch_id == batch_id,
-        JobRow.status.in_(RESUMABLE),
-        func.coalesce(JobRow.stop_reason, "").not_in(final),
-    )
-    return sum(requeue_job(session, job_id) for job_id in session.scalars(query.order_by(JobRow.id)).all())
+    return requeue_batch(session, batch_id, final=final)
 
 
 def next_waiting(session: Session, batch_id: int, *, but: Sequence[int] = ()) -> int | None:
