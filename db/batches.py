@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.errors import NotInStore
 from db.locks import lock_jobs
 from db.queued import requeue_batch
-from db.records import JobStatus, JsonValue
+from db.records import JobCost, JobStatus, JsonValue
 from db.standings_anew import FIGURES
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
 from db.types import clean_json, utc_now
@@ -27,20 +27,6 @@ class BatchRecord:
     budget_usd: float | None
     cancel_requested: bool
     created_at: datetime
-
-
-@dataclass(frozen=True)
-class JobCost:
-    """As much of a job as tells what it cost and may cost."""
-
-    id: int
-    status: JobStatus
-    model: str | None
-    options: Mapping[str, JsonValue]
-    attempt: int
-    cost_usd: float
-    unsettled_usd: float
-    started_at: datetime | None
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,21 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class JobCost:
+    """As much of a job as tells what it cost and may cost."""
+
+    id: int
+    status: JobStatus
+    model: str | None
+    options: Mapping[str, JsonValue]
+    attempt: int
+    stop_reason: str | None
+    cost_usd: float
+    unsettled_usd: float
+    started_at: datetime | None
+
+
+@dataclass(frozen=True)
 class Measured:
     """The columns of an evaluation that queries need: ratios over the baselines and medians in milliseconds."""
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.ports import NO_PAST, Past
+from agents.providers import only_builtin
 from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
@@ -20,7 +21,7 @@ from service.settings import Settings, read_key
 from service.spec import options_of, settings_of, spec_of, task_of
 from service.stopping import Stop
 from service.tasks import find_task
-from service.wiring import Bench, only_builtin, open_bench, open_models
+from service.wiring import Bench, open_bench, open_models
 
 
 def optimize(
@@ -38,7 +39,7 @@ def optimize(
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
-    with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         options["device"] = bench.platform.device().describe()  # prompts are the same when it is taken up again
         options["device_kind"] = kind_of(bench.platform.name, options["device"])
         spec_of(task, settings, device=options["device"])
@@ -77,7 +78,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         described = str(job.options["device"])
         if described != bench.platform.device().describe():
             first = described.partition("\n")[0]

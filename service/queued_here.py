@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from agents.providers import only_builtin
 from db import batches, jobs, queued
 from db.records import JobRecord, JobStatus
 from db.store import Store
@@ -18,7 +19,7 @@ from service.run import JobReport
 from service.settings import Settings
 from service.spec import settings_of, task_of
 from service.stopping import Stop
-from service.wiring import only_builtin, open_bench
+from service.wiring import open_bench
 
 Told = Callable[[JobRecord], Observer]
 """Is told of each job that begins, and gives who is told of its events."""
@@ -36,7 +37,7 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     """
     job = get_job(store, job_id)
     settings = settings_of(job, settings)
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         owner = this_process()
         here = bench.platform.device().describe()
         described = str(job.options.get("device") or here)
