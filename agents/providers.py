@@ -14,6 +14,8 @@ def is_builtin(model: str) -> bool:
 
 
 def only_builtin(model: str | None, judge_model: str | None) -> bool:
-    """Whether a job has no models but the built-in one: it costs nothing, and no foreign code is written. Without a Judge
-    of its own the Coder's model judges; a job without a model is none of these."""
+    """Whether a job's models are built in: it costs nothing, and nobody else's code comes of it.
+
+    Without a Judge of its own the Coder's model judges; a job without a model is none of these.
+    """
     return model is not None and all(is_builtin(name) for name in (model, judge_model or model))
