@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, case, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from db.clock import now_of
 from db.locks import lock_name
 from db.records import OPEN, RESUMABLE, JobStatus, JsonValue, Owner
 from db.tables import JobRow, WorkerRow
@@ -98,6 +99,7 @@ def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worke
             status=JobStatus.RUNNING.value,
             sandbox=sandbox,
             worker_id=worker_id,
+            heartbeat_at=now_of(session) if worker_id is None else None,
             owner_host=owner.host,
             owner_pid=owner.pid,
             owner_started=owner.started,

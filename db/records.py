@@ -86,6 +86,7 @@ class JobRecord:
     batch_id: int | None
     sample: int | None
     unsettled_usd: float
+    heartbeat_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from service.allotment import allot
+from service.beating import beating
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
 from service.jobs import get_job, past_of, read_events
@@ -99,19 +100,26 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
 def run_here(
     store: Store, job_id: int, owner: Owner, bench: Bench, device: str, journal: Journal, stop: Stop, past: Past
 ) -> JobReport:
-    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it."""
+    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it.
+
+    Raises:
+        JobLost: others took this process for dead and have the job now.
+        StoreError: the store is gone; the job can be resumed.
+    """
     journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
-    report = JobRun(
+    run = JobRun(
         store,
         job_id,
         owner,
         spec=spec_of(bench.task, bench.settings, device=device),
         journal=journal,
-        measure=MeasureHere(store, job_id, bench, journal.step, stop),
+        measure=MeasureHere(store, job_id, owner, bench, journal.step, stop),
         platform=bench.platform,
         llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
-    ).run(past)
+    )
+    with beating(store, job_id, owner, stop):
+        report = run.run(past)
     if report.best is None:
         return report
     return replace(report, exported=_export(store, report.job, bench.settings, journal))

@@ -9,7 +9,7 @@ from db.records import JobRecord, JobStatus
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.allotment import allot, finish_without_budget
-from service.errors import BadRequest
+from service.errors import BadRequest, JobLost
 from service.jobs import end_job, get_job, past_of, settle
 from service.journal import Journal, Observer
 from service.kinds import kind_of
@@ -67,6 +67,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with; the jobs wait as before.
+        JobLost: others took this process for dead and have the job that it ran.
     """
     tried: list[int] = []
     while not stop.requested():
@@ -79,7 +80,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
         observe = told(get_job(store, job_id))
         try:
             run_queued(job_id, settings=settings, store=store, observe=observe, stop=stop)
-        except SandboxUnavailable:
+        except (SandboxUnavailable, JobLost):
             raise
         except Exception as error:
             _fail(store, job_id, error)
