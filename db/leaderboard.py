@@ -116,15 +116,17 @@ def leaderboard(
 ) -> list[Entry]:
     """A page of the leaderboard. `descending` None is each order's own: the best or latest first, names from A."""
     found: list[Entry] = []
-    for part, order in _parts(sort, falls(sort, descending)):
+    for part, order in _parts(filters, sort, falls(sort, descending)):
         conditions = (*_conditions(filters), *part)
+        size = _count(session, conditions) if offset else None
+        if size is not None and size <= offset:
+            offset -= size
+            continue
         left = None if limit is None else limit - len(found)
-        entries = _entries(session, conditions, order, left, offset)
-        found += entries
+        found += _entries(session, conditions, order, left, offset)
+        offset = 0
         if limit is not None and len(found) >= limit:
             break
-        if offset:  # the page begins in this part, or past it
-            offset = 0 if entries else max(0, offset - _count(session, conditions))
     return found
 
 
@@ -137,22 +139,24 @@ _Conditions = Sequence[ColumnElement[bool]]
 _Order = Sequence[Any]
 
 
-def _parts(sort: Sort, down: bool) -> list[tuple[_Conditions, _Order]]:
+def _parts(filters: Filters, sort: Sort, down: bool) -> list[tuple[_Conditions, _Order]]:
     """The leaderboard in pieces that follow one another, each with its order: what has the figure, then what lacks it.
 
-    So each piece is read from the figure's index in either direction, and no database has to be told where its
-    nulls belong.
+    So each piece is read from the figure's index in either direction. Of one task or model there are few lines, which
+    are better found first and sorted then; an index of the figure would lead through all others.
     """
     row = StandingRow
     if sort not in _FIGURES:
         return [((), _by_name(sort, down))]
     figure = _FIGURES[sort][0]
     order = (figure.desc(), row.key.desc()) if down else (figure.asc(), row.key.asc())
+    if filters.task is not None or filters.model is not None:
+        return [((), (row.worth, figure.is_(None), *order))]
     parts: list[tuple[_Conditions, _Order]] = []
     for worth in Worth:
         if worth is not Worth.NOTHING:
             parts.append(((row.worth == int(worth), figure.is_not(None)), order))
-        parts.append(((row.worth == int(worth), figure.is_(None)), (row.key.asc(),)))
+        parts.append(((row.worth == int(worth), figure.is_(None)), order[1:]))
     return parts
 
 

@@ -277,6 +277,7 @@ def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board,
         assert [entry for page in pages for entry in page] == whole
     assert len({entry.model for entry in whole}) == 8
     assert board.entries(sort=sort, descending=descending, offset=3, task="starter/op") == whole[3:]
+    assert board.entries(sort=sort, descending=descending, offset=3, dtype="float32", limit=4) == whole[3:7]
 
 
 def test_ranks_are_those_of_the_speedup_in_whatever_order_entries_are_shown(board):

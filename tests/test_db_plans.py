@@ -37,11 +37,14 @@ ASKED = {
     "the leaderboard board by board": lambda session: leaderboard(session, limit=50),
     "a model's entries": lambda session: leaderboard(session, Filters(model="m"), limit=50),
     "a task's boards": lambda session: leaderboard(session, Filters(task="starter/op"), limit=50),
+    "a model's cheapest": lambda session: leaderboard(session, Filters(model="m"), sort=Sort.COST, limit=50),
+    "a task's fastest": lambda session: leaderboard(session, Filters(task="s/op"), sort=Sort.SPEEDUP, limit=50),
 }
 BY_FIGURE = [sort for sort in Sort if sort not in (Sort.BOARD, Sort.TASK, Sort.MODEL)]
 MAY_SORT_FEW = {
     *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
     *("the leaderboard board by board", "a task's boards", "a model's entries"),
+    *("a model's cheapest", "a task's fastest"),
 }
 """What is sorted is of one job, or what the queue holds at the time, or a page."""
 IN_ORDER_OF_ID = {"all newest jobs"}
