@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from db.leaderboard import Entry, Sort
+from db.leaderboard import Entry, Filters, Sort
 from db.records import JobRecord
 from service.errors import BadRequest, Unavailable
 from service.jobs import End, JobDetails
@@ -84,10 +85,12 @@ class Remote:
         return self._send("GET", f"/jobs/{job_id}/export").text, self._send("GET", f"/jobs/{job_id}/report").text
 
     def leaderboard(
-        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
     ) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
-        wanted = {name: value for name, value in filters.items() if value is not None} | {"sort": sort.value}
+        wanted = {name: value for name, value in asdict(filters).items() if value is not None} | {"sort": sort.value}
+        if descending is not None:
+            wanted["order"] = "desc" if descending else "asc"
         found: list[Entry] = []
         while True:
             size = MAX_PAGE if limit is None else min(limit - len(found), MAX_PAGE)

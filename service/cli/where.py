@@ -1,10 +1,10 @@
 """Where jobs and leaderboard are looked up: in this machine's store, or at a server."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
-from db.leaderboard import Entry, Sort, count_entries, leaderboard
+from db.leaderboard import Entry, Filters, Sort, count_entries, leaderboard
 from db.records import JobRecord
 from db.store import Store
 from service import jobs
@@ -12,8 +12,6 @@ from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
 from service.store import open_store
-
-Filters = Mapping[str, Any]
 
 
 class Place(Protocol):
@@ -31,7 +29,9 @@ class Place(Protocol):
         """Stop a job."""
         ...
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
         ...
 
@@ -54,10 +54,13 @@ class Here:
         """As `Place`."""
         return jobs.cancel_job(self._store, job_id)
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """As `Place`."""
         with self._store.read() as session:
-            return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
+            found = leaderboard(session, filters, sort=sort, descending=descending, limit=limit)
+            return found, count_entries(session, filters)
 
 
 @contextlib.contextmanager
