@@ -1,0 +1,143 @@
+"""The commands through a server: as on this machine, and refused in one line where they cannot be."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from service.cli.app import run
+from tests.commands import GOOD, OP, WRONG
+from tests.serving import ROOT, kernelwright, serving
+from tests.webbing import listening, opened
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """An op, and a candidate for it."""
+    for name, text in (("op", OP), ("good", GOOD), ("wrong", WRONG)):
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A server that asks for tokens, with no worker; shared by tests that leave nothing running."""
+    with opened(tmp_path_factory.mktemp("server"), login=True) as web, listening(web) as address:
+        yield web, address
+
+
+@pytest.fixture
+def operator(shared, monkeypatch):
+    """The server, by an operator's token."""
+    web, address = shared
+    monkeypatch.setenv("KERNELWRIGHT_SERVER", address)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("operator"))
+    return web
+
+
+def one_line(capsys, *arguments, status):
+    """What a command that is refused says; nothing else."""
+    assert run([str(argument) for argument in arguments]) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sandbox", "process"], "--sandbox: is the server's to set; leave it out with --server"),
+        (["--image", "mine"], "--image: is the server's to set; leave it out with --server"),
+        (["--tolerance", "lenient"], "--tolerance lenient: unknown; there is: kernelbench"),
+        (["--platform", "abacus"], "platform 'abacus' is unknown; there is: cpu"),
+    ],
+)
+def test_what_a_server_cannot_be_asked_of_an_evaluation_is_one_line(operator, files, options, words, capsys):
+    said = one_line(capsys, "evaluate", files / "op.py", files / "good.py", *options, status=2)
+    assert words in said
+
+
+def test_files_are_looked_at_before_the_server_is_asked(files, capsys):
+    there = ["--server", NOWHERE]
+    assert (
+        "no such file" in one_line(capsys, "evaluate", files / "none.py", files / "good.py", *there, status=2).lower()
+    )
+    assert "No such file" in one_line(capsys, "evaluate", files / "op.py", files / "none.py", *there, status=2)
+    (files / "large.py").write_text("#" * (1024 * 1024 + 1))
+    assert "larger than 1 MiB" in one_line(capsys, "evaluate", files / "op.py", files / "large.py", *there, status=2)
+    assert "does not answer" in one_line(capsys, "evaluate", files / "op.py", files / "good.py", *there, status=3)
+
+
+def test_a_body_that_escapes_make_too_large_is_refused_in_one_line(operator, files, capsys):
+    (files / "quotes.py").write_text('"' * (1024 * 1024))
+    assert "MiB" in one_line(capsys, "evaluate", files / "op.py", files / "quotes.py", status=2)
+
+
+def test_a_task_that_the_server_does_not_know_is_refused(operator, files, capsys):
+    assert "starter/nothing" in one_line(capsys, "evaluate", "starter/nothing", files / "good.py", status=2)
+
+
+def test_who_may_not_ask_is_told_what_is_needed(shared, files, monkeypatch, capsys):
+    web, address = shared
+    command = ["evaluate", files / "op.py", files / "good.py", "--server", address]
+    assert "set KERNELWRIGHT_TOKEN" in one_line(capsys, *command, status=3)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", "kw_" + "x" * 43)
+    assert "the token is not known" in one_line(capsys, *command, status=3)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    assert "this needs the role submitter" in one_line(capsys, *command, status=2)
+
+
+def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):
+    with serving("--no-worker") as (address, _):
+        command = ["evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address]
+        process = subprocess.Popen([sys.executable, "-m", "web", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        line = ""
+        while "waiting for a worker; none for cpu is there yet" not in line:
+            line = process.stderr.readline()
+            assert line
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(20) == 130
+        process.stderr.close()
+        assert f"kernelwright jobs cancel 1 --server {address}" in said
+        shown = json.loads(kernelwright("jobs", "show", "1", "--json", "--server", address).stdout)["job"]
+        assert (shown["kind"], shown["status"]) == ("evaluate", "queued")
+
+
+@pytest.mark.exclusive
+def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.5")
+    op, good, wrong = (str(files / f"{name}.py") for name in ("op", "good", "wrong"))
+    here = kernelwright("evaluate", op, wrong, "--json")
+    with serving() as (address, _):
+        monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
+        there = kernelwright("evaluate", op, wrong, "--json", "--server", address)
+        asked = ["--json", "--cold", "--profile", "--tolerance", "kernelbench", "--repeat", "2"]
+        whole = kernelwright("evaluate", op, good, *asked, "--server", address)
+        listed = kernelwright("jobs", "list", "--all", "--json", "--server", address)
+        board = kernelwright("leaderboard", "--json", "--server", address)
+    assert (there.returncode, here.returncode) == (0, 0), there.stderr
+    found, known = json.loads(there.stdout), json.loads(here.stdout)
+    assert found.keys() == known.keys()
+    for name in ("schema", "verdict", "code", "speedup", "tags"):
+        assert found[name] == known[name]
+    assert (found["verdict"], found["code"]) == ("wrong_output", "values")
+    for name in ("task", "candidate", "sandbox"):
+        assert found["provenance"][name] == known["provenance"][name]
+    assert whole.returncode == 0, whole.stderr
+    repeated = json.loads(whole.stdout)
+    assert (repeated["schema"], repeated["asked"], repeated["done"]) == ("kernelwright.repeat/1", 2, 2)
+    for result in repeated["evaluations"]:
+        assert result["verdict"] == "passed"
+        assert "cold" in result["tags"]
+        assert result["correctness"]["kernelbench"]["passed"] is True
+        assert result["profile"]["detail"]["schema"].startswith("kernelwright.")
+    kept = json.loads(listed.stdout)["jobs"]
+    assert [(job["kind"], job["model"], job["status"]) for job in kept] == [("evaluate", None, "done")] * 4
+    assert {entry["model"] for entry in json.loads(board.stdout)["entries"]} == {"submitted"}
