@@ -92,6 +92,76 @@ def test_who_may_not_ask_is_told_what_is_needed(shared, files, monkeypatch, caps
     assert "this needs the role submitter" in one_line(capsys, *command, status=2)
 
 
+def printed(capsys, *arguments):
+    assert run([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["list", "--json"], ["list", "--suite", "starter"], ["show", "starter/gelu_tanh"]]
+)
+def test_the_tasks_of_a_server_look_as_they_do_here(shared, command, monkeypatch, capsys):
+    web, address = shared
+    here = printed(capsys, "tasks", *command)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    assert printed(capsys, "tasks", *command, "--server", address) == here
+
+
+def test_all_pages_of_a_servers_tasks_are_listed(shared, monkeypatch, capsys):
+    monkeypatch.setattr("service.remote_http.PAGE", 7)
+    web, address = shared
+    here = printed(capsys, "tasks", "list")
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    assert printed(capsys, "tasks", "list", "--server", address) == here
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["list", "--suite", "startr"], "did you mean starter?"),
+        (["show", "starter/nothing"], "starter/nothing"),
+        (["show", "starter/gelu_tanh/../../me"], "no such task or file"),
+        (["show", "starter/.."], "starter/.."),
+        (["show", "nothing"], "no such task or file"),
+        (["check", "starter/nothing"], "starter/nothing"),
+        (["check", "starter/gelu_tanh", "--sandbox", "process"], "--sandbox: is the server's to set"),
+        (["import", "kernelbench", "."], "reads a clone beside the store; run it where http"),
+    ],
+)
+def test_what_cannot_be_done_with_a_servers_tasks_is_one_line(operator, command, words, capsys):
+    assert words in one_line(capsys, "tasks", *command, status=2)
+
+
+def test_an_op_is_checked_by_the_server_which_runs_nothing_of_it(operator, files, capsys):
+    mark = files / "run"
+    (files / "op.py").write_text(f"open({str(mark)!r}, 'w')\n{OP}")
+    (files / "none.py").write_text("x = 1\n")
+    for known in ("starter/gelu_tanh", files / "op.py"):
+        status = run(["tasks", "check", str(known)])
+        out = capsys.readouterr().out
+        assert status == (0 if "can be queued" in out else 2)
+        assert "run nothing of it" in out
+    assert not mark.exists()
+    assert run(["tasks", "check", str(files / "none.py"), "--json"]) == 2
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["schema"], found["task"], found["ok"]) == ("kernelwright.task_check/1", "local/none", False)
+    assert found["problems"][0]["code"] == "invalid_op"
+    assert "get_inputs" in err
+
+
+def test_who_may_not_have_ops_checked_is_told_so(shared, monkeypatch, capsys):
+    web, address = shared
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    said = one_line(capsys, "tasks", "check", "starter/gelu_tanh", "--server", address, status=2)
+    assert "this needs the role submitter" in said
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "starter/gelu_tanh"], ["check", "starter/gelu_tanh"]])
+def test_a_server_that_is_not_there_is_status_3(command, capsys):
+    assert "does not answer" in one_line(capsys, "tasks", *command, "--server", NOWHERE, status=3)
+
+
 def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):
     with serving("--no-worker") as (address, _):
         command = ["evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address]
