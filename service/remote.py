@@ -5,19 +5,20 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from db.audit import AuditRecord
 from db.leaderboard import Entry, Sort
 from db.records import JobRecord, WorkerStatus
 from service.errors import BadRequest, ServiceError
 from service.jobs import End, JobDetails
 from service.remote_http import RemoteHttp
-from service.remote_json import entry_of, evaluation_of, job_of, round_of
+from service.remote_json import audit_of, entry_of, evaluation_of, job_of, round_of
 from service.settings import Settings
 
 MAX_PAGE = 1000
 
 
 class Remote(RemoteHttp):
-    """The jobs, workers and leaderboard of a server."""
+    """The jobs, workers, leaderboard and audit log of a server."""
 
     def submit(self, body: Mapping[str, Any], *, key: str) -> JobRecord:
         """Queue a job; with the same key, once."""
@@ -63,6 +64,10 @@ class Remote(RemoteHttp):
             total = int(page["total"])
             if not page["entries"] or len(found) >= (total if limit is None else min(limit, total)):
                 return found, total
+
+    def audit(self, *, limit: int) -> list[AuditRecord]:
+        """The audit log, newest first."""
+        return [audit_of(line) for line in self.pages("/audit", "lines", {}, limit=limit)]
 
     def lacks_worker(self, platform: str) -> bool:
         """Whether nobody is there to work for this platform now; False where the server does not say."""

@@ -5,11 +5,12 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from db.audit import AuditRecord
 from db.leaderboard import Entry
 from db.records import EvaluationRecord, JobRecord, JobStatus, Measured, TaskRecord
 from service.jobs import RoundLine
 
-_TIMES = ("created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
+_TIMES = ("at", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
 
 
 def job_of(values: Mapping[str, Any]) -> JobRecord:
@@ -34,6 +35,11 @@ def round_of(values: Mapping[str, Any]) -> RoundLine:
 def entry_of(values: Mapping[str, Any]) -> Entry:
     """A line of the leaderboard."""
     return Entry(**_of(Entry, values) | {"tags": tuple(values["tags"])})
+
+
+def audit_of(values: Mapping[str, Any]) -> AuditRecord:
+    """A line of the audit log."""
+    return AuditRecord(**_of(AuditRecord, values))
 
 
 def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from service.audit import retract_evaluation
 from service.cli.app import run
 from tests.commands import GOOD, OP, WRONG
 from tests.serving import ROOT, kernelwright, serving
-from tests.webbing import listening, opened
+from tests.webbing import add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -160,6 +161,45 @@ def test_who_may_not_have_ops_checked_is_told_so(shared, monkeypatch, capsys):
 @pytest.mark.parametrize("command", [["list"], ["show", "starter/gelu_tanh"], ["check", "starter/gelu_tanh"]])
 def test_a_server_that_is_not_there_is_status_3(command, capsys):
     assert "does not answer" in one_line(capsys, "tasks", *command, "--server", NOWHERE, status=3)
+
+
+def test_the_audit_log_says_who_did_what_and_why_here_and_through_a_server(shared, monkeypatch, capsys):
+    web, address = shared
+    token = web.token("operator")
+    job = add_done_job(web.store)
+    retract_evaluation(web.store, f"evaluation-{job}-1", actor="ada", reason="the fan was broken")
+    monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", str(web.store.engine.url))
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", token)
+    here = printed(capsys, "audit")
+    assert "the fan was broken" in here
+    assert "token.create" in here
+    assert printed(capsys, "audit", "--server", address) == here
+    told = json.loads(printed(capsys, "audit", "--limit", "1", "--json", "--server", address))
+    assert told["schema"] == "kernelwright.audit/1"
+    (line,) = told["lines"]
+    assert (line["actor"], line["action"]) == ("ada", "retract")
+    assert (line["subject"], line["reason"]) == (f"evaluation/evaluation-{job}-1", "the fan was broken")
+    assert token not in printed(capsys, "audit", "--json")
+
+
+def test_the_audit_log_comes_in_pages(shared, monkeypatch, capsys):
+    web, address = shared
+    monkeypatch.setattr("service.remote_http.PAGE", 2)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", [web.token("operator", f"user{number}") for number in range(5)][-1])
+    told = json.loads(printed(capsys, "audit", "--limit", "5", "--json", "--server", address))["lines"]
+    assert [line["data"]["user"] for line in told] == [f"user{number}" for number in (4, 3, 2, 1, 0)]
+
+
+def test_the_audit_log_is_for_operators(shared, monkeypatch, capsys):
+    web, address = shared
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("submitter", "bob"))
+    said = one_line(capsys, "audit", "--server", address, status=2)
+    assert "this needs the role operator" in said
+
+
+def test_an_audit_log_without_lines_says_so(capsys):
+    assert run(["audit"]) == 0
+    assert "nothing was changed yet" in capsys.readouterr().err
 
 
 def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):

@@ -1,13 +1,15 @@
-"""Where jobs and leaderboard are looked up: in this machine's store, or at a server."""
+"""Where jobs, leaderboard and audit log are looked up: in this machine's store, or at a server."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from db.audit import AuditRecord
 from db.leaderboard import Entry, Sort, count_entries, leaderboard
 from db.records import JobRecord
 from db.store import Store
 from service import jobs
+from service.audit import list_audit
 from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
@@ -17,7 +19,7 @@ Filters = Mapping[str, Any]
 
 
 class Place(Protocol):
-    """What `jobs` and `leaderboard` ask for."""
+    """What `jobs`, `leaderboard` and `audit` ask for."""
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """Jobs, newest first."""
@@ -33,6 +35,10 @@ class Place(Protocol):
 
     def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
+        ...
+
+    def audit(self, *, limit: int) -> list[AuditRecord]:
+        """The audit log, newest first."""
         ...
 
 
@@ -58,6 +64,10 @@ class Here:
         """As `Place`."""
         with self._store.read() as session:
             return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
+
+    def audit(self, *, limit: int) -> list[AuditRecord]:
+        """As `Place`."""
+        return list_audit(self._store, limit=limit)
 
 
 @contextlib.contextmanager
