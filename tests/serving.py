@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def kernelwright(*arguments, **given):
+def kernelwright(*arguments, within_s=120, **given):
     command = [sys.executable, "-m", "web", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **given)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=within_s, check=False, **given)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The commands through a server: as on this machine, and refused in one line where they cannot be."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from service.audit import retract_evaluation
 from service.cli.app import run
 from tests.commands import GOOD, OP, WRONG
+from tests.seeded import seed
 from tests.serving import ROOT, kernelwright, serving
 from tests.webbing import add_done_job, listening, opened
 
@@ -202,52 +204,213 @@ def test_an_audit_log_without_lines_says_so(capsys):
     assert "nothing was changed yet" in capsys.readouterr().err
 
 
+@pytest.fixture
+def two_batches(tmp_path, monkeypatch):
+    """Two batches with results, in a store that is both this machine's and a server's; the server's address."""
+    with opened(tmp_path) as web, listening(web) as address:
+        seed(web.store)
+        monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path}/web.db")
+        yield address
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["list", "--limit", "1"],
+        ["show", "1"],
+        ["show", "2", "--jobs", "--over", "compile"],
+        ["show", "1", "--format", "csv"],
+        ["show", "1", "--format", "kernelbench", "--model", "openai/some-model"],
+        ["compare", "1", "2"],
+        ["compare", "1", "1", "--model-a", "openai/some-model", "--model-b", "anthropic/other", "--over", "compile"],
+        ["list", "--json"],
+        ["show", "1", "--json"],
+        ["show", "2", "--format", "json", "--over", "compile"],
+        ["compare", "1", "2", "--json"],
+    ],
+)
+def test_batches_of_a_server_look_as_they_do_here(two_batches, command, capsys):
+    here = printed(capsys, "batch", *command)
+    there = printed(capsys, "batch", *command, "--server", two_batches)
+    if "json" in command[-3:] or "--json" in command:
+        assert _comparable(json.loads(there)) == _comparable(json.loads(here))
+    else:
+        assert there == here
+
+
+def _comparable(value):
+    """What is printed but for what a batch was asked for, of which a server does not tell all."""
+    if isinstance(value, dict):
+        return {key: _comparable(item) for key, item in value.items() if key != "spec"}
+    return [_comparable(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["show", "9"], "batch 9 is not in the store"),
+        (["cancel", "9"], "batch 9 is not in the store"),
+        (["resume", "9", "--detach"], "batch 9 is not in the store"),
+        (["compare", "1", "9"], "batch 9 is not in the store"),
+        (["compare", "1", "2", "--model-a", "openai/three"], "there is: openai/some-model, anthropic/other"),
+        (["show", "1", "--format", "kernelbench"], "choose --model"),
+        (["run", "--tasks", "nothing/here"], "none can be used"),
+        (["run", "--tasks", "my_op.py"], "tasks: my_op.py: is a file of this machine"),
+        (["run", "--tasks", "ops/of/mine"], "is a file of this machine"),
+        (["run", "--tasks", "starter", "--sandbox", "process"], "--sandbox: is the server's to set"),
+        (["run", "--tasks", "starter", "--api-base", "http://x"], "--api-base: is the server's to set"),
+        (["resume", "1", "--sandbox", "process"], "--sandbox: is the server's to set"),
+        (["resume", "1", "--budget-usd", "-1"], "budget_usd"),
+    ],
+)
+def test_what_cannot_be_done_with_a_servers_batches_is_one_line(two_batches, command, words, capsys):
+    assert words in one_line(capsys, "batch", *command, "--server", two_batches, status=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[job]\nimage = "mine"', "job.image: is the server's to set"),
+        ('[job]\napi_key_file = "key"', "job.api_key_file: is the server's to set"),
+        ('models = [{name = "openai/a", api_base = "http://x"}]', "models: api_base of openai/a"),
+        ('models = [{name = "openai/a", price = "1,2"}]', "with --server give it in [job], for all"),
+    ],
+)
+def test_a_batchs_file_cannot_set_what_is_the_servers(two_batches, text, words, tmp_path, capsys):
+    path = tmp_path / "week.toml"
+    path.write_text(f'tasks = ["starter"]\n{text}\n')
+    assert words in one_line(capsys, "batch", "run", path, "--server", two_batches, status=2)
+
+
+def test_a_batch_is_queued_with_what_file_flags_and_environment_say(operator, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "week.toml"
+    path.write_text(
+        'name = "week"\ntasks = ["starter/gelu_tanh", "starter/no"]\nmodels = [{name = "builtin/compiler"}]\n'
+        "samples = 2\n[job]\nbudget_s = 60\n"
+    )
+    monkeypatch.setenv("KERNELWRIGHT_PLATEAU_ROUNDS", "3")
+    assert run(["batch", "run", str(path), "--rounds", "1", "--budget-usd", "5", "--detach"]) == 0
+    out, err = capsys.readouterr()
+    batch = re.fullmatch(r"batch (\d+): 2 jobs in line for `kernelwright worker`\n", out)[1]
+    assert "left out: starter/no: no such task" in err
+    shown = json.loads(printed(capsys, "batch", "show", batch, "--json"))
+    assert (shown["batch"]["name"], shown["batch"]["budget_usd"], shown["counts"]) == ("week", 5.0, {"queued": 2})
+    assert shown["batch"]["spec"]["job"] == {"budget_s": 60, "plateau_rounds": 3, "rounds": 1}
+    assert printed(capsys, "batch", "cancel", batch) == f"batch {batch}: 2 jobs cancelled or told to stop\n"
+    again = json.loads(printed(capsys, "batch", "resume", batch, "--budget-usd", "7", "--detach", "--json"))
+    assert (again["batch"]["budget_usd"], again["counts"]) == (7.0, {"queued": 2})
+    printed(capsys, "batch", "cancel", batch)
+
+
+def test_a_batch_of_another_user_or_role_is_refused(shared, monkeypatch, capsys):
+    web, address = shared
+    monkeypatch.setenv("KERNELWRIGHT_SERVER", address)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("submitter", "ada"))
+    told = json.loads(printed(capsys, "batch", "run", "--tasks", "starter/gelu_tanh", "--detach", "--json"))
+    number = told["batch"]["id"]
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("submitter", "bob", max_jobs=1))
+    assert "another user's" in one_line(capsys, "batch", "cancel", number, status=2)
+    assert "another user's" in one_line(capsys, "batch", "resume", number, "--budget-usd", "9", status=2)
+    assert "1 jobs at once" in one_line(capsys, "batch", "run", "--tasks", "starter", "--detach", status=2)
+    assert "operator" in one_line(
+        capsys, "batch", "run", "--tasks", "starter/gelu_tanh", "--priority", "high", "--detach", status=2
+    )
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    assert "this needs the role submitter" in one_line(
+        capsys, "batch", "run", "--tasks", "starter/gelu_tanh", "--detach", status=2
+    )
+    shown = json.loads(printed(capsys, "batch", "show", number, "--json"))
+    assert (shown["batch"]["user"], shown["batch"]["budget_usd"]) == ("ada", None)
+
+
+def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back():
+    with serving("--no-worker") as (address, _):
+        said, status = interrupted("batch", "run", "--tasks", "starter/gelu_tanh", "--server", address)
+        assert status == 130
+        assert "[1/1] starter/gelu_tanh" in said
+        assert f"kernelwright batch cancel 1 --server {address}" in said
+        shown = json.loads(kernelwright("batch", "show", "1", "--json", "--server", address).stdout)
+        assert shown["counts"] == {"queued": 1}
+
+
+def interrupted(*arguments):
+    """What a command says that waits for a worker until Ctrl-C, and its status."""
+    process = subprocess.Popen([sys.executable, "-m", "web", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    said = ""
+    while "waiting for a worker; none for cpu is there yet" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    said += process.stderr.read()
+    status = process.wait(20)
+    process.stderr.close()
+    return said, status
+
+
 def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):
     with serving("--no-worker") as (address, _):
-        command = ["evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address]
-        process = subprocess.Popen([sys.executable, "-m", "web", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        line = ""
-        while "waiting for a worker; none for cpu is there yet" not in line:
-            line = process.stderr.readline()
-            assert line
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        assert process.wait(20) == 130
-        process.stderr.close()
+        said, status = interrupted("evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address)
+        assert status == 130
         assert f"kernelwright jobs cancel 1 --server {address}" in said
         shown = json.loads(kernelwright("jobs", "show", "1", "--json", "--server", address).stdout)["job"]
         assert (shown["kind"], shown["status"]) == ("evaluate", "queued")
 
 
 @pytest.mark.exclusive
+@pytest.mark.timeout(900)
 def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.5")
     op, good, wrong = (str(files / f"{name}.py") for name in ("op", "good", "wrong"))
-    here = kernelwright("evaluate", op, wrong, "--json")
+    here = kernelwright("evaluate", op, wrong, "--json", within_s=280)
     with serving() as (address, _):
         monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
-        there = kernelwright("evaluate", op, wrong, "--json", "--server", address)
-        asked = ["--json", "--cold", "--profile", "--tolerance", "kernelbench", "--repeat", "2"]
-        whole = kernelwright("evaluate", op, good, *asked, "--server", address)
+        there = kernelwright("evaluate", op, wrong, "--repeat", "2", "--json", "--server", address, within_s=280)
+        asked = ["--json", "--cold", "--profile", "--tolerance", "kernelbench"]
+        whole = kernelwright("evaluate", op, good, *asked, "--server", address, within_s=280)
         listed = kernelwright("jobs", "list", "--all", "--json", "--server", address)
         board = kernelwright("leaderboard", "--json", "--server", address)
     assert (there.returncode, here.returncode) == (0, 0), there.stderr
-    found, known = json.loads(there.stdout), json.loads(here.stdout)
-    assert found.keys() == known.keys()
-    for name in ("schema", "verdict", "code", "speedup", "tags"):
-        assert found[name] == known[name]
-    assert (found["verdict"], found["code"]) == ("wrong_output", "values")
-    for name in ("task", "candidate", "sandbox"):
-        assert found["provenance"][name] == known["provenance"][name]
+    repeated, known = json.loads(there.stdout), json.loads(here.stdout)
+    assert (repeated["schema"], repeated["done"], repeated["agree"]) == ("kernelwright.repeat/1", 2, True)
+    for found in repeated["evaluations"]:
+        assert found.keys() == known.keys()
+        assert (found["verdict"], found["code"]) == ("wrong_output", "values")
+        for name in ("schema", "verdict", "code", "speedup", "tags"):
+            assert found[name] == known[name]
+        for name in ("task", "candidate", "sandbox"):
+            assert found["provenance"][name] == known["provenance"][name]
     assert whole.returncode == 0, whole.stderr
-    repeated = json.loads(whole.stdout)
-    assert (repeated["schema"], repeated["asked"], repeated["done"]) == ("kernelwright.repeat/1", 2, 2)
-    for result in repeated["evaluations"]:
-        assert result["verdict"] == "passed"
-        assert "cold" in result["tags"]
-        assert result["correctness"]["kernelbench"]["passed"] is True
-        assert result["profile"]["detail"]["schema"].startswith("kernelwright.")
+    passed = json.loads(whole.stdout)
+    assert (passed["verdict"], passed["correctness"]["kernelbench"]["passed"]) == ("passed", True)
+    assert "cold" in passed["tags"]
+    assert passed["profile"]["detail"]["schema"].startswith("kernelwright.")
     kept = json.loads(listed.stdout)["jobs"]
     assert [(job["kind"], job["model"], job["status"]) for job in kept] == [("evaluate", None, "done")] * 4
     assert {entry["model"] for entry in json.loads(board.stdout)["entries"]} == {"submitted"}
+
+
+@pytest.mark.exclusive
+@pytest.mark.timeout(900)
+def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
+    tasks = ["--tasks", "starter/gelu_tanh", "--tasks", "starter/masked_softmax", "--rounds", "1"]
+    with serving() as (address, _):
+        monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
+        done = kernelwright("batch", "run", *tasks, "--json", "--server", address, within_s=600)
+        shown = kernelwright("batch", "show", "1", "--server", address)
+    assert done.returncode == 0, done.stderr
+    whole = json.loads(done.stdout)
+    assert whole["complete"]
+    assert [(job["task"], job["outcome"], job["sandbox"]) for job in whole["jobs"]] == [
+        ("starter/gelu_tanh", "passed", "process"),
+        ("starter/masked_softmax", "passed", "process"),
+    ]
+    lines = done.stderr.splitlines()
+    assert f"batch 1: 2 of 2 jobs to run at {address}" in lines
+    assert lines.index("[1/2] starter/gelu_tanh") < lines.index("[2/2] starter/masked_softmax")
+    assert sum("passed, " in line for line in lines) == 2
+    assert shown.stdout.startswith("batch 1: 2 of 2 jobs ended (2 done)")
