@@ -9,6 +9,7 @@ from db import jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
+from service.ahead import BuildsAhead
 from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.jobs import cancel_requested, end_job, get_job, past_of
@@ -121,7 +122,7 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
         place.owner,
         spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop),
+        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop, BuildsAhead(bench)),
         platform=place.platform,
         llm=open_models(settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
