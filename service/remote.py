@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from db.audit import AuditRecord
 from db.leaderboard import Entry, Sort
-from db.records import JobRecord, WorkerStatus
+from db.records import EvaluationRecord, JobRecord, WorkerStatus
 from service.errors import BadRequest, ServiceError
 from service.jobs import End, JobDetails
 from service.remote_http import RemoteHttp
@@ -50,6 +50,18 @@ class Remote(RemoteHttp):
     def export(self, job_id: int) -> tuple[str, str]:
         """The best candidate's kernel and its report."""
         return self.text(f"/jobs/{job_id}/export"), self.text(f"/jobs/{job_id}/report")
+
+    def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Take an evaluation back."""
+        return self._judge(evaluation_id, "retract", reason)
+
+    def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Let an evaluation count again that was taken back."""
+        return self._judge(evaluation_id, "restore", reason)
+
+    def _judge(self, evaluation_id: str, what: str, reason: str) -> EvaluationRecord:
+        place = f"/evaluations/{quote(evaluation_id, safe='')}/{what}"
+        return evaluation_of({"result": {}, **self.json("POST", place, json={"reason": reason})})
 
     def leaderboard(
         self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None

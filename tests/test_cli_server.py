@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from service.cli.app import run
 from tests.commands import GOOD, OP, WRONG
 from tests.seeded import seed
 from tests.serving import ROOT, kernelwright, serving
-from tests.webbing import add_done_job, listening, opened
+from tests.webbing import CANDIDATE, add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -347,6 +348,48 @@ def interrupted(*arguments):
     status = process.wait(20)
     process.stderr.close()
     return said, status
+
+
+def test_a_servers_kernel_is_brought_home(shared, tmp_path, monkeypatch, capsys):
+    web, address = shared
+    job = add_done_job(web.store)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    there = ["--server", address]
+    told = json.loads(printed(capsys, "jobs", "export", job, "--out", tmp_path / "best.py", "--json", *there))
+    assert told == {
+        "schema": "kernelwright.export/1",
+        "job_id": job,
+        "kernel": f"{tmp_path}/best.py",
+        "report": f"{tmp_path}/report.md",
+    }
+    assert CANDIDATE in (tmp_path / "best.py").read_text()
+    assert (tmp_path / "report.md").read_text()
+    kept = printed(capsys, "jobs", "export", job, *there).splitlines()[0].removeprefix("kernel     ")
+    assert Path(kept).read_text() == (tmp_path / "best.py").read_text()
+    assert "is not in the store" in one_line(capsys, "jobs", "export", "999", *there, status=2)
+    chats = ["jobs", "export", job, "--format", "openai-jsonl", *there]
+    assert "read from this machine's store alone" in one_line(capsys, *chats, status=2)
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    mine = ["jobs", "export", job, "--out", tmp_path / "mine.py", *there]
+    assert "was not written by Kernelwright" in one_line(capsys, *mine, status=2)
+
+
+def test_results_of_a_server_are_taken_back_and_brought_back_by_operators(shared, monkeypatch, capsys):
+    web, address = shared
+    job = add_done_job(web.store)
+    command = [f"evaluation-{job}-1", "--reason", "a broken fan", "--server", address]
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("submitter", "bob"))
+    assert "this needs the role operator" in one_line(capsys, "jobs", "retract", *command, status=2)
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("operator", "grace"))
+    assert printed(capsys, "jobs", "retract", *command).endswith(f"best of job {job}: none\n")
+    assert "was retracted already" in one_line(capsys, "jobs", "retract", *command, status=2)
+    told = json.loads(printed(capsys, "jobs", "restore", *command, "--json"))
+    assert (told["retracted_at"], told["best_evaluation_id"]) == (None, f"evaluation-{job}-1")
+    line = json.loads(printed(capsys, "audit", "--limit", "1", "--json", "--server", address))["lines"][0]
+    assert (line["actor"], line["action"], line["reason"]) == ("grace", "restore", "a broken fan")
+    for unknown in ("nothing", "../jobs", "a b"):
+        refused = ["jobs", "retract", unknown, "--reason", "x", "--server", address]
+        assert one_line(capsys, *refused, status=2).startswith("error: ")
 
 
 def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):

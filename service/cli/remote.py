@@ -128,7 +128,7 @@ def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path |
     return JobReport(
         job,
         details.best,
-        None if details.best is None else _bring_home(remote, job.id, settings, out),
+        None if details.best is None else bring_home(remote, job.id, settings, out),
         job.stop_reason or job.status.value,
         job.error or "",
         details.end.unsettled_usd,
@@ -137,7 +137,7 @@ def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path |
     )
 
 
-def _bring_home(remote: Remote, job_id: int, settings: Settings, out: Path | None) -> Exported:
+def bring_home(remote: Remote, job_id: int, settings: Settings, out: Path | None) -> Exported:
     """Write the kernel and its report here: to `out`, else into a folder of this server's and job's."""
     host = urlsplit(remote.server).netloc.replace(":", "_")
     target = out or settings.data_dir / "servers" / host / str(job_id) / "best.py"

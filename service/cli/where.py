@@ -6,10 +6,11 @@ from typing import Any, Protocol
 
 from db.audit import AuditRecord
 from db.leaderboard import Entry, Sort, count_entries, leaderboard
-from db.records import JobRecord
+from db.records import EvaluationRecord, JobRecord
 from db.store import Store
+from db.tables import LOCAL_USER
 from service import jobs
-from service.audit import list_audit
+from service.audit import list_audit, restore_evaluation, retract_evaluation
 from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
@@ -31,6 +32,14 @@ class Place(Protocol):
 
     def cancel(self, job_id: int) -> JobRecord:
         """Stop a job."""
+        ...
+
+    def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Take an evaluation back."""
+        ...
+
+    def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Let an evaluation count again that was taken back."""
         ...
 
     def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
@@ -59,6 +68,14 @@ class Here:
     def cancel(self, job_id: int) -> JobRecord:
         """As `Place`."""
         return jobs.cancel_job(self._store, job_id)
+
+    def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """As `Place`."""
+        return retract_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
+
+    def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """As `Place`."""
+        return restore_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
 
     def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
         """As `Place`."""
