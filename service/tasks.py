@@ -1,8 +1,9 @@
 """Tasks: which there are, in the built-in suites and in the store, and whether one can be judged."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from db import tasks as stored
 from db.records import TaskRecord
@@ -20,6 +21,18 @@ from tasks.task import LOCAL_SUITE, Task, TaskError
 from tasks.text import complaint
 
 
+class InSuite(Protocol):
+    """Whatever belongs to a suite."""
+
+    @property
+    def suite(self) -> str:
+        """The suite's name."""
+        ...
+
+
+SomeTask = TypeVar("SomeTask", bound=InSuite)
+
+
 def known_tasks(store: Store) -> list[Task]:
     """All tasks of the built-in suites, then those that were imported, each in its present form."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
@@ -34,9 +47,17 @@ def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
     Raises:
         TaskError: there is no such suite.
     """
-    found = known_tasks(store)
+    return of_suite(known_tasks(store), suite)
+
+
+def of_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
+    """Of these tasks all, or those of one suite.
+
+    Raises:
+        TaskError: there is no such suite.
+    """
     if suite is None:
-        return found
+        return list(found)
     suites = list(dict.fromkeys(task.suite for task in found))
     if suite not in suites:
         close = nearest(suite, suites)
