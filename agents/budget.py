@@ -66,6 +66,12 @@ class Purse:
         with self._lock:
             return replace(self._spent, wall_s=self._spent.wall_s + self._clock() - self._began)
 
+    @property
+    def time_left_s(self) -> float | None:
+        """How much wall time is left; None: no limit."""
+        wall_s = self._budget.wall_s
+        return None if wall_s is None else max(wall_s - self.spent.wall_s, 0.0)
+
     def time_is_up(self) -> bool:
         """Whether the wall time is used up."""
         return self._budget.wall_s is not None and self.spent.wall_s >= self._budget.wall_s

@@ -10,7 +10,7 @@ from agents.coder import Draft, write_candidate
 from agents.errors import LLMError
 from agents.judge import advise
 from agents.parse import Advice
-from agents.ports import JSON, BuildAhead, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
+from agents.ports import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
 from agents.prompting import Brief, judge_messages, judge_request
 from agents.rounds import Round, Subject, best_of, find_repeat
 from agents.stopping import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for
@@ -64,7 +64,7 @@ class Workshop:
         coder_is_search: bool,
         asker: Asker,
         evaluate: Evaluate,
-        build_ahead: BuildAhead,
+        builds: Builds,
         record: Record,
         should_stop: Callable[[], bool],
         past: Past,
@@ -78,7 +78,7 @@ class Workshop:
         self.asker = asker
         self.should_stop = should_stop
         self._evaluate = evaluate
-        self._build_ahead = build_ahead
+        self._builds = builds
         self._record = record
         self._evaluated = set(past.evaluated)
         self._begun: set[str] = set()  # candidates that are built ahead
@@ -124,7 +124,7 @@ class Workshop:
             digest = candidate_hash(draft.source)
             if digest not in self._evaluated | self._begun:
                 self._begun.add(digest)
-                self._build_ahead(draft.source)
+                self._builds.start(draft.source)
         return draft
 
     def finish_round(
@@ -158,6 +158,8 @@ class Workshop:
     ) -> tuple[tuple[Round, ...], Stop | None]:
         """Evaluate what was written side by side, in order; a branch without a reply ends the job once that is done."""
         failed: Stop | None = None
+        if not self.should_stop():
+            self._builds.finish(self.asker.purse.time_left_s)
         for branch in branches:
             if self.should_stop():
                 break

@@ -8,6 +8,7 @@ from agents.providers import only_builtin
 from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
+from service.ahead import BuildsAhead
 from service.allotment import allot
 from service.beating import beating
 from service.errors import BadRequest
@@ -117,6 +118,7 @@ def run_here(
         platform=bench.platform,
         llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
+        builds=BuildsAhead(bench, journal.step),
     )
     with beating(store, job_id, owner, stop):
         report = run.run(past)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agents.job import JobResult, JobSpec, run_job
-from agents.ports import LLM, Outcome, Past
+from agents.ports import LLM, NO_BUILDS, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES
@@ -79,14 +79,6 @@ class Measure(Protocol):
         """Have what the next evaluation needs made ready, while its candidate is being written."""
         ...
 
-    def build_ahead(self, source: str) -> None:
-        """Begin to build a candidate that will be asked for, if that is worth it; returns at once."""
-        ...
-
-    def close(self) -> None:
-        """End what was begun ahead and is not needed any more."""
-        ...
-
 
 class MeasureHere:
     """Evaluates on this host's own device."""
@@ -100,11 +92,9 @@ class MeasureHere:
         self._bench = bench
         self._step = step
         self._stop = stop
-        self._builds = BuildsAhead(bench)
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`."""
-        self._builds.finish(self._stop.event)
         evaluation = self._bench.evaluate(source, step=self._step, stop=self._stop, profile=profile)
         with self._store.write() as session:
             require_run_by(session, self._job_id, self._owner)
@@ -117,19 +107,12 @@ class MeasureHere:
         """As `Measure`."""
         self._bench.prepare()
 
-    def build_ahead(self, source: str) -> None:
-        """As `Measure`."""
-        self._builds.start(source)
-
-    def close(self) -> None:
-        """As `Measure`."""
-        self._builds.close()
-
 
 class JobRun:
     """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates.
 
-    With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line.
+    With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line. `builds` are
+    made ahead on this host, where it is the one that will evaluate.
     """
 
     def __init__(
@@ -145,6 +128,7 @@ class JobRun:
         llm: LLM,
         stop: Stop,
         worker_id: str | None = None,
+        builds: BuildsAhead | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -156,6 +140,7 @@ class JobRun:
         self._llm = llm
         self._stop = stop
         self._worker_id = worker_id
+        self._builds = builds
 
     def run(self, past: Past) -> JobReport:
         """Work until the job ends or is stopped; its row says how, whatever happens here but a kill.
@@ -166,7 +151,7 @@ class JobRun:
         """
         try:
             with (
-                contextlib.closing(self._measure),
+                contextlib.nullcontext() if self._builds is None else contextlib.closing(self._builds),
                 stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"),
             ):
                 reason, detail = self._work(past)
@@ -195,7 +180,7 @@ class JobRun:
             result = run_job(
                 self._spec,
                 evaluate=self._evaluate,
-                build_ahead=self._measure.build_ahead,
+                builds=self._builds or NO_BUILDS,
                 record=self._journal,
                 llm=self._llm,
                 should_stop=self._stop.requested,

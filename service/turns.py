@@ -5,7 +5,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sandbox.base import Command, Completed, Promise, Sandbox
@@ -24,13 +24,16 @@ def turn(
     """Hold the device that `lock` stands for. The kernel frees it when its holder dies, however it dies.
 
     `on_wait` is called once if someone else holds it. Any number may hold it `shared`, while nobody holds it alone:
-    those who build, where building would disturb who measures.
+    those who build, where building would disturb who measures. Nobody is passed by for ever: who waits stands in a gate
+    through which those of the other kind must come, too.
 
     Raises:
         StillWaiting: `cancel` was set before the turn came.
     """
     told = False
-    while (descriptor := _try_lock(lock, shared=shared)) is None:
+
+    def wait() -> None:
+        nonlocal told
         if not told:
             on_wait()
             told = True
@@ -38,10 +41,33 @@ def turn(
             time.sleep(_LOOK_AGAIN_S)
         elif cancel.wait(_LOOK_AGAIN_S):
             raise StillWaiting
-    try:
+
+    with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as passing:
+            for path, stack in ((lock.with_suffix(".gate"), passing), (lock, held)):
+                while (descriptor := _try_lock(path, shared=shared)) is None:
+                    wait()
+                stack.callback(os.close, descriptor)
         yield
-    finally:
-        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def one_of(locks: Sequence[Path], *, cancel: threading.Event) -> Iterator[None]:
+    """Hold any one of several locks.
+
+    Raises:
+        StillWaiting: `cancel` was set before one was free.
+    """
+    while True:
+        for lock in locks:
+            if (descriptor := _try_lock(lock, shared=False)) is not None:
+                try:
+                    yield
+                finally:
+                    os.close(descriptor)
+                return
+        if cancel.wait(_LOOK_AGAIN_S):
+            raise StillWaiting
 
 
 def device_lock(folder: Path, platform: str, slot: int = 0) -> Path:

@@ -17,7 +17,7 @@ from agents.budget import Budget
 from agents.errors import LLMError, LLMFailed
 from agents.job import JobResult, JobSpec, run_job
 from agents.parse import Advice, Lesson
-from agents.ports import NO_PAST, BuildAhead, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.ports import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
 from agents.replay import past_of_events
 from agents.rounds import Round, lessons_of
 from agents.stopping import StopReason
@@ -77,7 +77,7 @@ def run(
     bench: Bench,
     llm: AnsweringLLM | ScriptedLLM,
     past: Past = NO_PAST,
-    build_ahead: BuildAhead = lambda source: None,
+    builds: Builds = NO_BUILDS,
     **change: object,
 ) -> JobResult:
     return run_job(
@@ -87,7 +87,7 @@ def run(
         llm=llm,
         should_stop=lambda: False,
         past=past,
-        build_ahead=build_ahead,
+        builds=builds,
     )
 
 
@@ -250,10 +250,20 @@ def test_tree_takes_several_ways_on_and_evaluates_one_at_a_time() -> None:
 def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_it_is_evaluated(strategy: str) -> None:
     bench, begun = Bench(), []
 
-    def build(text: str) -> None:
-        begun.append((text, len(bench.evaluated)))
+    class Watched:
+        under_way = 0
 
-    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, build_ahead=build)
+        def start(self, text: str) -> None:
+            self.under_way += 1
+            begun.append((text, len(bench.evaluated)))
+
+        def finish(self, limit_s: float | None) -> None:
+            self.under_way = 0
+
+    builds = Watched()
+    check, evaluate = (lambda: builds.under_way), bench.evaluate
+    bench.evaluate = lambda text: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
+    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, builds=builds)
     built = {text for text, _ in begun}
     candidates = [data["source"] for data in bench.data("candidate")]
     assert built == set(candidates) and len(built) == len(begun), "each of them once"
@@ -261,10 +271,10 @@ def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_i
         done = next(count for built_text, count in begun if built_text == text)
         assert done <= place, "its build began no later than its turn came"
     assert {done for _, done in begun[:3]} == {0}
-    again: list[str] = []
+    count = len(begun)
     past = past_of_events(bench.events)
-    run(Bench(), AnsweringLLM(improving), past, strategy=strategy, rounds=5, build_ahead=again.append)
-    assert again == [], "what an earlier run evaluated is not built"
+    run(Bench(), AnsweringLLM(improving), past, strategy=strategy, rounds=5, builds=builds)
+    assert len(begun) == count, "what an earlier run evaluated is not built"
 
 
 def test_the_second_way_on_is_told_of_the_first() -> None:

@@ -12,7 +12,7 @@ from evaluator.evaluate import Effort
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Command, Sandbox
-from service.ahead import BuildsAhead
+from service.ahead import AT_ONCE, BuildsAhead
 from service.settings import load_settings
 from service.stopping import Stop
 from service.turns import turn
@@ -22,7 +22,6 @@ from tasks.build import task_from_source
 HONEST = Path(__file__).parent / "honest"
 OP, CANDIDATE = (HONEST / "load_inline.py").read_text().split("# --- candidate ---\n")
 TASK = task_from_source(OP, name="op")
-NEVER = threading.Event()
 
 
 class Watching:
@@ -65,14 +64,14 @@ def variant(number: int) -> str:
 def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
     bench = bench_of(sandbox, tmp_path)
-    builds = BuildsAhead(bench)
+    builds = BuildsAhead(bench, lambda text: None)
     for number in (1, 2):
         builds.start(variant(number))
     began = time.monotonic()
     with turn(bench.lock, on_wait=lambda: None):  # as who measures does
         assert sandbox.inside == 0, "nobody measures while something is built"
     assert time.monotonic() - began > 1.0
-    builds.finish(NEVER)
+    builds.finish(None)
     assert (sandbox.modes, sandbox.most) == (["build", "build"], 2)
     found = bench.evaluate(variant(2), step=lambda text: None, stop=Stop())
     assert found.verdict is Verdict.PASSED, found.detail
@@ -80,6 +79,28 @@ def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_
     builds.close()
     builds.start(variant(3))
     assert sandbox.modes == ["build", "build", "evaluate"], "nothing is begun once the job is over"
+
+
+@pytest.mark.docker
+@pytest.mark.exclusive
+def test_jobs_of_a_host_build_two_at_a_time_and_what_waits_is_given_up_when_an_evaluation_is_due(
+    docker_sandbox, tmp_path
+):
+    sandbox, told = Watching(docker_sandbox), []
+    jobs = [BuildsAhead(bench_of(sandbox, tmp_path), told.append) for _ in range(2)]
+    for number in range(6):
+        jobs[number % 2].start(variant(number))
+    while sandbox.inside < AT_ONCE:
+        time.sleep(0.05)
+    began = time.monotonic()
+    jobs[0].finish(0.5)
+    assert time.monotonic() - began < 3.0, "it waits no longer than it was told"
+    for builds in jobs:
+        builds.finish(None)
+        builds.close()
+    assert sandbox.most == AT_ONCE
+    assert told[0] == "waiting for candidates that are built"
+    assert 2 <= len(sandbox.modes) < 6
 
 
 @pytest.mark.docker
@@ -95,7 +116,7 @@ def test_what_cannot_be_built_and_what_builds_quickly_is_not_kept(docker_sandbox
 @pytest.mark.docker
 def test_a_job_that_ends_does_not_wait_for_builds(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
-    builds = BuildsAhead(bench_of(sandbox, tmp_path))
+    builds = BuildsAhead(bench_of(sandbox, tmp_path), lambda text: None)
     for number in range(6):
         builds.start(variant(number))
     while not sandbox.inside:
@@ -111,7 +132,8 @@ def test_nothing_is_built_ahead_where_it_is_quick_or_where_runners_share_a_user(
         name, promises = "shared", frozenset()
 
     bench = bench_of(Shared(), tmp_path)
-    BuildsAhead(bench).start(CANDIDATE)  # would fail: this sandbox cannot run anything
+    BuildsAhead(bench, lambda text: None).start(CANDIDATE)  # would fail: this sandbox cannot run anything
     assert not bench.platform.builds_slowly("import ctypes, subprocess")
-    for way in ("load_inline(", "torch.compile(", "torch.utils.cpp_extension"):
+    assert not bench.platform.builds_slowly("torch.compile(f)"), "it works at the first call"
+    for way in ("load_inline(", "torch.utils.cpp_extension"):
         assert bench.platform.builds_slowly(f"x = {way}")

@@ -128,6 +128,27 @@ def test_those_who_share_are_in_together_and_not_with_one_who_measures(tmp_path)
         pass
 
 
+def test_who_measures_is_not_passed_by_for_ever_by_those_who_share(tmp_path):
+    lock, over, came = tmp_path / "lock", threading.Event(), []
+
+    def build() -> None:
+        while not over.is_set():
+            with turn(lock, on_wait=lambda: None, shared=True):
+                time.sleep(0.3)
+
+    builders = [threading.Thread(target=build) for _ in range(3)]
+    for number, builder in enumerate(builders):
+        builder.start()
+        time.sleep(0.1 * number)  # so that they overlap
+    began = time.monotonic()
+    with turn(lock, on_wait=lambda: None):
+        came.append(time.monotonic() - began)
+    over.set()
+    for builder in builders:
+        builder.join()
+    assert came[0] < 3.0
+
+
 def test_only_one_of_many_is_in_at_a_time(tmp_path):
     inside, most = [0], [0]
     guard = threading.Lock()

@@ -122,14 +122,22 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
         place.owner,
         spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop, BuildsAhead(bench)),
+        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop),
         platform=place.platform,
         llm=open_models(settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
         worker_id=place.worker_id,
+        builds=BuildsAhead(bench, journal.step) if _evaluates_alone(place) else None,
     ).run(past)
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
+
+
+def _evaluates_alone(place: Place) -> bool:
+    """Whether no other host would evaluate what is built here."""
+    with place.store.read() as session:
+        seen = workers.list_workers(session, seen=True)
+    return {worker.owner.host for worker in seen if worker.platform == place.platform.name} == {place.owner.host}
 
 
 def _settings_of(place: Place, job: JobRecord) -> Settings:
