@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from db import queued
 from service.audit import retract_evaluation
 from service.cli.app import run
 from tests.commands import GOOD, OP, WRONG
@@ -205,13 +206,21 @@ def test_an_audit_log_without_lines_says_so(capsys):
     assert "nothing was changed yet" in capsys.readouterr().err
 
 
-@pytest.fixture
-def two_batches(tmp_path, monkeypatch):
-    """Two batches with results, in a store that is both this machine's and a server's; the server's address."""
-    with opened(tmp_path) as web, listening(web) as address:
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory):
+    """A server with two batches that have results; its folder and its address."""
+    folder = tmp_path_factory.mktemp("seeded")
+    with opened(folder) as web, listening(web) as address:
         seed(web.store)
-        monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path}/web.db")
-        yield address
+        yield folder, address
+
+
+@pytest.fixture
+def two_batches(seeded, monkeypatch):
+    """A server's address, whose store is this machine's, too. Nothing may be changed in it."""
+    folder, address = seeded
+    monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{folder}/web.db")
+    return address
 
 
 @pytest.mark.parametrize(
@@ -335,19 +344,43 @@ def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back():
         assert shown["counts"] == {"queued": 1}
 
 
-def interrupted(*arguments):
-    """What a command says that waits for a worker until Ctrl-C, and its status."""
-    process = subprocess.Popen([sys.executable, "-m", "web", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+def waiting(*arguments):
+    """A command that waits for a worker, and what it has said."""
+    command = [sys.executable, "-m", "web", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
     while "waiting for a worker; none for cpu is there yet" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
+    return process, said
+
+
+def interrupted(*arguments):
+    """What a command says that waits for a worker until Ctrl-C, and its status."""
+    process, said = waiting(*arguments)
     process.send_signal(signal.SIGINT)
-    said += process.stderr.read()
-    status = process.wait(20)
-    process.stderr.close()
-    return said, status
+    out, more = process.communicate(timeout=60)
+    assert out == ""
+    return said + more, process.returncode
+
+
+def test_an_evaluation_that_someone_calls_off_says_so(operator, files, capsys):
+    process, said = waiting("evaluate", files / "op.py", files / "good.py", "--json")
+    number = re.search(r"job (\d+): waiting", said)[1]
+    assert printed(capsys, "jobs", "cancel", number) == f"job {number} is cancelled\n"
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.splitlines()[-1]) == (1, "", "error: stopped before there was a verdict")
+
+
+def test_an_evaluation_that_no_worker_could_do_says_why(operator, files):
+    process, said = waiting("evaluate", files / "op.py", files / "good.py")
+    number = int(re.search(r"job (\d+): waiting", said)[1])
+    with operator.store.write() as session:
+        assert queued.fail_queued(session, number, "the disk is full")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "")
+    assert err.splitlines()[-1].startswith(f"error: the disk is full (job {number}; kernelwright jobs resume {number}")
 
 
 def test_a_servers_kernel_is_brought_home(shared, tmp_path, monkeypatch, capsys):
