@@ -1,19 +1,25 @@
 """The commands through a server: as on this machine, and refused in one line where they cannot be."""
 
+import contextlib
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from db import queued
+from db import jobs, queued, results
+from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
+from service.convert import measured_of
+from service.owner import this_process
 from tests.commands import GOOD, OP, WRONG
-from tests.seeded import seed
+from tests.seeded import evaluation, seed
 from tests.serving import ROOT, kernelwright, serving
 from tests.webbing import CANDIDATE, add_done_job, listening, opened
 
@@ -363,6 +369,68 @@ def interrupted(*arguments):
     out, more = process.communicate(timeout=60)
     assert out == ""
     return said + more, process.returncode
+
+
+@contextlib.contextmanager
+def answered(store, devices):
+    """While the block runs, evaluations that wait are done, each on the next of these devices."""
+    over = threading.Event()
+
+    def work():
+        for device in devices:
+            while not (found := _waiting_evaluations(store)):
+                if over.wait(0.05):
+                    return
+            _evaluated(store, found[0], device)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _waiting_evaluations(store):
+    with store.read() as session:
+        return jobs.list_jobs(session, kind="evaluate", status=JobStatus.QUEUED)
+
+
+def _evaluated(store, job, device):
+    found = evaluation("passed", speedup=2.0)
+    found = replace(found, provenance={**found.provenance, "device": {"name": device}})
+    owner = this_process()
+    with store.write() as session:
+        queued.take_job(session, job.id, job.attempt, owner, worker_id=None, sandbox="docker")
+        candidate_id = results.add_candidate(
+            session, job.id, round_number=0, candidate_hash=job.options["candidate_hash"], source=""
+        )
+        results.add_evaluation(
+            session,
+            f"of-{job.id}",
+            candidate_id=candidate_id,
+            round_number=0,
+            platform="cpu",
+            device=device,
+            sandbox="docker",
+            verdict="passed",
+            code=None,
+            message="",
+            tags=(),
+            measured=measured_of(found),
+            result=found.to_json(),
+        )
+        jobs.finish_job(session, job.id, owner, status=JobStatus.DONE, stop_reason="evaluated")
+
+
+@pytest.mark.parametrize(("devices", "told"), [(("CPU A", "CPU B"), True), (("CPU A", "CPU A"), False)])
+def test_evaluations_on_different_devices_are_not_taken_for_alike(operator, files, devices, told, capsys):
+    with answered(operator.store, devices):
+        assert run(["evaluate", str(files / "op.py"), str(files / "good.py"), "--repeat", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [one["provenance"]["device"]["name"] for one in json.loads(out)["evaluations"]] == list(devices)
+    assert ("measured on different devices, so differences may be theirs: CPU A; CPU B" in err) is told
 
 
 def test_an_evaluation_that_someone_calls_off_says_so(operator, files, capsys):
