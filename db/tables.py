@@ -11,6 +11,7 @@ from db.types import PlainText, utc_now
 
 LOCAL_USER = "local"
 """Who works on this machine without logging in."""
+_SORTED_BY = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
 
 
 class TaskRow(Base):
@@ -69,6 +70,7 @@ class JobRow(Base):
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     sample: Mapped[int | None]
     unsettled_usd: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    heartbeat_at: Mapped[datetime | None]  # of a command's process; workers have beats of their own
 
 
 class RoundRow(Base):
@@ -131,7 +133,7 @@ class StandingRow(Base):
     """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/standings.py).
 
     `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from
-    `speedup` on tell of the evaluation that stands for the model; all are null where nothing passed.
+    `speedup` on tell of the evaluation that stands for the model, and what its job cost if known; all null without one.
     """
 
     __tablename__ = "standings"
@@ -139,6 +141,7 @@ class StandingRow(Base):
         Index(None, "board"),
         Index(None, "model", postgresql_using="hash"),  # which takes names of any length
         Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place", "key"),
+        *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTED_BY),
     )
 
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -173,6 +176,7 @@ class StandingRow(Base):
     candidate_hash: Mapped[str | None] = mapped_column(String(64))
     evaluation_id: Mapped[str | None] = mapped_column(String(64))
     evaluated_at: Mapped[datetime | None]
+    cost_usd: Mapped[float | None]
 
 
 class LlmCallRow(Base):

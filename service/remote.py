@@ -2,11 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from db.audit import AuditRecord
-from db.leaderboard import Entry, Sort
+from db.leaderboard import Entry, Filters, Sort
 from db.records import EvaluationRecord, JobRecord, WorkerStatus
 from service.errors import BadRequest, ServiceError
 from service.jobs import End, JobDetails
@@ -64,10 +65,12 @@ class Remote(RemoteHttp):
         return evaluation_of({"result": {}, **self.json("POST", place, json={"reason": reason})})
 
     def leaderboard(
-        self, filters: Mapping[str, str | None], *, sort: Sort, limit: int | None
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
     ) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
-        wanted = {name: value for name, value in filters.items() if value is not None} | {"sort": sort.value}
+        wanted = {name: value for name, value in asdict(filters).items() if value is not None} | {"sort": sort.value}
+        if descending is not None:
+            wanted["order"] = "desc" if descending else "asc"
         found: list[Entry] = []
         while True:
             size = MAX_PAGE if limit is None else min(limit - len(found), MAX_PAGE)

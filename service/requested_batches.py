@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from db import batches, jobs
-from db.records import RESUMABLE, JobRecord
+from db.records import RESUMABLE, JobCost
 from db.store import Store
 from service.access import NotAllowed, Principal, Role, require
 from service.batch_plan import plan_batch
@@ -14,7 +14,7 @@ from service.batch_spec import BatchSpec
 from service.batches import FINAL, cancel_batch, queue_batch, requeue_batch
 from service.jobs import settle
 from service.once import once
-from service.quotas import check_quota, hold_quota
+from service.quotas import check_quota, hold_quota, priced_models
 from service.requested import OPTIONS, allowed_models, check_price_setter, may_use
 from service.settings import Settings
 from service.spec import settings_of
@@ -39,9 +39,11 @@ def start_batch_for(
                 allowed = ", ".join(allowed_models(settings))
                 raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
     plan = plan_batch(spec, settings=settings, store=store, files=False)
+    wanted = [planned.settings for planned in plan.jobs]
+    priced = priced_models(principal, wanted)
 
     def make(session: Session) -> str:
-        check_quota(session, principal, [planned.settings for planned in plan.jobs])
+        check_quota(session, principal, wanted, priced=priced)
         return str(queue_batch(session, spec, plan, user=principal.user))
 
     request = {"do": "batch", **spec.model_dump(mode="json")}
@@ -72,10 +74,17 @@ def resume_batch_for(
     """
     _require_owner(principal, batch_id, store, "resume")
     settle(store)
+    with store.read() as session:
+        wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
+    priced = priced_models(principal, wanted.values())
     with store.write() as session:
-        hold_quota(session, principal)  # before the jobs are read, which another request may put in line
-        again = [job for job in jobs.list_jobs(session, batch_id=batch_id) if _may_run_again(job)]
-        check_quota(session, principal, [settings_of(job, settings) for job in again])
+        hold_quota(session, principal)  # before it is read which jobs ended, which another request may put in line
+        again = [
+            wanted[job.id].model_copy(update={"budget_usd": job.options.get("budget_usd")})
+            for job in batches.job_costs(session, batch_id)
+            if _may_run_again(job)
+        ]
+        check_quota(session, principal, again, priced=priced)
         waiting = requeue_batch(session, batch_id)
         if budget_usd is not None:
             batches.set_budget(session, batch_id, budget_usd)
@@ -95,7 +104,7 @@ def told_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _may_run_again(job: JobRecord) -> bool:
+def _may_run_again(job: JobCost) -> bool:
     return job.status in RESUMABLE and job.stop_reason not in FINAL
 
 

@@ -2,12 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from db import tasks as stored
 from db.records import TaskRecord
 from db.store import Store
-from evaluator.check import TaskCheck, check_task
+from evaluator.check import CHECK_EFFORT, TaskCheck, check_task
 from service.settings import Settings
 from service.stopping import Stop
 from service.store import open_store
@@ -133,13 +134,14 @@ def check_tasks(
     """
     platform = open_platform(settings.platform)
     lock = device_lock(settings.lock_dir, platform.name, settings.device)
+    effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         for task in tasks:
             with (
                 _still_waiting_is_stopped(),
                 turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
             ):
-                result = check_task(task, sandbox=sandbox, on_progress=step, cancel=stop.event)
+                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=step, cancel=stop.event)
             if stop.requested():
                 raise Stopped
             yield result

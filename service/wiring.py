@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.ports import LLM, NO_PAST, Past
-from agents.providers import is_builtin, provider_of
+from agents.providers import provider_of
 from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
@@ -46,7 +46,10 @@ class Bench:
     @property
     def effort(self) -> Effort:
         """How much one evaluation may use."""
-        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules, cold=self.cold)
+        settings = self.settings
+        return Effort(
+            memory_mb=settings.memory_mb, measure_budget_s=settings.measure_s, rules=self.rules, cold=self.cold
+        )
 
     @property
     def cache(self) -> BuildCache:
@@ -166,9 +169,3 @@ def open_models(
         builtin=open_builtin(sandbox), api_base=settings.api_base, keys=keys, secrets=environment_secrets()
     )
     return Models(others, ManualLLM(on_wait=step, past=past))
-
-
-def only_builtin(settings: Settings) -> bool:
-    """Whether no code but the user's own and the built-in model's will run."""
-    models = (settings.model, settings.judge_model or settings.model)
-    return all(is_builtin(model) for model in models)

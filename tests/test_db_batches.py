@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable
 
-from sqlalchemy import event
+from sqlalchemy import event, update
 from sqlalchemy.orm import Session
 
 from db import batches, jobs, queued, tasks
 from db.records import JobStatus, Owner
 from db.store import Store
+from db.tables import JobRow
 from service.batch_plan import Plan, Planned
 from service.batch_spec import make_spec
 from service.batches import queue_batch
@@ -80,6 +81,32 @@ def test_a_batch_and_a_submission_that_bring_the_same_new_task_both_get_in_line(
     batch.join(10)
     with store.read() as session:
         assert [job.fair_tag for job in jobs.list_jobs(session)] == [2, 1]
+
+
+def test_many_jobs_are_put_in_line_by_as_many_statements_as_few(store: Store) -> None:
+    settings = load_settings(model="builtin/compiler")
+    spec = make_spec({"tasks": ["op"], "models": ["builtin/compiler"]})
+    statements: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    counts = []
+    for samples in (3, 300):
+        plan = Plan(tuple(Planned(Task(name="op", source=OP), settings, n + 1) for n in range(samples)), ())
+        statements.clear()
+        with store.write() as session:
+            batch = queue_batch(session, spec, plan, user="u")
+        counts.append(len([each for each in statements if " jobs" in each]))
+        with store.write() as session:
+            session.execute(update(JobRow).values(status="cancelled", stop_reason="cancelled"))
+        statements.clear()
+        with store.write() as session:
+            assert batches.requeue_jobs(session, batch, final=("task_invalid",)) == samples
+        counts.append(len([each for each in statements if " jobs" in each]))
+    assert counts[:2] == counts[2:]
+    with store.read() as session:
+        found = jobs.list_jobs(session, batch_id=batch)[::-1]
+    assert [job.sample for job in found] == list(range(1, 301))
+    assert [job.fair_tag for job in found] == list(range(4, 304))
+    assert {(job.status, job.attempt, job.options["ref"]) for job in found} == {(JobStatus.QUEUED, 2, "local/op")}
 
 
 def _write(store: Store, action: Callable[[Session], object]) -> None:

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from db import jobs
+from db.jobs import set_spent
 from db.records import JobStatus
 from service.batch_spec import make_spec
 from service.batches import start_batch
+from tests.boards import Board
 from tests.webbing import CANDIDATE, HASHES, OP, OTHER, add_done_job, opened
 
 API = "/api/v1"
@@ -237,6 +239,23 @@ def test_the_leaderboard_is_given_as_json_and_as_csv(client, web):
     lines = client.get(f"{API}/leaderboard.csv").text.splitlines()
     assert lines[0].startswith("task,source_hash")
     assert lines[1].startswith("local/relu,")
+
+
+def test_the_leaderboard_is_sorted_as_it_is_asked_for_and_by_speedup_if_not(client, web):
+    board = Board(web.store)
+    for model, speedup, cost in (("a", 2.0, 0.5), ("b", 3.0, 0.25), ("c", 1.0, 0.75)):
+        job_id = board.add(model, speedup)
+        with web.store.write() as session:
+            set_spent(session, job_id, cost_usd=cost, tokens=1)
+
+    def models(**given):
+        return "".join(entry["model"] for entry in client.get(f"{API}/leaderboard", params=given).json()["entries"])
+
+    asked = [{}, {"order": "asc"}, {"sort": "cost"}, {"sort": "cost", "order": "desc"}, {"sort": "cost", "limit": 1}]
+    assert [models(**given) for given in asked] == ["bac", "cab", "bac", "cab", "b"]
+    assert models(sort="cost", offset=1) == "ac"
+    for wrong in ({"sort": "beauty"}, {"order": "up"}, {"sort": ""}):
+        problem(client.get(f"{API}/leaderboard", params=wrong), 422)
 
 
 def test_a_batch_is_queued_shown_cancelled_and_resumed(client):

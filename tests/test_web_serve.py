@@ -160,8 +160,9 @@ def test_the_worker_beside_the_server_is_the_worker_command(isolated_settings):
 
 def test_jobs_and_leaderboard_of_a_server_look_as_they_do_here(store):
     job = add_done_job(store)
+    by_cost = ["leaderboard", "--sort", "cost", "--order", "desc"]
     with serving("--no-worker") as (address, _):
-        for command in (["jobs", "list"], ["jobs", "show", str(job)], ["leaderboard"]):
+        for command in (["jobs", "list"], ["jobs", "show", str(job)], ["leaderboard"], by_cost):
             here, there = kernelwright(*command), kernelwright(*command, "--server", address)
             assert (here.returncode, there.returncode) == (0, 0), there.stderr
             assert there.stdout == here.stdout

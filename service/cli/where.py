@@ -1,11 +1,11 @@
 """Where jobs, leaderboard and audit log are looked up: in this machine's store, or at a server."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from db.audit import AuditRecord
-from db.leaderboard import Entry, Sort, count_entries, leaderboard
+from db.leaderboard import Entry, Filters, Sort, count_entries, leaderboard
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
 from db.tables import LOCAL_USER
@@ -15,8 +15,6 @@ from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
 from service.store import open_store
-
-Filters = Mapping[str, Any]
 
 
 class Place(Protocol):
@@ -42,7 +40,9 @@ class Place(Protocol):
         """Let an evaluation count again that was taken back."""
         ...
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
         ...
 
@@ -77,10 +77,13 @@ class Here:
         """As `Place`."""
         return restore_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """As `Place`."""
         with self._store.read() as session:
-            return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
+            found = leaderboard(session, filters, sort=sort, descending=descending, limit=limit)
+            return found, count_entries(session, filters)
 
     def audit(self, *, limit: int) -> list[AuditRecord]:
         """As `Place`."""
