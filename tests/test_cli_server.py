@@ -86,7 +86,7 @@ def test_files_are_looked_at_before_the_server_is_asked(files, capsys):
 
 def test_a_body_that_escapes_make_too_large_is_refused_in_one_line(operator, files, capsys):
     (files / "quotes.py").write_text('"' * (1024 * 1024))
-    assert "MiB" in one_line(capsys, "evaluate", files / "op.py", files / "quotes.py", status=2)
+    assert "larger than 2048 KiB" in one_line(capsys, "evaluate", files / "op.py", files / "quotes.py", status=2)
 
 
 def test_a_task_that_the_server_does_not_know_is_refused(operator, files, capsys):
