@@ -21,6 +21,7 @@ from agents.llm import open_llm
 from agents.strategies.choose import STRATEGIES, open_strategy
 from evaluator.evaluation import Correctness, Evaluation, Interval, Latency, Verdict
 from evaluator.platforms import load_platform
+from sandbox.base import Promise
 from service import optimize
 from service.settings import Settings, load_settings
 from service.stopping import Stop
@@ -67,6 +68,7 @@ class Sandbox:
     """A name; nothing is run in it."""
 
     name = "docker"
+    promises: frozenset[Promise] = frozenset()  # nothing is built ahead in it
 
 
 @contextlib.contextmanager

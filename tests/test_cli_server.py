@@ -1,18 +1,25 @@
 """The commands through a server: as on this machine, and refused in one line where they cannot be."""
 
+import contextlib
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from db import jobs, queued, results
+from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
+from service.convert import measured_of
+from service.owner import this_process
 from tests.commands import GOOD, OP, WRONG
-from tests.seeded import seed
+from tests.seeded import evaluation, seed
 from tests.serving import ROOT, kernelwright, serving
 from tests.webbing import CANDIDATE, add_done_job, listening, opened
 
@@ -79,7 +86,7 @@ def test_files_are_looked_at_before_the_server_is_asked(files, capsys):
 
 def test_a_body_that_escapes_make_too_large_is_refused_in_one_line(operator, files, capsys):
     (files / "quotes.py").write_text('"' * (1024 * 1024))
-    assert "MiB" in one_line(capsys, "evaluate", files / "op.py", files / "quotes.py", status=2)
+    assert "larger than 2048 KiB" in one_line(capsys, "evaluate", files / "op.py", files / "quotes.py", status=2)
 
 
 def test_a_task_that_the_server_does_not_know_is_refused(operator, files, capsys):
@@ -205,13 +212,21 @@ def test_an_audit_log_without_lines_says_so(capsys):
     assert "nothing was changed yet" in capsys.readouterr().err
 
 
-@pytest.fixture
-def two_batches(tmp_path, monkeypatch):
-    """Two batches with results, in a store that is both this machine's and a server's; the server's address."""
-    with opened(tmp_path) as web, listening(web) as address:
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory):
+    """A server with two batches that have results; its folder and its address."""
+    folder = tmp_path_factory.mktemp("seeded")
+    with opened(folder) as web, listening(web) as address:
         seed(web.store)
-        monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path}/web.db")
-        yield address
+        yield folder, address
+
+
+@pytest.fixture
+def two_batches(seeded, monkeypatch):
+    """A server's address, whose store is this machine's, too. Nothing may be changed in it."""
+    folder, address = seeded
+    monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{folder}/web.db")
+    return address
 
 
 @pytest.mark.parametrize(
@@ -335,19 +350,105 @@ def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back():
         assert shown["counts"] == {"queued": 1}
 
 
-def interrupted(*arguments):
-    """What a command says that waits for a worker until Ctrl-C, and its status."""
-    process = subprocess.Popen([sys.executable, "-m", "web", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+def waiting(*arguments):
+    """A command that waits for a worker, and what it has said."""
+    command = [sys.executable, "-m", "web", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
     while "waiting for a worker; none for cpu is there yet" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
+    return process, said
+
+
+def interrupted(*arguments):
+    """What a command says that waits for a worker until Ctrl-C, and its status."""
+    process, said = waiting(*arguments)
     process.send_signal(signal.SIGINT)
-    said += process.stderr.read()
-    status = process.wait(20)
-    process.stderr.close()
-    return said, status
+    out, more = process.communicate(timeout=60)
+    assert out == ""
+    return said + more, process.returncode
+
+
+@contextlib.contextmanager
+def answered(store, devices):
+    """While the block runs, evaluations that wait are done, each on the next of these devices."""
+    over = threading.Event()
+
+    def work():
+        for device in devices:
+            while not (found := _waiting_evaluations(store)):
+                if over.wait(0.05):
+                    return
+            _evaluated(store, found[0], device)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _waiting_evaluations(store):
+    with store.read() as session:
+        return jobs.list_jobs(session, kind="evaluate", status=JobStatus.QUEUED)
+
+
+def _evaluated(store, job, device):
+    found = evaluation("passed", speedup=2.0)
+    found = replace(found, provenance={**found.provenance, "device": {"name": device}})
+    owner = this_process()
+    with store.write() as session:
+        queued.take_job(session, job.id, job.attempt, owner, worker_id=None, sandbox="docker")
+        candidate_id = results.add_candidate(
+            session, job.id, round_number=0, candidate_hash=job.options["candidate_hash"], source=""
+        )
+        results.add_evaluation(
+            session,
+            f"of-{job.id}",
+            candidate_id=candidate_id,
+            round_number=0,
+            platform="cpu",
+            device=device,
+            sandbox="docker",
+            verdict="passed",
+            code=None,
+            message="",
+            tags=(),
+            measured=measured_of(found),
+            result=found.to_json(),
+        )
+        jobs.finish_job(session, job.id, owner, status=JobStatus.DONE, stop_reason="evaluated")
+
+
+@pytest.mark.parametrize(("devices", "told"), [(("CPU A", "CPU B"), True), (("CPU A", "CPU A"), False)])
+def test_evaluations_on_different_devices_are_not_taken_for_alike(operator, files, devices, told, capsys):
+    with answered(operator.store, devices):
+        assert run(["evaluate", str(files / "op.py"), str(files / "good.py"), "--repeat", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [one["provenance"]["device"]["name"] for one in json.loads(out)["evaluations"]] == list(devices)
+    assert ("measured on different devices, so differences may be theirs: CPU A; CPU B" in err) is told
+
+
+def test_an_evaluation_that_someone_calls_off_says_so(operator, files, capsys):
+    process, said = waiting("evaluate", files / "op.py", files / "good.py", "--json")
+    number = re.search(r"job (\d+): waiting", said)[1]
+    assert printed(capsys, "jobs", "cancel", number) == f"job {number} is cancelled\n"
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.splitlines()[-1]) == (1, "", "error: stopped before there was a verdict")
+
+
+def test_an_evaluation_that_no_worker_could_do_says_why(operator, files):
+    process, said = waiting("evaluate", files / "op.py", files / "good.py")
+    number = int(re.search(r"job (\d+): waiting", said)[1])
+    with operator.store.write() as session:
+        assert queued.fail_queued(session, number, "the disk is full")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "")
+    assert err.splitlines()[-1].startswith(f"error: the disk is full (job {number}; kernelwright jobs resume {number}")
 
 
 def test_a_servers_kernel_is_brought_home(shared, tmp_path, monkeypatch, capsys):

@@ -93,7 +93,7 @@ def test_there_are_no_commands_but_those_of_the_design():
     names = {command.callback.__name__ for command in build_app().registered_commands if command.callback}
     names |= {group.name for group in build_app().registered_groups}
     known = {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db", "batch"}
-    known |= {"serve", "worker", "mcp", "dev", "tokens"}
+    known |= {"serve", "worker", "mcp", "dev", "tokens", "audit"}
     assert names <= known
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_evaluated_is_refused_by_name(client, body, words):
 
 
 def test_a_body_beyond_all_bounds_is_not_read(client):
-    assert "MiB" in refused(ask(client, candidate="x" * (3 * 1024 * 1024)), 413)
+    assert "larger than 2048 KiB" in refused(ask(client, candidate="x" * (3 * 1024 * 1024)), 413)
 
 
 def test_the_same_key_and_request_queue_one_evaluation(client):

@@ -28,7 +28,8 @@ def add_to(app: typer.Typer) -> None:
     )
     group.command(
         epilog="Examples: kernelwright batch run week.toml --budget-usd 20;"
-        " kernelwright batch run --tasks 'kernelbench-level1/*' --models openai/gpt-5 --samples 3 --detach"
+        " kernelwright batch run --tasks 'kernelbench-level1/*' --models openai/gpt-5 --samples 3 --detach;"
+        " kernelwright batch run --tasks starter --server http://host:8765"
     )(run)
     group.command(epilog="Example: kernelwright batch show 3 --format csv > batch3.csv")(show)
     group.command("list", epilog="Example: kernelwright batch list")(list_)

@@ -11,7 +11,10 @@ from service.cli.options import Json, Op, Platform, SandboxName, Server
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: kernelwright evaluate op.py best.py --json")(evaluate)
+    app.command(
+        epilog="Examples: kernelwright evaluate op.py best.py --json;"
+        " kernelwright evaluate op.py best.py --server http://host:8765"
+    )(evaluate)
 
 
 def evaluate(

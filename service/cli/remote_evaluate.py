@@ -42,7 +42,7 @@ def evaluate_there(
         body["platform"] = settings.platform
     remote = open_remote(settings)
     results: list[Mapping[str, Any]] = []
-    status, platform = 0, settings.platform
+    status, left, platform = 0, 0, settings.platform
     try:
         with showing(f"Evaluating {candidate} for {op} at {remote.server}") as observe:
             while len(results) < repeat:
@@ -51,8 +51,7 @@ def evaluate_there(
                 try:
                     watch(remote, job, observe)
                 except KeyboardInterrupt:
-                    goes_on(remote, job.id)
-                    status = DETACHED
+                    status, left = DETACHED, job.id
                     break
                 found = result_of(remote, job)
                 if found is None:
@@ -62,6 +61,8 @@ def evaluate_there(
                 results.append(found)
     finally:
         remote.close()
+    if left:
+        goes_on(remote, left)
     if status and results:
         note(f"stopped after {len(results)} of {repeat} evaluations")
     elif status != DETACHED and not results:

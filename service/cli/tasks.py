@@ -18,7 +18,10 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="The ops that can be optimized.", epilog="Example: kernelwright tasks list"
     )
-    group.command("list", epilog="Example: kernelwright tasks list --suite starter")(list_)
+    group.command(
+        "list",
+        epilog="Examples: kernelwright tasks list --suite starter; kernelwright tasks list --server http://host:8765",
+    )(list_)
     group.command(epilog="Example: kernelwright tasks show starter/rmsnorm_gelu")(show)
     group.command(epilog="Example: kernelwright tasks check op.py")(check)
     group.command("import", epilog="Example: kernelwright tasks import kernelbench ~/KernelBench --check")(import_)
