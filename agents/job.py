@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from agents.asking import Asker, check_prices
 from agents.budget import Budget, Purse
+from agents.builds import NO_BUILDS, Builds
 from agents.errors import PriceUnknown
-from agents.ports import JSON, LLM, NO_BUILDS, NO_PAST, Builds, Evaluate, Event, Outcome, Past, Price, Record, Spent
+from agents.ports import JSON, LLM, NO_PAST, Evaluate, Event, Outcome, Past, Price, Record, Spent
 from agents.prompting import load_brief
 from agents.providers import is_builtin
 from agents.rounds import best_of

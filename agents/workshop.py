@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agents.asking import Asker
+from agents.builds import Builds
 from agents.coder import Draft, write_candidate
 from agents.errors import LLMError
 from agents.judge import advise
 from agents.parse import Advice
-from agents.ports import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
+from agents.ports import JSON, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
 from agents.prompting import Brief, judge_messages, judge_request
 from agents.rounds import Round, Subject, best_of, find_repeat
 from agents.stopping import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for

@@ -19,7 +19,7 @@ MEMORY_MB = 4096
 
 
 class BuildsAhead:
-    """An `agents.ports.Builds`: the builds of one job on this host.
+    """An `agents.builds.Builds`: the builds of one job on this host.
 
     Nobody on it measures while one runs: they share the device's lock. What goes wrong here is left for the evaluation
     to say, which builds again what it does not find.

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agents.builds import NO_BUILDS
 from agents.job import JobResult, JobSpec, run_job
-from agents.ports import LLM, NO_BUILDS, Outcome, Past
+from agents.ports import LLM, Outcome, Past
 from agents.providers import is_builtin
 from agents.stopping import StopReason
 from agents.strategies.choose import SHOWS_PROFILES

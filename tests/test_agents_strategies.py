@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.budget import Budget
+from agents.builds import NO_BUILDS, Builds
 from agents.errors import LLMError, LLMFailed
 from agents.job import JobResult, JobSpec, run_job
 from agents.parse import Advice, Lesson
-from agents.ports import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.ports import NO_PAST, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
 from agents.replay import past_of_events
 from agents.rounds import Round, lessons_of
 from agents.stopping import StopReason

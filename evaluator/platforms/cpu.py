@@ -32,7 +32,7 @@ class CpuPlatform:
         return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts)
 
     def builds_slowly(self, candidate_source: str) -> bool:
-        """Whether torch's headers come into it. A plain g++ call takes a second; torch.compile works at the first call."""
+        """Whether torch's headers come into it. Plain g++ takes a second; torch.compile works at the first call."""
         return any(word in candidate_source for word in ("load_inline", "cpp_extension"))
 
     def profile_text(self, profile: dict[str, Any]) -> str:
