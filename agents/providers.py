@@ -11,3 +11,11 @@ def provider_of(model: str) -> str:
 def is_builtin(model: str) -> bool:
     """Whether the built-in provider answers for this model."""
     return provider_of(model) == BUILTIN
+
+
+def only_builtin(model: str | None, judge_model: str | None) -> bool:
+    """Whether a job's models are built in: it costs nothing, and nobody else's code comes of it.
+
+    Without a Judge of its own the Coder's model judges; a job without a model is none of these.
+    """
+    return model is not None and all(is_builtin(name) for name in (model, judge_model or model))

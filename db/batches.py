@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
 from db.locks import lock_jobs
-from db.queued import requeue_job
-from db.records import RESUMABLE, JobStatus, JsonValue
+from db.queued import requeue_batch
+from db.records import JobCost, JobStatus, JsonValue
 from db.standings_anew import FIGURES
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
 from db.types import clean_json, utc_now
@@ -27,20 +27,6 @@ class BatchRecord:
     budget_usd: float | None
     cancel_requested: bool
     created_at: datetime
-
-
-@dataclass(frozen=True)
-class JobCost:
-    """As much of a job as tells what it cost and may cost."""
-
-    id: int
-    status: JobStatus
-    model: str | None
-    options: Mapping[str, JsonValue]
-    attempt: int
-    cost_usd: float
-    unsettled_usd: float
-    started_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -143,12 +129,7 @@ def count_stopping(session: Session, batch_id: int) -> int:
 def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
     """Put a batch's jobs that ended before they were done back in line, but for those with a reason in `final`."""
     lock_jobs(session, batch_id)
-    query = select(JobRow.id).where(
-        JobRow.batch_id == batch_id,
-        JobRow.status.in_(RESUMABLE),
-        func.coalesce(JobRow.stop_reason, "").not_in(final),
-    )
-    return sum(requeue_job(session, job_id) for job_id in session.scalars(query.order_by(JobRow.id)).all())
+    return requeue_batch(session, batch_id, final=final)
 
 
 def next_waiting(session: Session, batch_id: int, *, but: Sequence[int] = ()) -> int | None:

@@ -1,11 +1,13 @@
 """Jobs in the store: who works on what, and how it ended."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Bundle, Session
 
+from db.clock import now_of
 from db.errors import NotInStore
 from db.locks import lock_job
 from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner, TaskHead
@@ -38,6 +40,7 @@ def add_job(
         options=clean_json(options or {}),
         status=JobStatus.RUNNING.value,
         started_at=utc_now(),
+        heartbeat_at=now_of(session),
         **_owner_columns(owner),
     )
     session.add(row)
@@ -110,6 +113,7 @@ def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> b
         error=None,
         cancel_requested=False,
         finished_at=None,
+        heartbeat_at=now_of(session),
         **_owner_columns(owner),
     )
 
@@ -175,8 +179,20 @@ def set_best(session: Session, job_id: int, evaluation_id: str) -> bool:
     return _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
 
 
-def mark_interrupted(session: Session, job_id: int, owner: Owner) -> bool:
-    """Say that `owner` died while he ran this job; False if the job went on in the meantime."""
+def beat(session: Session, job_id: int, owner: Owner) -> bool:
+    """Note that a command that runs a job is still there; False if others took it for dead."""
+    # Who ended it in good order is the owner still; only what others took for dead, or went on with, is not his.
+    is_his = (JobRow.id == job_id, *_owned_by(owner), JobRow.status != JobStatus.INTERRUPTED.value)
+    return _change(session, *is_his, heartbeat_at=now_of(session))
+
+
+def mark_interrupted(session: Session, job_id: int, owner: Owner, heard_at: datetime | None = None) -> bool:
+    """Say that `owner` died while he ran this job, or was last heard of at `heard_at`; False if he was since then, or
+    the job went on otherwise."""
+    if heard_at is not None:
+        lock_job(session, job_id)
+        if session.scalar(select(JobRow.heartbeat_at).where(JobRow.id == job_id)) != heard_at:
+            return False
     return finish_job(session, job_id, owner, status=JobStatus.INTERRUPTED, stop_reason="interrupted")
 
 
@@ -257,4 +273,5 @@ def _record(row: JobRow, task: TaskHead) -> JobRecord:
         batch_id=row.batch_id,
         sample=row.sample,
         unsettled_usd=row.unsettled_usd,
+        heartbeat_at=row.heartbeat_at,
     )

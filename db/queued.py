@@ -1,15 +1,42 @@
 """Jobs that wait for a worker: putting them in line, taking one, and giving it back."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, case, func, select, update
+from sqlalchemy import ColumnElement, case, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from db.clock import now_of
 from db.locks import lock_name
 from db.records import OPEN, RESUMABLE, JobStatus, JsonValue, Owner
 from db.tables import JobRow, WorkerRow
 from db.types import clean_json, utc_now
 from db.workers import SEEN
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job of a batch to be."""
+
+    task_id: int
+    platform: str
+    model: str | None
+    strategy: str | None
+    options: Mapping[str, JsonValue]
+    sample: int
+
+
+def add_queued_jobs(session: Session, new: Sequence[NewJob], *, user: str, priority: int, batch_id: int) -> None:
+    """Store the jobs of a batch, in the order of their turns, by one statement: others who write wait for it."""
+    next_tag = next_fair_tag(session, user, priority)
+    common = {"kind": "optimize", "sandbox": "", "status": JobStatus.QUEUED.value, "attempt": 1, "user": user}
+    common |= {"priority": priority, "batch_id": batch_id}
+    rows = [
+        {**common, **vars(job), "options": clean_json(job.options), "fair_tag": next_tag + number}
+        for number, job in enumerate(new)
+    ]
+    if rows:
+        session.execute(insert(JobRow), rows)
 
 
 def add_queued_job(
@@ -25,12 +52,8 @@ def add_queued_job(
     priority: int = 0,
     batch_id: int | None = None,
     sample: int | None = None,
-    fair_tag: int | None = None,
 ) -> int:
-    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags.
-
-    `fair_tag` is the next one unless whoever stores many jobs has counted on by himself.
-    """
+    """Store a job that waits for a worker; its id. Lower `priority` comes first, and in it lower tags."""
     row = JobRow(
         task_id=task_id,
         kind=kind,
@@ -42,7 +65,7 @@ def add_queued_job(
         status=JobStatus.QUEUED.value,
         user=user,
         priority=priority,
-        fair_tag=next_fair_tag(session, user, priority) if fair_tag is None else fair_tag,
+        fair_tag=next_fair_tag(session, user, priority),
         attempt=1,
         batch_id=batch_id,
         sample=sample,
@@ -76,6 +99,7 @@ def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worke
             status=JobStatus.RUNNING.value,
             sandbox=sandbox,
             worker_id=worker_id,
+            heartbeat_at=now_of(session) if worker_id is None else None,
             owner_host=owner.host,
             owner_pid=owner.pid,
             owner_started=owner.started,
@@ -94,6 +118,17 @@ def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) 
 
     False if it is neither. A request to cancel it lapses with the first; the second is cancelled by it.
     """
+    return bool(_requeue(session, JobRow.id == job_id, worker_id=worker_id))
+
+
+def requeue_batch(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
+    """As `requeue_job`, all jobs of a batch that ended before they were done, but for those with a reason in `final`;
+    how many."""
+    reason = func.coalesce(JobRow.stop_reason, "")
+    return _requeue(session, (JobRow.batch_id == batch_id) & reason.not_in(final), worker_id=None)
+
+
+def _requeue(session: Session, which: ColumnElement[bool], *, worker_id: str | None) -> int:
     again: dict[str, object] = {"status": JobStatus.QUEUED.value, "stop_reason": None, "finished_at": None}
     where: ColumnElement[bool]
     if worker_id is None:
@@ -105,7 +140,7 @@ def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) 
         again = {name: case((JobRow.cancel_requested, cancelled[name]), else_=again[name]) for name in again}
     changed = session.execute(
         update(JobRow)
-        .where(JobRow.id == job_id, where)
+        .where(which, where)
         .values(
             attempt=JobRow.attempt + 1,
             worker_id=None,
@@ -117,7 +152,7 @@ def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) 
         )
         .returning(JobRow.id)
     ).all()
-    return bool(changed)
+    return len(changed)
 
 
 def renew_attempt(session: Session, job_id: int, attempt: int) -> bool:

@@ -101,6 +101,22 @@ class JobRecord:
     batch_id: int | None
     sample: int | None
     unsettled_usd: float
+    heartbeat_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class JobCost:
+    """As much of a job as tells what it cost and may cost."""
+
+    id: int
+    status: JobStatus
+    model: str | None
+    options: Mapping[str, JsonValue]
+    attempt: int
+    stop_reason: str | None
+    cost_usd: float
+    unsettled_usd: float
+    started_at: datetime | None
 
 
 @dataclass(frozen=True)

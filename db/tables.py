@@ -70,6 +70,7 @@ class JobRow(Base):
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     sample: Mapped[int | None]
     unsettled_usd: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    heartbeat_at: Mapped[datetime | None]  # of a command's process; workers have beats of their own
 
 
 class RoundRow(Base):

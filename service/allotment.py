@@ -6,17 +6,14 @@ worst case of each call), so the sum never exceeds the total.
 """
 
 import math
-from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from agents.ports import Event
-from agents.providers import is_builtin
-from agents.replay import past_of_events
-from db import batches, jobs, results
-from db.batches import JobCost
-from db.records import JobStatus, JsonValue, Owner
+from agents.providers import only_builtin
+from db import batches, jobs
+from db.records import JobCost, JobRecord, JobStatus, Owner
 from service.jobs import end_job
+from service.paid import worst_paid_usd
 
 OWN_BUDGET = "own_budget_usd"
 """The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
@@ -33,7 +30,7 @@ def allot(session: Session, job_id: int) -> float:
         NotInStore: there is no such job.
     """
     job = jobs.get_job(session, job_id)
-    if job.batch_id is None or is_free(job.model, job.options):
+    if job.batch_id is None or _is_free(job):
         return math.inf
     batch = batches.get_batch(session, job.batch_id, lock=True)
     own = job.options.get(OWN_BUDGET, job.options.get("budget_usd"))
@@ -41,8 +38,8 @@ def allot(session: Session, job_id: int) -> float:
         if OWN_BUDGET in job.options:  # there was a total when it last ran
             jobs.set_options(session, job_id, budget_usd=own)
         return math.inf
-    costs = [cost for cost in batches.job_costs(session, batch.id) if not is_free(cost.model, cost.options)]
-    paid = sum(_paid(session, cost) for cost in costs if cost.id == job_id)
+    costs = [cost for cost in batches.job_costs(session, batch.id) if not _is_free(cost)]
+    paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
     others = [cost for cost in costs if cost.id != job_id]
     left = batch.budget_usd - paid - sum(_committed(session, other) for other in others)
     waiting = sum(other.status is JobStatus.QUEUED for other in others)
@@ -61,30 +58,13 @@ def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
     end_job(session, job_id, owner, status=JobStatus.FAILED, reason="budget", detail=detail)
 
 
-def is_free(model: str | None, options: Mapping[str, JsonValue]) -> bool:
-    """Whether none of a job's models costs anything."""
-    models = (model, options.get("judge_model") or model)
-    return all(each is not None and is_builtin(str(each)) for each in models)
+def _is_free(job: JobRecord | JobCost) -> bool:
+    return only_builtin(job.model, job.options.get("judge_model"))
 
 
 def _committed(session: Session, job: JobCost) -> float:
     """What of the total is gone or reserved for a job, in dollars."""
     if job.status is not JobStatus.RUNNING:
-        return _paid(session, job)
+        return worst_paid_usd(session, job)
     bound = job.options.get("budget_usd")
     return math.inf if bound is None else float(bound)  # one that runs without a bound may take it all
-
-
-def _paid(session: Session, job: JobCost) -> float:
-    """What earlier runs of a job cost at most: what was billed, and calls whose reply was lost at their worst."""
-    if job.status is JobStatus.DONE:
-        return job.cost_usd + job.unsettled_usd
-    if job.started_at is None:
-        return 0.0
-    # Its process may have died without a word: what it had begun stands in its events alone.
-    events = [
-        Event(event.kind, event.round, {"reply": "", **event.data})
-        for event in results.list_events(session, job.id, kinds=("llm_started", "llm_call", "llm_failed"))
-    ]
-    spent = past_of_events(events).spent
-    return spent.cost_usd + spent.unsettled_usd

@@ -52,7 +52,7 @@ def row_of(batch_id: int, cell: Cell) -> dict[str, Any]:
         **{name: figures.get(name) for name in COLUMNS if name.startswith("speedup") or name.endswith("_ms")},
         "roofline_fraction": figures.get("roofline_fraction"),
         "device": figures.get("device"),
-        "sandbox": job.sandbox,
+        "sandbox": figures.get("sandbox", job.sandbox),
         "candidate_hash": figures.get("candidate_hash"),
         "evaluation": figures.get("id"),
         "rounds": job.rounds_done,

@@ -19,7 +19,8 @@ from service.keeping import keep_task
 from service.paired import Comparison, compare
 from service.settings import Settings
 from service.statistics import Sample
-from service.submit import PRIORITIES, queue_job
+from service.submit import PRIORITIES, kept_options
+from tasks.task import Task
 
 FINAL = ("task_invalid",)
 """Reasons that running a job once more would not change."""
@@ -90,22 +91,22 @@ def start_batch(
 def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> int:
     """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
-    tasks = {(job.task.suite, job.task.name, job.task.source_hash): job.task for job in plan.jobs}
-    for key in sorted(tasks):
-        keep_task(session, tasks[key])  # before the line's lock and in one order for all (db.locks)
+    tasks = {_key(job.task): job.task for job in plan.jobs}
+    # Tasks before the line's lock and in one order for all (db.locks).
+    ids = {key: keep_task(session, tasks[key]) for key in sorted(tasks)}
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
-    first_tag = queued.next_fair_tag(session, user, PRIORITIES[spec.priority])
-    for number, planned in enumerate(plan.jobs):
-        queue_job(
-            session,
-            planned.task,
-            settings=planned.settings,
-            user=user,
-            priority=spec.priority,
-            batch_id=batch_id,
+    new = [
+        queued.NewJob(
+            task_id=ids[_key(planned.task)],
+            platform=planned.settings.platform,
+            model=planned.settings.model,
+            strategy=planned.settings.strategy,
+            options=kept_options(planned.task, planned.settings),
             sample=planned.sample,
-            fair_tag=first_tag + number,
         )
+        for planned in plan.jobs
+    ]
+    queued.add_queued_jobs(session, new, user=user, priority=PRIORITIES[spec.priority], batch_id=batch_id)
     return batch_id
 
 
@@ -196,15 +197,27 @@ def compare_batches(
     model_a: str | None = None,
     model_b: str | None = None,
 ) -> list[Versus]:
-    """Each model and platform of batch `a` against that of `b`, task by task.
-
-    Models are matched by name, unless one is chosen for each side or each side has but one.
+    """As `compare_details`, of two batches in the store.
 
     Raises:
         NotInStore: there is no such batch.
         BadRequest: a model that was chosen is not in its batch, or no two can be matched.
     """
     sides = [show_batch(store, batch_id, over=over) for batch_id in (a, b)]
+    return compare_details(*sides, model_a=model_a, model_b=model_b)
+
+
+def compare_details(
+    a: BatchDetails, b: BatchDetails, *, model_a: str | None = None, model_b: str | None = None
+) -> list[Versus]:
+    """Each model and platform of batch `a` against that of `b`, task by task.
+
+    Models are matched by name, unless one is chosen for each side or each side has but one.
+
+    Raises:
+        BadRequest: a model that was chosen is not in its batch, or no two can be matched.
+    """
+    sides = (a, b)
     models = [_chosen(side, model) for side, model in zip(sides, (model_a, model_b), strict=True)]
     if len(models[0]) == len(models[1]) == 1:
         pairs = [(models[0][0], models[1][0])]
@@ -225,8 +238,13 @@ def compare_batches(
     ]
     if not found:
         shown = " and ".join(", ".join(names) for names in models)
-        raise BadRequest(f"batches {a} and {b} share no model on a platform ({shown}); choose --model-a and --model-b")
+        ids = f"{a.line.batch.id} and {b.line.batch.id}"
+        raise BadRequest(f"batches {ids} share no model on a platform ({shown}); choose --model-a and --model-b")
     return found
+
+
+def _key(task: Task) -> tuple[str, str, str]:
+    return task.suite, task.name, task.source_hash
 
 
 def _tries(details: BatchDetails, model: str, platform: str) -> list[Sample]:

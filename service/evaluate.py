@@ -9,6 +9,7 @@ from db import jobs, results
 from db.records import EvaluationRecord, JobStatus
 from db.store import Store
 from evaluator.evaluation import Evaluation
+from service.beating import LOST, beating, job_lost, require_run_by
 from service.errors import BadRequest
 from service.journal import Observer
 from service.keeping import keep_evaluation, keep_task
@@ -52,7 +53,7 @@ def evaluate_file(
         TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
         SandboxUnavailable, Stopped: as `evaluate_source`.
     """
-    _check_rules(rules)
+    check_rules(rules)
     task = find_task(ref, store=store)
     yield from evaluate_source(
         task,
@@ -92,14 +93,20 @@ def evaluate_source(
         BadRequest: a rule is unknown.
         SandboxUnavailable: there is no sandbox to work with.
         Stopped: a stop was requested before there was a verdict; of that evaluation nothing is kept.
+        JobLost: others took this process for dead meanwhile; nothing is kept either.
     """
-    _check_rules(rules)
+    check_rules(rules)
     with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
         for _ in range(times):
             yield _evaluate(bench, source, origin, store, observe, stop)
 
 
-def _check_rules(rules: tuple[str, ...]) -> None:
+def check_rules(rules: tuple[str, ...]) -> None:
+    """Refuse accuracy rules that no report can compare ours with.
+
+    Raises:
+        BadRequest: one of them is unknown.
+    """
     for rule in rules:
         if rule not in RULES:
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
@@ -119,13 +126,17 @@ def _evaluate(bench: Bench, source: str, origin: str, store: Store, observe: Obs
         )
     status = JobStatus.FAILED
     try:
-        evaluation = bench.evaluate(source, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
+        with beating(store, job_id, owner, stop):
+            evaluation = bench.evaluate(source, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
         with store.write() as session:
+            require_run_by(session, job_id, owner)
             evaluation_id = keep_evaluation(session, job_id, bench, source, evaluation, round_number=0)
             if evaluation.passed:
                 jobs.set_best(session, job_id, evaluation_id)
         status = JobStatus.DONE
     except Stopped:
+        if stop.reason == LOST:
+            raise job_lost(job_id) from None
         status = JobStatus.CANCELLED
         raise
     finally:

@@ -9,10 +9,12 @@ from sqlalchemy.orm import Session
 from agents.ports import Event, Past
 from agents.replay import past_of_events
 from db import jobs, queued, results
+from db.clock import silence_s
 from db.errors import StoreError
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
-from service.owner import is_dead, is_gone_here
+from service.owner import is_dead, is_gone_here, lives_here
+from service.worker.heart import LOST_AFTER_S
 
 WORKER_LOST = "worker_lost"
 """The event of a job whose worker died or was cut off; others go on with it."""
@@ -138,15 +140,12 @@ def cancel_requested(store: Store, job_id: int) -> bool:
 
 
 def settle(store: Store) -> None:
-    """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one."""
+    """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one.
+
+    Commands of other hosts count as dead once they are silent for as long as a worker that counts as lost.
+    """
     with store.read() as session:
-        running = jobs.list_jobs(session, status=JobStatus.RUNNING)
-    # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
-    dead = [
-        job
-        for job in running
-        if job.owner is not None and (is_dead if job.worker_id is None else is_gone_here)(job.owner)
-    ]
+        dead = [job for job in jobs.list_jobs(session, status=JobStatus.RUNNING) if _is_dead(session, job)]
     if not dead:
         return
     with store.write() as session:
@@ -154,7 +153,18 @@ def settle(store: Store) -> None:
             if job.worker_id is not None:
                 queued.requeue_job(session, job.id, worker_id=job.worker_id)
             elif job.owner is not None:
-                jobs.mark_interrupted(session, job.id, job.owner)
+                jobs.mark_interrupted(session, job.id, job.owner, job.heartbeat_at)
+
+
+def _is_dead(session: Session, job: JobRecord) -> bool:
+    if job.owner is None:
+        return False
+    # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
+    if is_gone_here(job.owner) or job.worker_id is not None:
+        return is_gone_here(job.owner)
+    if job.heartbeat_at is None:  # an earlier version runs it
+        return is_dead(job.owner)
+    return not lives_here(job.owner) and silence_s(session, job.heartbeat_at) > LOST_AFTER_S
 
 
 def read_events(store: Store, job_id: int) -> list[Event]:

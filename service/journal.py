@@ -12,8 +12,8 @@ from agents.replay import identity
 from db import jobs, results
 from db.records import LlmCall, Owner
 from db.store import Store
+from service.beating import require_run_by
 from service.better import is_better_record
-from service.errors import JobLost
 
 Observer = Callable[[Event], None]
 """Is told of every event after it was stored, and of `step` events (data: text) that are not stored."""
@@ -63,8 +63,8 @@ class Journal:
 
     def _store_new(self, event: Event) -> None:
         with self._store.write() as session:
-            if self._owner is not None and not jobs.is_run_by(session, self._job_id, self._owner):
-                raise JobLost(f"job {self._job_id} was given to someone else")
+            if self._owner is not None:
+                require_run_by(session, self._job_id, self._owner)
             bulky = _KEPT_ELSEWHERE.get(event.kind, ())
             kept = {key: value for key, value in event.data.items() if key not in bulky}
             results.add_event(session, self._job_id, event.kind, event.round, kept)

@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.ports import NO_PAST, Past
+from agents.providers import only_builtin
 from db import jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from service.allotment import allot
+from service.beating import beating
 from service.errors import BadRequest
 from service.export import Exported, check_target, export_job
 from service.jobs import get_job, past_of, read_events
@@ -20,7 +22,7 @@ from service.settings import Settings, read_key
 from service.spec import options_of, settings_of, spec_of, task_of
 from service.stopping import Stop
 from service.tasks import find_task
-from service.wiring import Bench, only_builtin, open_bench, open_models
+from service.wiring import Bench, open_bench, open_models
 
 
 def optimize(
@@ -38,7 +40,7 @@ def optimize(
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
-    with open_bench(task, settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         options["device"] = bench.platform.device().describe()  # prompts are the same when it is taken up again
         options["device_kind"] = kind_of(bench.platform.name, options["device"])
         spec_of(task, settings, device=options["device"])
@@ -77,7 +79,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         described = str(job.options["device"])
         if described != bench.platform.device().describe():
             first = described.partition("\n")[0]
@@ -98,19 +100,26 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
 def run_here(
     store: Store, job_id: int, owner: Owner, bench: Bench, device: str, journal: Journal, stop: Stop, past: Past
 ) -> JobReport:
-    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it."""
+    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it.
+
+    Raises:
+        JobLost: others took this process for dead and have the job now.
+        StoreError: the store is gone; the job can be resumed.
+    """
     journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
-    report = JobRun(
+    run = JobRun(
         store,
         job_id,
         owner,
         spec=spec_of(bench.task, bench.settings, device=device),
         journal=journal,
-        measure=MeasureHere(store, job_id, bench, journal.step, stop),
+        measure=MeasureHere(store, job_id, owner, bench, journal.step, stop),
         platform=bench.platform,
         llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
-    ).run(past)
+    )
+    with beating(store, job_id, owner, stop):
+        report = run.run(past)
     if report.best is None:
         return report
     return replace(report, exported=_export(store, report.job, bench.settings, journal))

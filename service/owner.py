@@ -19,6 +19,15 @@ def is_gone_here(owner: Owner) -> bool:
     return process is not None and processes.same_boot(process) and is_dead(owner)
 
 
+def lives_here(owner: Owner) -> bool:
+    """Whether the owner is certainly a process of this host that is there, however long it has been silent."""
+    process, own = processes.Owner.from_label(owner.started), processes.this_process()
+    if process is None or owner.host != socket.gethostname():
+        return False
+    same = (process.boot, process.namespace) == (own.boot, own.namespace)
+    return same and not processes.is_gone(process, container_runs=False)
+
+
 def is_dead(owner: Owner) -> bool:
     """Whether the owner certainly runs no more. Nothing is known of processes on other hosts: they count as alive."""
     if owner.host != socket.gethostname():

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from agents.providers import only_builtin
 from db import batches, jobs, queued
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.allotment import allot, finish_without_budget
-from service.errors import BadRequest
+from service.errors import BadRequest, JobLost
 from service.jobs import end_job, get_job, past_of, settle
 from service.journal import Journal, Observer
 from service.kinds import kind_of
@@ -18,7 +19,7 @@ from service.run import JobReport
 from service.settings import Settings
 from service.spec import settings_of, task_of
 from service.stopping import Stop
-from service.wiring import only_builtin, open_bench
+from service.wiring import open_bench
 
 Told = Callable[[JobRecord], Observer]
 """Is told of each job that begins, and gives who is told of its events."""
@@ -36,7 +37,7 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     """
     job = get_job(store, job_id)
     settings = settings_of(job, settings)
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings)) as bench:
+    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         owner = this_process()
         here = bench.platform.device().describe()
         described = str(job.options.get("device") or here)
@@ -66,6 +67,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with; the jobs wait as before.
+        JobLost: others took this process for dead and have the job that it ran.
     """
     tried: list[int] = []
     while not stop.requested():
@@ -78,7 +80,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
         observe = told(get_job(store, job_id))
         try:
             run_queued(job_id, settings=settings, store=store, observe=observe, stop=stop)
-        except SandboxUnavailable:
+        except (SandboxUnavailable, JobLost):
             raise
         except Exception as error:
             _fail(store, job_id, error)

@@ -7,13 +7,13 @@ from sqlalchemy.orm import Session
 
 from agents.litellm_setup import import_litellm
 from agents.prices import price_of
-from agents.providers import is_builtin
+from agents.providers import is_builtin, only_builtin
 from db import queued, spending
 from db.locks import lock_name
-from db.records import JobRecord
 from db.types import utc_now
 from service.access import Principal
 from service.errors import ServiceError
+from service.paid import worst_paid_usd
 from service.settings import Settings
 
 DAY = timedelta(days=1)
@@ -23,9 +23,19 @@ class QuotaExceeded(ServiceError):
     """The token allows no more now. The text names the limit and what would help."""
 
 
-def costs_nothing(settings: Settings) -> bool:
-    """Whether no model of a job with these settings is paid for."""
-    return _free(settings.model, settings.judge_model)
+def priced_models(principal: Principal, wanted: Iterable[Settings | None]) -> frozenset[str]:
+    """The models of these jobs that have a price, as far as the token has dollars to count.
+
+    For `check_quota`, and to be asked before its transaction: reading the list of prices for the first time takes
+    seconds.
+    """
+    if principal.token_id is None or principal.max_usd_a_day is None:
+        return frozenset()
+    asked = {model for settings in wanted if settings is not None for model in _unpriced(settings)}
+    if not asked:
+        return frozenset()
+    litellm = import_litellm()
+    return frozenset(model for model in asked if price_of(litellm, model) is not None)
 
 
 def hold_quota(session: Session, principal: Principal) -> None:
@@ -34,12 +44,17 @@ def hold_quota(session: Session, principal: Principal) -> None:
 
 
 def check_quota(
-    session: Session, principal: Principal, wanted: Sequence[Settings | None], *, spent_usd: float = 0.0
+    session: Session,
+    principal: Principal,
+    wanted: Sequence[Settings | None],
+    *,
+    priced: frozenset[str] = frozenset(),
+    spent_usd: float = 0.0,
 ) -> None:
     """Refuse jobs that the token has no room for, in the transaction that queues them.
 
-    `wanted` are the settings of each, None for one that asks no model. `spent_usd`: what the job, taken up again, has
-    spent of its budget.
+    `wanted` are the settings of each, None for one that asks no model; `priced` is what `priced_models` says of them.
+    `spent_usd`: what the job, taken up again, has spent of its budget.
 
     Raises:
         QuotaExceeded: too many jobs at once, their budgets do not fit into what is left of the day's dollars, or
@@ -56,18 +71,20 @@ def check_quota(
                 " wait until one ends, or cancel one"
             )
     limit = principal.max_usd_a_day
-    paid = [settings for settings in wanted if settings is not None and not costs_nothing(settings)]
+    paid = [settings for settings in wanted if settings is not None and not _is_free(settings)]
     if limit is None or not paid:
         return
     budgets = [settings.budget_usd for settings in paid if settings.budget_usd is not None]
     if len(budgets) < len(paid):
         raise QuotaExceeded(f"${limit:.2f} a day are allowed, so each job needs a budget_usd")
-    if (model := _unpriced(paid)) is not None:
+    for model in sorted({model for settings in paid for model in _unpriced(settings)} - priced):
         raise QuotaExceeded(
             f"${limit:.2f} a day are allowed and no price of model {model[:80]!r} is known;"
             " choose another, or have an operator set KERNELWRIGHT_PRICE on the server"
         )
-    worst = spending.worst_spending(session, principal.user, utc_now() - DAY, _free)
+    worst = spending.worst_spending(
+        session, principal.user, utc_now() - DAY, free_models=only_builtin, worst_paid=worst_paid_usd
+    )
     asked = max(sum(budgets) - spent_usd, 0.0)
     if worst + asked > limit:
         left = max(limit - worst, 0.0)
@@ -76,25 +93,12 @@ def check_quota(
         )
 
 
-def worst_left_usd(job: JobRecord) -> float:
-    """What a job has spent, at the most."""
-    return job.cost_usd + job.unsettled_usd
+def _is_free(settings: Settings) -> bool:
+    return only_builtin(settings.model, settings.judge_model)
 
 
-def _unpriced(wanted: Iterable[Settings]) -> str | None:
-    """A model whose price neither a setting says nor LiteLLM knows; its budget could not be kept."""
-    asked = {
-        model
-        for settings in wanted
-        if settings.price is None
-        for model in (settings.model, settings.judge_model)
-        if model is not None and not is_builtin(model)
-    }
-    if not asked:
-        return None
-    litellm = import_litellm()
-    return next((model for model in sorted(asked) if price_of(litellm, model) is None), None)
-
-
-def _free(model: str | None, judge_model: str | None) -> bool:
-    return all(name is None or is_builtin(name) for name in (model, judge_model))
+def _unpriced(settings: Settings) -> set[str]:
+    """The models of a job that no setting says a price of; if nobody else does, its budget could not be kept."""
+    if settings.price is not None:
+        return set()
+    return {model for model in (settings.model, settings.judge_model) if model is not None and not is_builtin(model)}

@@ -13,7 +13,8 @@ from db.store import Store
 from service.access import NotAllowed, Principal, Role, require, require_owner
 from service.errors import BadRequest, Conflict
 from service.once import once
-from service.quotas import check_quota, worst_left_usd
+from service.paid import worst_paid_usd
+from service.quotas import check_quota, priced_models
 from service.settings import Settings, override
 from service.spec import for_provider, settings_of
 from service.submit import check_submission, queue_job
@@ -98,9 +99,10 @@ def submit_for(
         require(principal, Role.OPERATOR)
     wanted = settings_for(settings, principal, options)
     check_submission(task, wanted, priority)
+    priced = priced_models(principal, [wanted])
 
     def make(session: Session) -> str:
-        check_quota(session, principal, [wanted])
+        check_quota(session, principal, [wanted], priced=priced)
         return str(queue_job(session, task, settings=wanted, user=principal.user, priority=priority))
 
     request = {"do": "submit", "task": task.id, "source": task.source, "priority": priority, **options}
@@ -129,6 +131,10 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for it.
         Conflict: it is done, or waits or runs already.
     """
+    with store.read() as session:
+        job = jobs.get_job(session, job_id)
+    wanted = settings_of(job, settings) if job.kind == "optimize" else None
+    priced = priced_models(principal, [wanted])
     with store.write() as session:
         job = jobs.get_job(session, job_id)
         require_owner(principal, job.user, f"job {job_id}", "resume")
@@ -136,7 +142,6 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
             raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
         if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
-        wanted = settings_of(job, settings) if job.kind == "optimize" else None
-        check_quota(session, principal, [wanted], spent_usd=worst_left_usd(job))
+        check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
         queued.requeue_job(session, job_id)
         return jobs.get_job(session, job_id)

@@ -1,9 +1,12 @@
 """Batches that people ask for over HTTP: the same bounds as for a single job, for each of theirs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from db import batches, jobs
-from db.records import RESUMABLE, JobRecord
+from db.records import RESUMABLE, JobCost
 from db.store import Store
 from service.access import Principal, Role, require, require_owner
 from service.batch_plan import plan_batch
@@ -11,8 +14,8 @@ from service.batch_spec import BatchSpec
 from service.batches import FINAL, cancel_batch, queue_batch, requeue_batch
 from service.jobs import settle
 from service.once import once
-from service.quotas import check_quota, hold_quota
-from service.requested import check_models, check_price_setter
+from service.quotas import check_quota, hold_quota, priced_models
+from service.requested import OPTIONS, check_models, check_price_setter
 from service.settings import Settings
 from service.spec import settings_of
 
@@ -33,9 +36,11 @@ def start_batch_for(
     for choice in spec.choices:
         check_models(settings, principal, choice.name, choice.judge_model or spec.job.judge_model or choice.name)
     plan = plan_batch(spec, settings=settings, store=store, files=False)
+    wanted = [planned.settings for planned in plan.jobs]
+    priced = priced_models(principal, wanted)
 
     def make(session: Session) -> str:
-        check_quota(session, principal, [planned.settings for planned in plan.jobs])
+        check_quota(session, principal, wanted, priced=priced)
         return str(queue_batch(session, spec, plan, user=principal.user))
 
     request = {"do": "batch", **spec.model_dump(mode="json")}
@@ -54,8 +59,11 @@ def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> in
     return cancel_batch(store, batch_id)
 
 
-def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings, store: Store) -> int:
-    """Put the jobs of a batch that ended before they were done back in line; how many wait now.
+def resume_batch_for(
+    principal: Principal, batch_id: int, *, budget_usd: float | None = None, settings: Settings, store: Store
+) -> int:
+    """Put the jobs of a batch that ended before they were done back in line; how many wait now. `budget_usd` gives the
+    batch another total.
 
     Raises:
         NotInStore: there is none with this id.
@@ -63,14 +71,37 @@ def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings,
     """
     _require_owner(principal, batch_id, store, "resume")
     settle(store)
+    with store.read() as session:
+        wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
+    priced = priced_models(principal, wanted.values())
     with store.write() as session:
-        hold_quota(session, principal)  # before the jobs are read, which another request may put in line
-        again = [job for job in jobs.list_jobs(session, batch_id=batch_id) if _may_run_again(job)]
-        check_quota(session, principal, [settings_of(job, settings) for job in again])
-        return requeue_batch(session, batch_id)
+        hold_quota(session, principal)  # before it is read which jobs ended, which another request may put in line
+        again = [
+            wanted[job.id].model_copy(update={"budget_usd": job.options.get("budget_usd")})
+            for job in batches.job_costs(session, batch_id)
+            if _may_run_again(job)
+        ]
+        check_quota(session, principal, again, priced=priced)
+        waiting = requeue_batch(session, batch_id)
+        if budget_usd is not None:
+            batches.set_budget(session, batch_id, budget_usd)
+        return waiting
 
 
-def _may_run_again(job: JobRecord) -> bool:
+def told_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a batch was asked for, without what reaches into the server: its files, and how it gets at models."""
+    names = ("name", "tasks", "models", "platforms", "samples", "budget_usd", "priority", "job")
+    told = {name: spec[name] for name in names if name in spec}
+    if "tasks" in told:
+        told["tasks"] = [ref for ref in told["tasks"] if not (str(ref).endswith(".py") or str(ref).count("/") > 1)]
+    if "models" in told:
+        told["models"] = [model["name"] if isinstance(model, Mapping) else model for model in told["models"]]
+    if "job" in told:
+        told["job"] = {name: value for name, value in told["job"].items() if name in OPTIONS}
+    return told
+
+
+def _may_run_again(job: JobCost) -> bool:
     return job.status in RESUMABLE and job.stop_reason not in FINAL
 
 

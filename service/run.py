@@ -1,5 +1,6 @@
 """One job in one process: from the moment that it is ours to its end."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
+from service.ahead import BuildsAhead
+from service.beating import job_lost, require_run_by
 from service.better import is_better_record
 from service.convert import outcome_of
 from service.errors import JobLost
@@ -76,21 +79,35 @@ class Measure(Protocol):
         """Have what the next evaluation needs made ready, while its candidate is being written."""
         ...
 
+    def build_ahead(self, source: str) -> None:
+        """Begin to build a candidate that will be asked for, if that is worth it; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """End what was begun ahead and is not needed any more."""
+        ...
+
 
 class MeasureHere:
     """Evaluates on this host's own device."""
 
-    def __init__(self, store: Store, job_id: int, bench: Bench, step: Callable[[str], None], stop: Stop) -> None:
+    def __init__(
+        self, store: Store, job_id: int, owner: Owner, bench: Bench, step: Callable[[str], None], stop: Stop
+    ) -> None:
         self._store = store
         self._job_id = job_id
+        self._owner = owner
         self._bench = bench
         self._step = step
         self._stop = stop
+        self._builds = BuildsAhead(bench)
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`."""
+        self._builds.finish(self._stop.event)
         evaluation = self._bench.evaluate(source, step=self._step, stop=self._stop, profile=profile)
         with self._store.write() as session:
+            require_run_by(session, self._job_id, self._owner)
             evaluation_id = keep_evaluation(
                 session, self._job_id, self._bench, source, evaluation, round_number=round_number
             )
@@ -99,6 +116,14 @@ class MeasureHere:
     def prepare(self) -> None:
         """As `Measure`."""
         self._bench.prepare()
+
+    def build_ahead(self, source: str) -> None:
+        """As `Measure`."""
+        self._builds.start(source)
+
+    def close(self) -> None:
+        """As `Measure`."""
+        self._builds.close()
 
 
 class JobRun:
@@ -140,7 +165,10 @@ class JobRun:
             JobLost: someone else has the job now.
         """
         try:
-            with stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"):
+            with (
+                contextlib.closing(self._measure),
+                stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"),
+            ):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
             self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
@@ -153,7 +181,8 @@ class JobRun:
         if self._stop.requested() and self._stop.reason is not None:
             reason, detail = self._stop.reason, f"in round {self._journal.round}"
         status = _STATUS_OF_REASON.get(reason, JobStatus.DONE)
-        self._finish(status, reason, detail)
+        if not self._finish(status, reason, detail):
+            raise job_lost(self._job_id)
         job = get_job(self._store, self._job_id)
         best = self._best(job)
         end = last_stop(read_events(self._store, job.id))
@@ -166,6 +195,7 @@ class JobRun:
             result = run_job(
                 self._spec,
                 evaluate=self._evaluate,
+                build_ahead=self._measure.build_ahead,
                 record=self._journal,
                 llm=self._llm,
                 should_stop=self._stop.requested,
@@ -181,8 +211,7 @@ class JobRun:
     def _keep_end(self, result: JobResult) -> None:
         """What the whole course says counts, also where events of an earlier run stood in another order."""
         with self._store.write() as session:
-            if not jobs.is_run_by(session, self._job_id, self._owner):
-                raise JobLost(f"job {self._job_id} was given to someone else")
+            require_run_by(session, self._job_id, self._owner)
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
             best = result.best
             if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
@@ -213,10 +242,15 @@ class JobRun:
         with self._store.read() as session:
             return results.get_evaluation(session, job.best_evaluation_id)
 
-    def _finish(self, status: JobStatus, reason: str, detail: str) -> None:
+    def _finish(self, status: JobStatus, reason: str, detail: str) -> bool:
+        """End the job, or put it back in line; False if it is others' by now."""
         job_id, worker_id, number = self._job_id, self._worker_id, self._journal.round
         with self._store.write() as session:
             if worker_id is None or reason not in _NOT_THE_JOBS_FAULT:
-                end_job(session, job_id, self._owner, status=status, reason=reason, detail=detail, round_number=number)
-            elif queued.requeue_job(session, job_id, worker_id=worker_id):
-                results.add_event(session, job_id, "ended", number, {"reason": reason, "detail": detail})
+                return end_job(
+                    session, job_id, self._owner, status=status, reason=reason, detail=detail, round_number=number
+                )
+            if not queued.requeue_job(session, job_id, worker_id=worker_id):
+                return False
+            results.add_event(session, job_id, "ended", number, {"reason": reason, "detail": detail})
+            return True

@@ -1,5 +1,7 @@
 """Put jobs in line for the workers: of one user, one at a time or by batch."""
 
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from agents.providers import provider_of
@@ -53,9 +55,6 @@ def queue_job(
     settings: Settings,
     user: str,
     priority: str,
-    batch_id: int | None = None,
-    sample: int | None = None,
-    fair_tag: int | None = None,
 ) -> int:
     """Store a job that was checked, within the caller's transaction; its id."""
     return queued.add_queued_job(
@@ -65,10 +64,12 @@ def queue_job(
         platform=settings.platform,
         model=settings.model,
         strategy=settings.strategy,
-        options=options_of(settings) | {"ref": task.id, "out": None},
+        options=kept_options(task, settings),
         user=user,
         priority=PRIORITIES[priority],
-        batch_id=batch_id,
-        sample=sample,
-        fair_tag=fair_tag,
     )
+
+
+def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
+    """What a job of the queue keeps of what it was asked for."""
+    return options_of(settings) | {"ref": task.id, "out": None}

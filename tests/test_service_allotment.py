@@ -15,12 +15,15 @@ from db.records import JobRecord, JobStatus, LlmCall
 from db.store import Store
 from db.tables import BatchRow, EventRow, JobRow, LlmCallRow
 from db.tasks import add_task
+from service.access import Principal, Role
 from service.allotment import OWN_BUDGET, allot, finish_without_budget
 from service.batch_spec import make_spec
 from service.batches import resume_batch, show_batch, start_batch
 from service.errors import BadRequest
 from service.optimize import resume
 from service.owner import this_process
+from service.quotas import QuotaExceeded, check_quota
+from service.settings import load_settings
 from service.stopping import Stop
 from tests.batching import coder, quick, run_all, write_ops
 
@@ -209,6 +212,48 @@ def test_two_processes_that_begin_at_once_share_what_is_left(store: Store) -> No
         allotted = list(pool.map(lambda job_id: take(store, job_id), ids))
     assert sum(allotted) <= 8.0 + 1e-9
     assert min(allotted) > 0
+
+
+def test_calls_of_a_job_whose_process_died_count_in_its_users_day(store: Store) -> None:
+    principal = Principal("u", Role.SUBMITTER, token_id=1, max_usd_a_day=10.0)
+    paid = load_settings(model="openai/x", price="1,1", budget_usd=4.0)
+
+    def check(budget_usd: float, spent_usd: float = 0.0) -> None:
+        wanted = paid.model_copy(update={"budget_usd": budget_usd})
+        with store.write() as session:
+            check_quota(session, principal, [wanted], spent_usd=spent_usd)
+
+    _, (job_id,) = make_batch(store, None, 1, own=8.0)
+    take(store, job_id)
+    with store.write() as session:
+        call(session, job_id, 1, 1.0, answered=True)
+        call(session, job_id, 2, 3.0, answered=False)
+        assert jobs.mark_interrupted(session, job_id, OWNER)
+    check(6.0)
+    with pytest.raises(QuotaExceeded, match=r"\$6\.00 are left"):
+        check(6.01)
+    with store.write() as session:
+        results.add_event(session, job_id, "job_stopped", 1, {})
+        jobs.set_unsettled(session, job_id, 3.0)
+    check(6.0)
+    with store.write() as session:  # taken up again, and killed once more
+        call(session, job_id, 3, 0.5, answered=False)
+    with pytest.raises(QuotaExceeded, match=r"\$5\.50 are left"):
+        check(6.0)
+    check(8.0, spent_usd=4.5)  # the job itself once more: of its budget 3.50 are left
+
+
+def test_calls_of_a_job_that_was_cancelled_after_its_worker_died_count_in_its_users_day(store: Store) -> None:
+    principal = Principal("u", Role.SUBMITTER, token_id=1, max_usd_a_day=10.0)
+    _, (job_id,) = make_batch(store, None, 1, own=8.0)
+    take(store, job_id)
+    with store.write() as session:
+        call(session, job_id, 1, 7.0, answered=False)
+        queued.requeue_job(session, job_id, worker_id="w")
+        assert jobs.request_cancel(session, job_id) is JobStatus.CANCELLED
+        paid = load_settings(model="openai/x", price="1,1", budget_usd=4.0)
+        with pytest.raises(QuotaExceeded, match=r"\$3\.00 are left"):
+            check_quota(session, principal, [paid])
 
 
 def test_real_jobs_of_a_batch_stay_within_its_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -632,7 +632,7 @@ def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
 def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.worker.heart.BEAT_S", 0.05)
     register(store)
-    heart = Heart(store, "w1")
+    heart = Heart(store, lambda session: workers.beat(session, "w1"))
     with store.read() as session:
         first = workers.list_workers(session)[0].heartbeat_at
     heart.start()
@@ -652,7 +652,7 @@ def test_a_heart_survives_whatever_befalls_a_beat(
     register(store)
     with store.write() as session:
         session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
-    heart = Heart(store, "w1")
+    heart = Heart(store, lambda session: workers.beat(session, "w1"))
     heart.start()
     time.sleep(0.3)
     assert heart.beats() and not heart.given_up.is_set()
@@ -690,7 +690,7 @@ def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
     running = StopGroup()
     place = Place("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
     register(store)
-    heart = Heart(store, "w1")
+    heart = Heart(store, lambda session: workers.beat(session, "w1"))
     with pytest.raises(GivenUp):
         _work(place, heart, Stop(), [])
     heart.start()

@@ -5,10 +5,13 @@ import re
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text as sql
 
-from db import jobs
+from agents.litellm_setup import import_litellm
+from db import engine, jobs
 from db.tables import AuditRow, TokenRow
 from db.types import utc_now
+from service import quotas
 from service.access import create_token, list_tokens, revoke_token
 from tests.webbing import OP, add_done_job, opened
 from web.limits import Buckets
@@ -244,6 +247,31 @@ def test_dollars_a_day_need_a_price_that_is_known(tmp_path, price, status):
         assert client.post(f"{API}/batches", json=batch).status_code == status
         judged = {"model": "openai/gpt-4o", "judge_model": "openai/our-70b", "budget_usd": 1.0}
         assert client.post(f"{API}/jobs", json={**JOB, **judged}).status_code == status
+
+
+def test_nobody_waits_while_prices_are_looked_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 1.0)
+    with opened(tmp_path, login=True, models="openai/*") as web:
+        looked = []
+
+        def import_slowly():
+            with web.store.write() as session:  # would wait for a transaction of ours without end
+                session.execute(sql("UPDATE jobs SET attempt = attempt"))
+            looked.append(import_litellm())
+            return looked[-1]
+
+        monkeypatch.setattr(quotas, "import_litellm", import_slowly)
+        client = web.client(web.token("submitter", max_usd_a_day=10.0))
+        paid = {"model": "openai/gpt-4o", "budget_usd": 1.0}
+        job = client.post(f"{API}/jobs", json={**JOB, **paid})
+        batch = {"tasks": [JOB["task"]], "models": [paid["model"]], "job": {"budget_usd": 1.0}}
+        made = client.post(f"{API}/batches", json=batch)
+        assert (job.status_code, made.status_code) == (201, 201), (job.text, made.text)
+        client.post(f"{API}/jobs/{job.json()['id']}/cancel")
+        client.post(f"{API}/batches/{made.json()['id']}/cancel")
+        assert client.post(f"{API}/jobs/{job.json()['id']}/resume").status_code == 200
+        assert client.post(f"{API}/batches/{made.json()['id']}/resume").status_code == 200
+        assert len(looked) == 4
 
 
 def test_requests_a_minute_are_limited_for_each_token(tmp_path):

@@ -22,6 +22,7 @@ from service.settings import Settings, load_settings
 from tasks.load import task_from_source
 from web.app import create_app
 from web.parts import Parts
+from web.punctual import PunctualProtocol
 
 LOCAL = "http://127.0.0.1:8765"
 OP = """import torch
@@ -118,7 +119,10 @@ def listening(web: Web) -> Iterator[str]:
     """The application behind a real uvicorn; its address."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(web.app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    config = uvicorn.Config(
+        web.app, http=PunctualProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     address = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -8,22 +8,31 @@ from starlette.types import Message, Receive
 from web.problems import ProblemError
 
 MAX_BODY_BYTES = 2 * 1024 * 1024  # an op or a candidate of 1 MiB, and what JSON's escapes add to it
+MAX_LOGIN_BYTES = 16 * 1024  # of those who are not known yet: a token and a path
 MAX_WAIT_S = 30.0
 
+# What was not read is still on its way: the connection cannot be used for another request.
+CLOSE = {"Connection": "close"}
 
-async def bounded(headers: Headers, receive: Receive) -> Receive:
-    """`receive` with the body read already, whether its length was told or not.
+
+def has_body(headers: Headers) -> bool:
+    """Whether a body comes with these headers."""
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+async def bounded(headers: Headers, receive: Receive, *, most: int = MAX_BODY_BYTES) -> Receive:
+    """`receive` with the body of at most so many bytes read already, whether its length was told or not.
 
     Raises:
         ProblemError: it is too large, compressed, or does not come to its end.
     """
-    if "content-length" not in headers and "transfer-encoding" not in headers:
+    if not has_body(headers):
         return receive
     if headers.get("content-encoding", "identity") != "identity":
-        raise ProblemError(415, "bodies are taken as they are, without compression")
+        raise ProblemError(415, "bodies are taken as they are, without compression", headers=CLOSE)
     told = headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit() or int(told[:12]) > MAX_BODY_BYTES:
-        raise _too_large()
+    if not told.isascii() or not told.isdigit() or int(told[:12]) > most:
+        raise _too_large(most)
     body = bytearray()
     gone = False
     try:
@@ -34,10 +43,10 @@ async def bounded(headers: Headers, receive: Receive) -> Receive:
                 gone = message["type"] == "http.disconnect"
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
-                if len(body) > MAX_BODY_BYTES:
-                    raise _too_large()
+                if len(body) > most:
+                    raise _too_large(most)
     except TimeoutError:
-        raise ProblemError(408, f"the body did not arrive within {MAX_WAIT_S:.0f} s") from None
+        raise ProblemError(408, f"the body did not arrive within {MAX_WAIT_S:.0f} s", headers=CLOSE) from None
     given = gone
 
     async def replay() -> Message:
@@ -50,8 +59,5 @@ async def bounded(headers: Headers, receive: Receive) -> Receive:
     return replay
 
 
-def _too_large() -> ProblemError:
-    # What was not read is still on its way: the connection cannot be used for another request.
-    return ProblemError(
-        413, f"the body is larger than {MAX_BODY_BYTES // 1024**2} MiB", headers={"Connection": "close"}
-    )
+def _too_large(most: int) -> ProblemError:
+    return ProblemError(413, f"the body is larger than {most // 1024} KiB", headers=CLOSE)

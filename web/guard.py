@@ -1,4 +1,7 @@
-"""What every request passes first and every answer last: its id, who may send it from where, headers, and the log."""
+"""What every request passes first and every answer last: its id, who may send it from where, headers, and the log.
+
+Who sends a body is identified by its headers before any of it is read.
+"""
 
 import logging
 import re
@@ -7,10 +10,14 @@ import time
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from web.bodies import bounded
+from db.errors import StoreError
+from service.access import NotAllowed, NotAuthenticated
+from web.bodies import CLOSE, MAX_BODY_BYTES, MAX_LOGIN_BYTES, bounded, has_body
+from web.identity import identify
 from web.metrics import Metrics
 from web.problems import ProblemError, problem_of, respond
 
@@ -18,6 +25,7 @@ _log = logging.getLogger(__name__)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 API = "/api/v1"
+LOGIN = "/login"
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXY_PREFIXES = ("x-forwarded-", "cf-")
 _ASKED_BY_MACHINES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
@@ -79,7 +87,8 @@ class Guard:
 
         try:
             self._check(scope["method"], headers, scope)
-            await self._app(scope, await bounded(headers, receive), finish)
+            most = await self._most_of_body(scope, headers)
+            await self._app(scope, await bounded(headers, receive, most=most), finish)
         except ProblemError as error:
             await respond(Request(scope), error)(scope, receive, finish)
         except Exception as error:
@@ -106,6 +115,25 @@ class Guard:
                 raise ProblemError(403, detail)
         if method not in _SAFE_METHODS and _crosses_sites(headers, host, scope["scheme"]):
             raise ProblemError(403, "the request comes from another site's page", kind="cross-site")
+
+    async def _most_of_body(self, scope: Scope, headers: Headers) -> int:
+        """How much of a body is read; of those who are not known nothing is, but what they log in with.
+
+        Raises:
+            ProblemError: who sends it may not.
+        """
+        if not self._login or not has_body(headers):
+            return MAX_BODY_BYTES
+        if (scope["method"], scope["path"]) == ("POST", LOGIN):
+            return MAX_LOGIN_BYTES
+        request = Request(scope)
+        try:
+            request.state.principal = await run_in_threadpool(identify, request)
+        except (ProblemError, NotAuthenticated, NotAllowed, StoreError) as error:
+            problem = problem_of(error)
+            problem.headers |= CLOSE
+            raise problem from error
+        return MAX_BODY_BYTES
 
     def _note(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
         route = scope.get("route")

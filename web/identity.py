@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from service.access import (
     LOCAL,
@@ -15,7 +16,7 @@ from service.access import (
     authenticate_session,
     require,
 )
-from web.parts import TheParts
+from web.parts import Parts, parts_of
 from web.sessions import CSRF_HEADER, csrf_matches, session_token_id
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -25,38 +26,48 @@ _bearer = HTTPBearer(
 MAX_TOKEN_CHARS = 200
 
 
-def principal_of(
-    request: Request,
-    parts: TheParts,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None,
-) -> Principal:
-    """Who asks; `request.state.principal` keeps it.
+def identify(request: Request) -> Principal:
+    """Who asks, by the headers of the request alone.
 
     Raises:
         NotAuthenticated: nobody that is known.
         NotAllowed: a session's request that does not come from its own pages.
         ProblemError: too many requests.
+        StoreError: the store does not answer.
     """
-    limits = request.app.state.limits
-    address = request.client.host if request.client else "unknown"
+    parts, limits = parts_of(request), request.app.state.limits
     if not parts.login:
         principal = LOCAL
     elif "authorization" in request.headers:
         try:
-            if credentials is None or len(credentials.credentials) > MAX_TOKEN_CHARS:
+            scheme, token = get_authorization_scheme_param(request.headers["authorization"])
+            if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
                 raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")
-            principal = authenticate(parts.store, credentials.credentials)
+            principal = authenticate(parts.store, token)
         except NotAuthenticated:
-            limits.note_failure(address)
+            limits.note_failure(request.client.host if request.client else "unknown")
             raise
     else:
         principal = _by_session(request, parts)
     limits.check_principal(principal)
-    request.state.principal = principal
     return principal
 
 
-def _by_session(request: Request, parts: TheParts) -> Principal:
+def principal_of(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+) -> Principal:
+    """Who asks; `request.state.principal` keeps it, from before the body was read where there is one (web/guard.py).
+
+    Raises:
+        NotAuthenticated, NotAllowed, ProblemError, StoreError: as `identify`.
+    """
+    if getattr(request.state, "principal", None) is None:
+        request.state.principal = identify(request)
+    principal: Principal = request.state.principal
+    return principal
+
+
+def _by_session(request: Request, parts: Parts) -> Principal:
     token_id = session_token_id(request, parts.session_key)
     if token_id is None:
         raise NotAuthenticated("log in, or send a token as `Authorization: Bearer kw_...`")

@@ -22,6 +22,7 @@ from service.errors import BadRequest, Unavailable
 from service.settings import Settings
 from web.app import create_app
 from web.parts import Parts
+from web.punctual import PunctualProtocol
 from web.workers import worker_beside
 
 END_S = 10
@@ -80,6 +81,7 @@ def run_server(settings: Settings, store: Store, listening: Listening, *, on_rea
     app = create_app(Parts(settings, store, login=login, session_key=key, stopping=stopping.is_set))
     config = uvicorn.Config(
         app,
+        http=PunctualProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agents.errors import LLMError, ModelUnavailable
 from db.errors import NotInStore, StoreError
 from sandbox.base import SandboxUnavailable
-from service.errors import BadRequest, Unavailable
+from service.errors import BadRequest, JobLost, Unavailable
 from tasks.task import TaskError
 
 
@@ -32,6 +32,8 @@ def failure_of(error: Exception) -> Failure:
         return Failure(3, "no_model", _line(error))
     if isinstance(error, StoreError):
         return Failure(3, "no_store", _line(error))
+    if isinstance(error, JobLost):
+        return Failure(3, "job_lost", _line(error))
     if isinstance(error, Unavailable):
         return Failure(3, "unavailable", _line(error))
     return Failure(1, "internal", f"{_unexpected(error)} Run it again with --debug and report what it prints.")

@@ -1,10 +1,14 @@
-"""A worker's beats: in a thread of their own, so that others do not take it for dead whatever it waits for."""
+"""The beats of a worker, or of a command that runs a job: in a thread of their own, so that others do not take it for
+dead whatever it waits for.
+"""
 
 import logging
 import threading
 import time
+from collections.abc import Callable
 
-from db import workers
+from sqlalchemy.orm import Session
+
 from db.errors import StoreError
 from db.store import Store
 
@@ -18,12 +22,19 @@ log = logging.getLogger(__name__)
 
 
 class Heart:
-    """Beats from `start` on until `stop`. `given_up` is set once others took this worker for dead."""
+    """Beats from `start` on until `stop`.
 
-    def __init__(self, store: Store, worker_id: str) -> None:
+    `beat` writes one, and says whether we still count as alive; once we do not, `given_up` is set and `on_given_up`
+    called.
+    """
+
+    def __init__(
+        self, store: Store, beat: Callable[[Session], bool], on_given_up: Callable[[], None] = lambda: None
+    ) -> None:
         self.given_up = threading.Event()
         self._store = store
-        self._worker_id = worker_id
+        self._beat = beat
+        self._on_given_up = on_given_up
         self._over = threading.Event()
         self._last = self._since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
@@ -52,9 +63,10 @@ class Heart:
         while not self._over.is_set():
             try:
                 with self._store.write() as session:
-                    heard = workers.beat(session, self._worker_id)
+                    heard = self._beat(session)
                 if not heard:
                     self.given_up.set()
+                    self._on_given_up()
                     return
                 now = time.monotonic()
                 if now - self._last > _GAP_S:

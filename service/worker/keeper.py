@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from db import jobs, queued, results, workers
 from db.records import WorkerRecord
 from db.store import Store
-from service.jobs import WORKER_LOST
+from service.jobs import WORKER_LOST, settle
 from service.owner import is_gone_here
 from service.queue import WorkQueue
 from service.worker.heart import BEAT_S, LOST_AFTER_S
@@ -70,8 +70,12 @@ class Keeper:
         """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
 
         A worker whose beats stop changing for long by *our* clock is lost: clocks of hosts need not agree. One of this
-        host is lost as soon as its process is gone. True if workers are gone that were there the last time.
+        host is lost as soon as its process is gone. Jobs whose commands died are marked, too.
+
+        True if workers are gone that were there the last time.
         """
+        if self._steady_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
+            settle(self._store)
         busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
         with self._store.read() as session:
             seen = workers.list_workers(session, seen=True)

@@ -67,7 +67,7 @@ def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callab
             running=StopGroup(),
         )
         faults: list[BaseException] = []
-        heart = Heart(store, place.worker_id)
+        heart = Heart(store, lambda session: workers.beat(session, place.worker_id))
         _register(place)
         try:
             heart.start()

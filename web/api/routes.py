@@ -7,11 +7,24 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from web import metrics
-from web.api import batches, candidates, changes, devices, evaluations, events, health, jobs, leaderboard, me, tasks
+from web.api import (
+    audit,
+    batches,
+    candidates,
+    changes,
+    devices,
+    evaluations,
+    events,
+    health,
+    jobs,
+    leaderboard,
+    me,
+    tasks,
+)
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, changes)
+_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit, changes)
 
 
 def add_to(app: FastAPI) -> None:
@@ -50,6 +63,7 @@ _TAGS = [
     {"name": "leaderboard", "description": "The fastest that passed."},
     {"name": "batches", "description": "Many jobs, and their figures."},
     {"name": "devices", "description": "Who works."},
+    {"name": "audit", "description": "Who changed what others rely on."},
     {"name": "access", "description": "Who asks."},
     {"name": "health", "description": "Whether the server lives."},
 ]

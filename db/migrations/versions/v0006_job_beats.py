@@ -1,0 +1,22 @@
+"""When the process of a job that a command runs was last heard of."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from db.types import UtcDateTime
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """To this revision."""
+    op.add_column("jobs", sa.Column("heartbeat_at", UtcDateTime(), nullable=True))
+
+
+def downgrade() -> None:
+    """Back from it."""
+    with op.batch_alter_table("jobs") as batch:
+        batch.drop_column("heartbeat_at")
