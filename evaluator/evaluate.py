@@ -44,6 +44,7 @@ class Effort:
             "build_timeout_s": self.build_timeout_s,
             "call_timeout_s": self.call_timeout_s,
             "measure_budget_s": self.measure_budget_s,
+            "wall_s": self.wall_s,
             "baselines": list(self.baselines),
             "tolerance": dict(declared.tolerance),
             "domain": list(declared.domain),

@@ -48,7 +48,11 @@ class Bench:
         """How much one evaluation may use."""
         settings = self.settings
         return Effort(
-            memory_mb=settings.memory_mb, measure_budget_s=settings.measure_s, rules=self.rules, cold=self.cold
+            wall_s=max(Effort.wall_s, 240 + 2 * settings.measure_s),
+            memory_mb=settings.memory_mb,
+            measure_budget_s=settings.measure_s,
+            rules=self.rules,
+            cold=self.cold,
         )
 
     @property

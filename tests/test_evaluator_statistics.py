@@ -36,9 +36,39 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     held = 0
     for _ in range(200):
         groups = [[rng.gauss(1.0, 0.05) for _ in range(12)] for _ in range(2)]
-        _, low, high = statistics.ratio_interval([[[value] for value in group] for group in groups])
+        _, low, high = statistics.ratio_interval([[[value] for value in group] for group in groups], resamples=400)
         held += low <= 1.0 <= high
     assert held >= 180
+
+
+@pytest.mark.parametrize(("apart", "least"), [(0.0, 190), (0.003, 184), (0.005, 172)])
+def test_it_does_so_where_each_set_of_processes_is_a_little_faster_or_slower(apart: float, least: int) -> None:
+    """As the referee does it: a third and a fourth set only where two leave the interval wide."""
+    rng, held = random.Random(11), 0
+    for _ in range(200):
+        measurement, sets = timing.Measurement(), 0
+        while sets < 2 or (sets < 4 and not measurement.precise(0.02)):
+            sets += 1
+            measurement.open_set(("eager", "candidate"))
+            own = rng.gauss(0.0, apart)
+            for _ in range(12):
+                measurement.add_block("eager", [math.exp(rng.gauss(own, 0.02)) for _ in range(5)])
+                measurement.add_block("candidate", [math.exp(rng.gauss(0.0, 0.01)) for _ in range(5)])
+        _, low, high = measurement.speedup("eager", resamples=400)
+        held += low <= 1.0 <= high
+    assert held >= least
+
+
+def test_a_short_set_does_not_widen_what_long_ones_have_shown() -> None:
+    rng = random.Random(3)
+
+    def rounds(count: int) -> list[list[float]]:
+        return [[math.exp(rng.gauss(0.0, 0.03)) for _ in range(5)] for _ in range(count)]
+
+    three = [rounds(40) for _ in range(3)]
+    _, low, high = statistics.ratio_interval(three)
+    _, lower, higher = statistics.ratio_interval([*three, rounds(6)])
+    assert higher - lower < 1.3 * (high - low)
 
 
 def test_one_wild_block_does_not_move_the_speedup() -> None:
@@ -101,9 +131,17 @@ def test_nothing_is_told_apart_below_the_resolution() -> None:
 def test_sets_follow_the_first_two_only_while_there_is_time() -> None:
     plan = timing.Plan(budget_s=9.0)
     assert plan.share_s == 2.25
-    assert [plan.room_for_another(sets, 2.3 * sets) for sets in (1, 2, 3, 4)] == [True, True, True, False]
-    assert not timing.Plan(budget_s=0.3).room_for_another(2, 0.3)
-    assert timing.Plan(budget_s=0.3).room_for_another(1, 60.0)
+    assert [plan.room_for_another(sets, 2.3 * sets, 3.0 * sets) for sets in (1, 2, 3, 4)] == [True, True, True, False]
+    assert not timing.Plan(budget_s=0.3).room_for_another(2, 0.3, 1.0)
+    assert timing.Plan(budget_s=0.3).room_for_another(1, 60.0, 90.0)
+    patient = timing.Plan(budget_s=600.0)
+    assert patient.room_for_another(7, 16.0, 20.0) and not patient.room_for_another(8, 18.0, 24.0)
+
+
+def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:
+    plan = timing.Plan(budget_s=60.0, wall_s=300.0)
+    assert plan.room_for_another(2, 4.5, 100.0)
+    assert not plan.room_for_another(2, 4.5, 200.0), "another 100 s and half as much again would be too late"
 
 
 def test_calls_that_are_slow_now_and_then_are_uneven() -> None:

@@ -20,7 +20,10 @@ _ACCOUNTS = (
 
 @dataclass
 class Audit:
-    """Sums up processor time that nobody may have used. Works for one thread of the referee, that which made it."""
+    """Sums up processor time that nobody may have used since `begin`.
+
+    Works for one thread of the referee, that which made it.
+    """
 
     unaccounted_s: float = 0.0
     running: bool = False
@@ -48,7 +51,11 @@ class Audit:
         return self._account is not None and self._own is not None
 
     def begin(self) -> None:
-        """From here on everything is stopped but the referee, except between `let_go` and `stopped`."""
+        """From here on everything is stopped but the referee, except between `let_go` and `stopped`.
+
+        What was unaccounted for before is forgotten: too little in one stretch must not hide too much in another.
+        """
+        self.unaccounted_s = 0.0
         self.running = self.possible
         if self.running:
             self._last = self._read([])

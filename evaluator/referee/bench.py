@@ -38,6 +38,7 @@ class Request:
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
     measure_budget_s: float = 9.0
+    wall_s: float = 420.0  # when the sandbox will be ended, whatever is going on
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
     build_cache: str = ""  # the same of the same candidate

@@ -62,6 +62,10 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
         evidence.has_nan = _has_nan(judged)
     wide = _ask_oracle(reference, inputs, judged, sorted(after), evidence, timeout_s=4 * timeout_s, first=first)
     reference.ask({"op": "release"}, timeout_s=60)
+    for path in wide.keys() - values.keys():
+        # What the op leaves in an input may mean nothing on changed inputs; that says nothing against its outputs.
+        if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
+            del wide[path]
     own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
     return Expected(call.outputs, values, after, wide, own, shared)
 
@@ -92,7 +96,14 @@ def _ask_oracle(
         outputs, traits, given = oracle.parts(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
         tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
-        wide |= {input_path(index): value_of(reference, tensors[index]) for index in changed if index < len(tensors)}
+        for index in changed:
+            path = input_path(index)
+            if (
+                index < len(tensors)
+                and tensors[index].shape == judged[path].shape
+                and accuracy.is_rounded(judged[path])
+            ):
+                wide[path] = value_of(reference, tensors[index])
     except RunnerFailed as failure:
         if failure.kind not in ("error", "output", "out_of_memory"):
             raise of_task(failure, doing="its float64 run") from None
@@ -100,7 +111,8 @@ def _ask_oracle(
         return {}
     if first:
         evidence.tolerances = replace(evidence.tolerances, traits=Traits.from_json(traits))
-    if any(path not in wide or wide[path].shape != value.shape for path, value in judged.items()):
+    outputs_alone = {path: value for path, value in judged.items() if path not in map(input_path, changed)}
+    if any(path not in wide or wide[path].shape != value.shape for path, value in outputs_alone.items()):
         evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
         return {}
     if first:
@@ -108,6 +120,7 @@ def _ask_oracle(
             path
             for path, value in judged.items()
             if accuracy.is_rounded(value)
+            and path in wide
             and own_error(value, wide[path]).distance > oracle_limit(path, value, evidence)
         }
         if evidence.no_oracle:
@@ -146,12 +159,14 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     """Why the outputs for these inputs are no ground to judge on; empty if they are."""
     if family == perturb.NON_FINITE or family.startswith(perturb.GENERATED):
         return ""
-    values = want.judged()
-    if any(own.finite < 0.5 and values[path].numel() > 0 for path, own in want.own.items()):
+    if any(
+        want.own[path].finite < 0.5 and value.numel() > 0 for path, value in want.values.items() if path in want.own
+    ):
         return "the reference itself overflows here"
-    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(values):
+    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(want.judged()):
         return "the reference gives NaN for negative numbers"
-    for path, own in want.own.items():
-        if own.distance > oracle_limit(path, values[path], evidence):
+    for path, value in want.values.items():
+        own = want.own.get(path, Own())
+        if own.distance > oracle_limit(path, value, evidence):
             return f"the reference itself is off by {own.distance:.1%} here"
     return ""

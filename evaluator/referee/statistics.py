@@ -29,7 +29,8 @@ def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tupl
     Raises:
         ValueError: no values.
     """
-    return _interval([torch.tensor(group, dtype=torch.float64) for group in groups], _medians, RESAMPLES, seed)
+    data = [torch.tensor(group, dtype=torch.float64).unsqueeze(1) for group in groups]
+    return _interval(data, _medians, RESAMPLES, seed)
 
 
 def ratio_interval(
@@ -64,32 +65,42 @@ def _interval(
     """The estimate for all values, and its interval by a hierarchical bootstrap: groups are resampled, then their rows.
 
     Percentile bootstrap after Efron and Tibshirani (1993), with the two levels drawn one after the other as in Davison
-    and Hinkley (1997), 3.8.
+    and Hinkley (1997), 3.8. Drawing k groups from k shows (k - 1) / k of the variance between them, so their distances
+    from what they come to together are made larger by the root of its inverse.
     """
-    groups = [group.reshape(len(group), -1) for group in groups if group.numel()]
+    groups = [group for group in groups if group.numel()]
     if not groups:
         raise ValueError("no values to estimate an interval from")
     generator = torch.Generator().manual_seed(seed)
-    count, size, width = len(groups), min(map(len, groups)), min(group.shape[1] for group in groups)
+    count = len(groups)
+    value = float(estimate(torch.cat([group.flatten() for group in groups]).unsqueeze(0)))
+    apart = math.sqrt(count / (count - 1)) - 1 if count > 1 else 0.0
+    moved = [group + apart * (float(estimate(group.flatten().unsqueeze(0))) - value) for group in groups]
     chosen = torch.randint(count, (resamples, count), generator=generator)
-    draws = torch.empty(resamples, count * size * width, dtype=torch.float64)
+    widest = max(group.numel() for group in groups)
+    # Groups differ in size: what a smaller one leaves free is NaN, which sorts last and is not counted.
+    draws = torch.full((resamples, count * widest), math.nan, dtype=torch.float64)
     for slot in range(count):
-        for index, group in enumerate(groups):
-            rows = chosen[:, slot] == index
-            picks = torch.randint(len(group), (int(rows.sum()), size), generator=generator)
-            place = slice(slot * size * width, (slot + 1) * size * width)
-            draws[rows, place] = group[picks, :width].flatten(1)
+        for index, group in enumerate(moved):
+            rows = (chosen[:, slot] == index).nonzero().squeeze(1)
+            picks = torch.randint(len(group), (len(rows), len(group)), generator=generator)
+            draws[rows, slot * widest : slot * widest + group.numel()] = group[picks].flatten(1)
     tail = (1 - _CONFIDENCE) / 2
     estimates = estimate(draws)
+    estimates = estimates.clamp(
+        min(float(group.min()) for group in groups), max(float(group.max()) for group in groups)
+    )
     low, high = (float(estimates.quantile(q)) for q in (tail, 1 - tail))
-    value = float(estimate(torch.cat([group.flatten() for group in groups]).unsqueeze(0)))
     return value, min(low, value), max(high, value)
 
 
 def _medians(rows: torch.Tensor) -> torch.Tensor:
-    return rows.quantile(0.5, dim=1)
+    return rows.nanquantile(0.5, dim=1)
 
 
 def _middle_means(rows: torch.Tensor) -> torch.Tensor:
-    cut = rows.shape[1] // 4
-    return rows.sort(dim=1).values[:, cut : rows.shape[1] - cut].mean(dim=1)
+    ordered = rows.sort(dim=1).values
+    sums = torch.nn.functional.pad(ordered.nan_to_num(0.0).cumsum(dim=1), (1, 0))
+    sizes = (~torch.isnan(rows)).sum(dim=1, keepdim=True)
+    cut = sizes // 4
+    return ((sums.gather(1, sizes - cut) - sums.gather(1, cut)) / (sizes - 2 * cut)).squeeze(1)

@@ -24,6 +24,7 @@ from .judging import judge, refuse
 from .verdicts import Finding
 
 _BUDGET_S = 0.5  # to make the surprises of a process set
+_LATE = 0.2  # share of the later rounds that have one: of twenty, all but 1 % of the time at least one
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
@@ -97,27 +98,49 @@ class Surprise:
 def surprises(
     bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, rounds: int, calls: int
 ) -> list[list[Surprise]]:
-    """Surprises for the rounds of a process set, whose blocks have so many calls; none where there is no other family.
+    """Surprises for the first rounds of a process set, whose blocks have so many calls; none where there is no other
+    family.
 
     As many families as can be made in a short time, at least one, in an order that nobody can foresee.
     """
-    families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
-    if evidence.changing:
-        families = [family for family in families if family in _GENTLE]
-    rng.shuffle(families)
+    families = _families(evidence, rng)
     found: list[list[Surprise]] = [[] for _ in range(rounds)]
     deadline = time.perf_counter() + _BUDGET_S
     for family in families:
         if any(found) and time.perf_counter() > deadline:
             break
-        with contextlib.suppress(Finding):
-            inputs = bench.make_inputs(reference, family)
-            if bytes_needed(inputs.tree) > bench.input_bytes:
-                continue
+        if made := _make(bench, reference, evidence, family, rng.randrange(calls)):
+            rng.choice(found).append(made)
+    return found
+
+
+def late_surprise(
+    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, calls: int
+) -> list[Surprise]:
+    """Perhaps one for a later round: a candidate that counts its rounds must never know that none will follow."""
+    families = _families(evidence, rng)
+    if not families or rng.random() > _LATE:
+        return []
+    made = _make(bench, reference, evidence, families[0], rng.randrange(calls))
+    return [] if made is None else [made]
+
+
+def _families(evidence: Evidence, rng: random.Random) -> list[str]:
+    families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
+    if evidence.changing:
+        families = [family for family in families if family in _GENTLE]
+    rng.shuffle(families)
+    return families
+
+
+def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, place: int) -> Surprise | None:
+    with contextlib.suppress(Finding):
+        inputs = bench.make_inputs(reference, family)
+        if bytes_needed(inputs.tree) <= bench.input_bytes:
             want = consult(bench, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
-                rng.choice(found).append(Surprise(family, inputs, want, rng.randrange(calls)))
-    return found
+                return Surprise(family, inputs, want, place)
+    return None
 
 
 def compare_state(bench: Bench, eager: Handle, candidate: Handle, evidence: Evidence) -> None:

@@ -6,6 +6,7 @@ predecessor's), then timed ones, each with inputs never shown before and each wi
 other runners are stopped.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Plan:
     """
 
     sets: int = 2
+    sets_max: int = 8
+    wall_s: float = math.inf  # no set begins that would not be over by then, since timing began
     set_s: float = 2.25  # the most that one set is measured for
     rounds_min: int = 6
     rounds_max: int = 40
@@ -47,9 +50,12 @@ class Plan:
         """For how long a set is measured, if the interval stays wide."""
         return min(self.set_s, self.budget_s / self.sets)
 
-    def room_for_another(self, sets: int, spent_s: float) -> bool:
-        """Whether another set may follow these, measured for so long together."""
-        return sets < self.sets or spent_s + self.share_s / 2 <= self.budget_s
+    def room_for_another(self, sets: int, spent_s: float, elapsed_s: float) -> bool:
+        """Whether another set may follow these, measured for so long together and over after so long in all."""
+        if sets < self.sets:
+            return True
+        in_time = elapsed_s + 1.5 * elapsed_s / max(1, sets) <= self.wall_s
+        return in_time and sets < self.sets_max and spent_s + self.share_s / 2 <= self.budget_s
 
 
 @dataclass

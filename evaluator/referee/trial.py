@@ -1,6 +1,7 @@
 """A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import correctness, limits, timing
@@ -19,6 +20,7 @@ from .verdicts import Finding, of_failure, of_fault
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _HANDOVERS_AT_LEAST = 2.0  # a call's time in hand-overs, to say something about the kernel
+_AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
 
 
@@ -39,6 +41,7 @@ class Trial:
     def __post_init__(self) -> None:
         """The baselines need the bench."""
         self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
+        self.began_s = time.perf_counter()
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
 
@@ -90,8 +93,11 @@ class Trial:
         return self._verdict()
 
     def _time(self, reference: Handle, candidate: Handle) -> None:
+        # What is left of the sandbox's time, less what follows.
+        left_s = self.bench.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
+        plan = replace(self.plan, wall_s=left_s)
         watch = Stopwatch(
-            self.bench, self.evidence, self.baselines, self.builder, reference, self.plan, self.warm, self.measurement
+            self.bench, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
         )
         checked: Handle | None = candidate
         foreign = _foreign_files(candidate) - _foreign_files(reference)
