@@ -59,7 +59,7 @@ class TaskHead:
 class TaskRecord(TaskHead):
     """An op as it was submitted."""
 
-    source: str
+    source: str = field(kw_only=True)
 
     def to_task(self) -> Task:
         """The op itself."""

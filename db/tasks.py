@@ -109,7 +109,7 @@ def _leading_number(name: str) -> int:
 
 def task_record(row: TaskRow) -> TaskRecord:
     """The row as a plain value."""
-    return TaskRecord(row.id, row.suite, row.name, row.source_hash, row.category, row.dtype, row.source)
+    return TaskRecord(row.id, row.suite, row.name, row.source_hash, row.category, row.dtype, source=row.source)
 
 
 def task_head(row: Any) -> TaskHead:
