@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select, tuple_
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Bundle, Session, defer
 
 from db.leaderboard import Entry
-from db.records import EvaluationRecord, JobStatus, Measured, TaskRecord
+from db.records import EvaluationRecord, JobStatus, Measured, TaskHead
 from db.results import record_of
 from db.tables import CandidateRow, EvaluationRow, JobRow, RoundRow, StandingRow, TaskRow
-from db.tasks import task_record
+from db.tasks import HEAD, task_head
 
 MAX_VALUE_CHARS = 200
 
@@ -20,7 +20,7 @@ MAX_VALUE_CHARS = 200
 class TaskCount:
     """A task of the store with how many jobs worked on it and how many evaluations passed."""
 
-    task: TaskRecord
+    task: TaskHead
     jobs: int
     passed: int
 
@@ -95,7 +95,7 @@ def task_counts(session: Session, *, suite: str | None, limit: int, offset: int)
     )
     newest = select(func.max(TaskRow.id).label("id")).group_by(TaskRow.suite, TaskRow.name).subquery()
     query = (
-        select(TaskRow, jobs.c.jobs, best.c.passed)
+        select(Bundle("task", *HEAD), jobs.c.jobs, best.c.passed)
         .join(newest, newest.c.id == TaskRow.id)
         .outerjoin(jobs, jobs.c.task_id == TaskRow.id)
         .outerjoin(best, best.c.task_id == TaskRow.id)
@@ -104,22 +104,15 @@ def task_counts(session: Session, *, suite: str | None, limit: int, offset: int)
     if suite is not None:
         query = query.where(TaskRow.suite == suite)
     return [
-        TaskCount(task_record(row.TaskRow), row.jobs or 0, row.passed or 0)
+        TaskCount(task_head(row.task), row.jobs or 0, row.passed or 0)
         for row in session.execute(query.limit(limit).offset(offset))
     ]
 
 
-def task_versions(session: Session, suite: str, name: str) -> Sequence[TaskRecord]:
-    """All sources that a task of this name has had, newest first."""
-    query = select(TaskRow).where(TaskRow.suite == suite, TaskRow.name == name).order_by(TaskRow.id.desc()).limit(50)
-    return [task_record(row) for row in session.scalars(query)]
-
-
-def jobs_of_task(session: Session, suite: str, name: str, source_hash: str, *, limit: int) -> Sequence[int]:
-    """The latest jobs on a task of this name and source."""
-    key = (TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)
-    query = select(JobRow.id).join(TaskRow).where(*key)
-    return list(session.scalars(query.order_by(JobRow.id.desc()).limit(limit)))
+def task_versions(session: Session, suite: str, name: str) -> Sequence[str]:
+    """The hashes of the latest sources that a task of this name has had, newest first."""
+    query = select(TaskRow.source_hash).where(TaskRow.suite == suite, TaskRow.name == name)
+    return list(session.scalars(query.order_by(TaskRow.id.desc()).limit(50)))
 
 
 def with_several_sources(session: Session, tasks: Collection[str]) -> frozenset[str]:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Bundle, Session
 
 from db.clock import now_of
 from db.errors import NotInStore
 from db.locks import lock_job
-from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner
+from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner, TaskHead
 from db.standings import follow_cost
 from db.tables import EvaluationRow, JobRow, TaskRow
-from db.tasks import task_record
+from db.tasks import HEAD, task_head, task_record
 from db.types import clean_json, utc_now
 
 
@@ -56,7 +57,7 @@ def get_job(session: Session, job_id: int) -> JobRecord:
     row = session.execute(select(JobRow, TaskRow).join(TaskRow).where(JobRow.id == job_id)).one_or_none()
     if row is None:
         raise NotInStore(f"job {job_id} is not in the store; `kernelwright jobs list` shows those that are")
-    return _record(row[0], row[1])
+    return _record(row[0], task_record(row[1]))
 
 
 def list_jobs(
@@ -68,11 +69,15 @@ def list_jobs(
     batch_id: int | None = None,
     model: str | None = None,
     task: str | None = None,
+    source_hash: str | None = None,
     before: int | None = None,
     limit: int | None = None,
 ) -> list[JobRecord]:
-    """Jobs, newest first; `task` is `suite/name`, `before`: only those with a lower id."""
-    query = select(JobRow, TaskRow).join(TaskRow).order_by(JobRow.id.desc())
+    """Jobs, newest first; `task` is `suite/name`, `source_hash` its very source, `before`: only those with a lower id.
+    Their tasks come without sources.
+    """
+    task_columns: Bundle[Any] = Bundle("task", *HEAD)
+    query = select(JobRow, task_columns).join(TaskRow).order_by(JobRow.id.desc())
     if kind is not None:
         query = query.where(JobRow.kind == kind)
     if status is not None:
@@ -86,11 +91,13 @@ def list_jobs(
     if task is not None:
         suite, _, name = task.partition("/")
         query = query.where(TaskRow.suite == suite, TaskRow.name == name)
+    if source_hash is not None:
+        query = query.where(TaskRow.source_hash == source_hash)
     if before is not None:
         query = query.where(JobRow.id < before)
     if limit is not None:
         query = query.limit(limit)
-    return [_record(job, task) for job, task in session.execute(query)]
+    return [_record(job, task_head(task)) for job, task in session.execute(query)]
 
 
 def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
@@ -233,13 +240,13 @@ def _owner_columns(owner: Owner) -> dict[str, str | int]:
     return {"owner_host": owner.host, "owner_pid": owner.pid, "owner_started": owner.started}
 
 
-def _record(row: JobRow, task: TaskRow) -> JobRecord:
+def _record(row: JobRow, task: TaskHead) -> JobRecord:
     owner = None
     if row.owner_host is not None and row.owner_pid is not None and row.owner_started is not None:
         owner = Owner(row.owner_host, row.owner_pid, row.owner_started)
     return JobRecord(
         id=row.id,
-        task=task_record(task),
+        task=task,
         kind=row.kind,
         platform=row.platform,
         sandbox=row.sandbox,

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from tasks.task import Task
+
 JsonValue = Any  # what db.types.clean_json accepts
 
 
@@ -37,14 +39,13 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class TaskRecord:
-    """An op as it was submitted."""
+class TaskHead:
+    """An op as it was submitted, without its source: as much as lists show."""
 
     id: int
     suite: str
     name: str
     source_hash: str
-    source: str
     category: str
     dtype: str
 
@@ -55,11 +56,25 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
+class TaskRecord(TaskHead):
+    """An op as it was submitted."""
+
+    source: str = field(kw_only=True)
+
+    def to_task(self) -> Task:
+        """The op itself."""
+        return Task(name=self.name, source=self.source, suite=self.suite, category=self.category, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
 class JobRecord:
-    """A job with the name of its task. `model` is None for a candidate that a user evaluated himself."""
+    """A job with the name of its task; the task's source is with a single job (a TaskRecord), not with one of a list.
+
+    `model` is None for a candidate that a user evaluated himself.
+    """
 
     id: int
-    task: TaskRecord
+    task: TaskHead
     kind: str
     platform: str
     sandbox: str

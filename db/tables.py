@@ -138,8 +138,7 @@ class StandingRow(Base):
 
     __tablename__ = "standings"
     __table_args__ = (
-        Index(None, "board"),
-        Index(None, "model", postgresql_using="hash"),  # which takes names of any length
+        *(Index(None, "board"), Index(None, "model", postgresql_using="hash")),  # the latter takes names of any length
         Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place", "key"),
         *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTED_BY),
     )

@@ -1,15 +1,19 @@
 """Tasks in the store. Of several sources with the same suite and name, the one that came last is the present one."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
-from db.records import TaskRecord
+from db.records import TaskHead, TaskRecord
 from db.tables import TaskRow
 from db.types import utc_now
+
+HEAD = (TaskRow.id, TaskRow.suite, TaskRow.name, TaskRow.source_hash, TaskRow.category, TaskRow.dtype)
+"""The columns of a TaskHead: lists leave sources, which may be large, in the database."""
 
 
 def add_task(
@@ -43,14 +47,14 @@ def get_task(session: Session, task_id: int) -> TaskRecord:
 
 def list_tasks(
     session: Session, *, suite: str | None = None, before: int | None = None, limit: int = 50
-) -> list[TaskRecord]:
+) -> list[TaskHead]:
     """Tasks that were kept, newest first; `before`: only those with a lower id."""
-    query = select(TaskRow).order_by(TaskRow.id.desc()).limit(limit)
+    query = select(*HEAD).order_by(TaskRow.id.desc()).limit(limit)
     if suite is not None:
         query = query.where(TaskRow.suite == suite)
     if before is not None:
         query = query.where(TaskRow.id < before)
-    return [task_record(row) for row in session.scalars(query)]
+    return [task_head(row) for row in session.execute(query)]
 
 
 def find_source(session: Session, suite: str, name: str, source_hash: str) -> TaskRecord | None:
@@ -69,15 +73,28 @@ def find_current(session: Session, suite: str, name: str) -> TaskRecord | None:
 
 def list_current(session: Session, *, but: Sequence[str] = ()) -> list[TaskRecord]:
     """The present tasks of all suites that are not in `but`, by suite and name, numbers in a name by their size."""
+    query = select(TaskRow).where(TaskRow.id.in_(_current(but)))
+    return sorted((task_record(row) for row in session.scalars(query)), key=_by_name)
+
+
+def list_current_heads(session: Session, *, but: Sequence[str] = ()) -> list[TaskHead]:
+    """As `list_current`, without sources."""
+    query = select(*HEAD).where(TaskRow.id.in_(_current(but)))
+    return sorted((task_head(row) for row in session.execute(query)), key=_by_name)
+
+
+def _current(but: Sequence[str]) -> Select[int]:
     place = (
         func.row_number()
         .over(partition_by=(TaskRow.suite, TaskRow.name), order_by=(TaskRow.created_at.desc(), TaskRow.id.desc()))
         .label("place")
     )
     ranked = select(TaskRow.id, place).where(TaskRow.suite.not_in(but)).subquery()
-    query = select(TaskRow).join(ranked, ranked.c.id == TaskRow.id).where(ranked.c.place == 1)
-    found = [task_record(row) for row in session.scalars(query)]
-    return sorted(found, key=lambda task: (task.suite, _leading_number(task.name), task.name))
+    return select(ranked.c.id).where(ranked.c.place == 1)
+
+
+def _by_name(task: TaskHead) -> tuple[str, int, str]:
+    return (task.suite, _leading_number(task.name), task.name)
 
 
 def make_current(session: Session, task_id: int) -> None:
@@ -92,4 +109,9 @@ def _leading_number(name: str) -> int:
 
 def task_record(row: TaskRow) -> TaskRecord:
     """The row as a plain value."""
-    return TaskRecord(row.id, row.suite, row.name, row.source_hash, row.source, row.category, row.dtype)
+    return TaskRecord(row.id, row.suite, row.name, row.source_hash, row.category, row.dtype, source=row.source)
+
+
+def task_head(row: Any) -> TaskHead:
+    """The columns `HEAD` of a row as a plain value."""
+    return TaskHead(*(getattr(row, column.key) for column in HEAD))

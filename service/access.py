@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from db import tokens
 from db.errors import NotInStore
-from db.records import JobRecord
 from db.store import Store
 from db.tables import LOCAL_USER
 from db.tokens import TokenRecord
@@ -185,15 +184,21 @@ def require(principal: Principal, role: Role) -> None:
         raise NotAllowed(f"this needs the role {role}; the token's role is {principal.role}")
 
 
-def require_owner(principal: Principal, job: JobRecord, what: str) -> None:
-    """Refuse who wants to change another's job, unless he is an operator.
+def may_change(principal: Principal, owner: str) -> bool:
+    """Whether someone may stop and resume what `owner` queued: he himself, and operators."""
+    own = principal.user == owner and principal.role.includes(Role.SUBMITTER)
+    return own or principal.role.includes(Role.OPERATOR)
+
+
+def require_owner(principal: Principal, owner: str, name: str, what: str) -> None:
+    """Refuse who wants to change what another queued, unless he is an operator. `name` is that of the job or batch.
 
     Raises:
-        NotAllowed: the job is someone else's.
+        NotAllowed: it is someone else's, or the role changes nothing at all.
     """
     require(principal, Role.SUBMITTER)
-    if principal.role is not Role.OPERATOR and job.user != principal.user:
-        raise NotAllowed(f"job {job.id} is another user's; only its owner or an operator may {what} it")
+    if not may_change(principal, owner):
+        raise NotAllowed(f"{name} is another user's; only its owner or an operator may {what} it")
 
 
 def _principal(store: Store, record: TokenRecord) -> Principal:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from db.batches import BatchRecord, BestEvaluation
-from db.records import JobRecord, JobStatus, TaskRecord
+from db.records import JobRecord, JobStatus, TaskHead
 from service.batch_results import Baseline, Cell, groups_of
 from service.batch_spec import BatchSpec
 from service.batches import BatchDetails, BatchLine
@@ -101,7 +101,7 @@ def _cell(row: Mapping[str, Any], batch: BatchRecord) -> Cell:
 
 def _job(row: Mapping[str, Any], batch: BatchRecord) -> JobRecord:
     suite, _, name = row["task"].partition("/")
-    task = TaskRecord(0, suite, name, row["source_hash"], "", row["category"], row["dtype"])
+    task = TaskHead(0, suite, name, row["source_hash"], row["category"], row["dtype"])
     own = {
         "id": row["job"],
         "task": task,

@@ -38,11 +38,20 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
         raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
     check_price_setter(principal, options.get("price"))
     wanted = override(for_provider(settings, options.get("model") or settings.model), **options)
-    for model in {wanted.model, wanted.judge_model or wanted.model}:
+    check_models(settings, principal, wanted.model, wanted.judge_model or wanted.model)
+    return wanted
+
+
+def check_models(settings: Settings, principal: Principal, *models: str) -> None:
+    """Refuse models that this role may not spend on.
+
+    Raises:
+        NotAllowed: names the first of them, and what is allowed.
+    """
+    for model in dict.fromkeys(models):
         if not may_use(settings, principal, model):
             allowed = ", ".join(allowed_models(settings))
             raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
-    return wanted
 
 
 def check_price_setter(principal: Principal, *prices: str | None) -> None:
@@ -109,7 +118,7 @@ def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
         NotAllowed: it is another user's.
     """
     with store.write() as session:
-        require_owner(principal, jobs.get_job(session, job_id), "cancel")
+        require_owner(principal, jobs.get_job(session, job_id).user, f"job {job_id}", "cancel")
         jobs.request_cancel(session, job_id)
         return jobs.get_job(session, job_id)
 
@@ -128,7 +137,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
     priced = priced_models(principal, [wanted])
     with store.write() as session:
         job = jobs.get_job(session, job_id)
-        require_owner(principal, job, "resume")
+        require_owner(principal, job.user, f"job {job_id}", "resume")
         if job.status is JobStatus.DONE:
             raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
         if job.status not in RESUMABLE:

@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 from db import batches, jobs
 from db.records import RESUMABLE, JobCost
 from db.store import Store
-from service.access import NotAllowed, Principal, Role, require
+from service.access import Principal, Role, require, require_owner
 from service.batch_plan import plan_batch
 from service.batch_spec import BatchSpec
 from service.batches import FINAL, cancel_batch, queue_batch, requeue_batch
 from service.jobs import settle
 from service.once import once
 from service.quotas import check_quota, hold_quota, priced_models
-from service.requested import OPTIONS, allowed_models, check_price_setter, may_use
+from service.requested import OPTIONS, check_models, check_price_setter
 from service.settings import Settings
 from service.spec import settings_of
 
@@ -34,10 +34,7 @@ def start_batch_for(
         require(principal, Role.OPERATOR)
     check_price_setter(principal, spec.job.price, *(choice.price for choice in spec.choices))
     for choice in spec.choices:
-        for model in {choice.name, choice.judge_model or spec.job.judge_model or choice.name}:
-            if not may_use(settings, principal, model):
-                allowed = ", ".join(allowed_models(settings))
-                raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
+        check_models(settings, principal, choice.name, choice.judge_model or spec.job.judge_model or choice.name)
     plan = plan_batch(spec, settings=settings, store=store, files=False)
     wanted = [planned.settings for planned in plan.jobs]
     priced = priced_models(principal, wanted)
@@ -109,8 +106,6 @@ def _may_run_again(job: JobCost) -> bool:
 
 
 def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:
-    require(principal, Role.SUBMITTER)
     with store.read() as session:
-        batch = batches.get_batch(session, batch_id)
-    if principal.role is not Role.OPERATOR and batch.user != principal.user:
-        raise NotAllowed(f"batch {batch_id} is another user's; only its owner or an operator may {what} it")
+        owner = batches.get_batch(session, batch_id).user
+    require_owner(principal, owner, f"batch {batch_id}", what)

@@ -6,7 +6,7 @@ from agents.budget import Budget
 from agents.job import JobSpec, check_spec
 from agents.ports import Price
 from agents.providers import provider_of
-from db.records import JobRecord
+from db.records import JobRecord, TaskRecord
 from service.errors import BadRequest
 from service.settings import Settings
 from tasks.task import Task
@@ -46,9 +46,14 @@ def for_provider(settings: Settings, model: str) -> Settings:
 
 
 def task_of(job: JobRecord) -> Task:
-    """The task of a job, from the store."""
-    kept = job.task
-    return Task(name=kept.name, source=kept.source, suite=kept.suite, category=kept.category, dtype=kept.dtype)
+    """The task of a single job, from the store.
+
+    Raises:
+        TypeError: the job is one of a list, whose tasks have no sources.
+    """
+    if not isinstance(job.task, TaskRecord):
+        raise TypeError(f"job {job.id} was read without its task's source; use db.jobs.get_job")
+    return job.task.to_task()
 
 
 def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from db import tasks as stored
-from db.records import TaskRecord
+from db.records import TaskHead
 from db.store import Store
 from evaluator.check import CHECK_EFFORT, TaskCheck, check_task
 from service.settings import Settings
@@ -38,7 +38,14 @@ def known_tasks(store: Store) -> list[Task]:
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
         kept = stored.list_current(session, but=(*list_suites(), LOCAL_SUITE))
-    return built_in + [task_of_record(record) for record in kept]
+    return built_in + [record.to_task() for record in kept]
+
+
+def known_heads(store: Store) -> list[Task | TaskHead]:
+    """As `known_tasks`; those that were imported come without their sources."""
+    built_in = [task for name in list_suites() for task in load_suite(name).tasks]
+    with store.read() as session:
+        return [*built_in, *stored.list_current_heads(session, but=(*list_suites(), LOCAL_SUITE))]
 
 
 def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
@@ -85,8 +92,8 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
         with store.read() as session:
             record = stored.find_current(session, suite[:255], name[:255])
         if record is not None:
-            return task_of_record(record)
-    raise unknown_task(ref, known_tasks(store), files=files)
+            return record.to_task()
+    raise unknown_task(ref, known_heads(store), files=files)
 
 
 def find_ref(ref: str, settings: Settings) -> Task:
@@ -102,13 +109,6 @@ def find_ref(ref: str, settings: Settings) -> Task:
         return find_task(ref, store=store)
     finally:
         store.close()
-
-
-def task_of_record(record: TaskRecord) -> Task:
-    """A task from the store."""
-    return Task(
-        name=record.name, source=record.source, suite=record.suite, category=record.category, dtype=record.dtype
-    )
 
 
 def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: Stop) -> TaskCheck:
@@ -155,9 +155,9 @@ def _still_waiting_is_stopped() -> Iterator[None]:
         raise Stopped from waiting
 
 
-def unknown_task(ref: str, known: Iterable[Task], *, files: bool) -> TaskError:
+def unknown_task(ref: str, known: Iterable[Task | TaskHead], *, files: bool) -> TaskError:
     """What to say of a name that is no task's, with one of `known` that may have been meant."""
-    ids = [task.id for task in known]
+    ids = [f"{task.suite}/{task.name}" for task in known]
     close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
     other = (
         "name a .py file, or a task of `kernelwright tasks list`" if files else "`kernelwright tasks list` shows all"

@@ -10,6 +10,7 @@ from db import batches, jobs, queued, tasks
 from db.records import JobStatus, Owner
 from db.store import Store
 from db.tables import JobRow
+from db.watching import BatchState, batch_states
 from service.batch_plan import Plan, Planned
 from service.batch_spec import make_spec
 from service.batches import queue_batch
@@ -112,3 +113,25 @@ def test_many_jobs_are_put_in_line_by_as_many_statements_as_few(store: Store) ->
 def _write(store: Store, action: Callable[[Session], object]) -> None:
     with store.write() as session:
         action(session)
+
+
+def test_the_state_of_a_batch_sums_over_its_jobs_and_ends_with_the_last_of_them(store: Store) -> None:
+    batch, job = running_job(store)
+    with store.write() as session:
+        empty = batches.add_batch(session, name="", user="u", spec={}, budget_usd=None)
+        jobs.set_spent(session, job, cost_usd=0.5, tokens=1)
+        jobs.count_round(session, job)
+        jobs.request_cancel(session, job)
+    with store.read() as session:
+        found = batch_states(session, [batch, empty, 77])
+    assert found == {
+        batch: BatchState(False, {JobStatus.RUNNING: 1}, cost_usd=0.5, rounds_done=1, solved=0),
+        empty: BatchState(),
+    }
+    assert (found[batch].ended, found[empty].ended) == (False, True)
+    with store.write() as session:
+        assert jobs.finish_job(session, job, OWNER, status=JobStatus.CANCELLED, stop_reason="cancelled")
+        batches.set_cancelled(session, batch, True)
+    with store.read() as session:
+        state = batch_states(session, [batch])[batch]
+    assert (state.ended, state.cancel_requested, state.counts) == (True, True, {JobStatus.CANCELLED: 1})

@@ -1,17 +1,20 @@
 """What is asked often is answered from an index, on both databases: nothing reads a whole table or sorts one."""
 
 import contextlib
+import re
 
 import pytest
 from sqlalchemy import event
 
 from db.audit import list_audit
+from db.browse import task_counts, task_versions
 from db.errors import NotInStore
 from db.jobs import list_jobs
 from db.leaderboard import Filters, Sort, leaderboard
 from db.queued import count_open, list_run_by, list_waiting
 from db.records import JobStatus
 from db.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
+from db.tasks import list_current, list_current_heads, list_tasks
 
 
 def evaluation_if_any(session):
@@ -51,8 +54,8 @@ IN_ORDER_OF_ID = {"all newest jobs"}
 """SQLite calls it a scan; it ends with the page."""
 
 
-def plans(store, ask):
-    """How the database means to answer each statement."""
+def statements(store, ask):
+    """What the database is asked, with the parameters."""
     asked = []
     with store.read() as session:
         connection = session.connection()
@@ -64,6 +67,14 @@ def plans(store, ask):
         event.listen(connection, "before_cursor_execute", note)
         ask(session)
         event.remove(connection, "before_cursor_execute", note)
+    return asked
+
+
+def plans(store, ask):
+    """How the database means to answer each statement."""
+    asked = statements(store, ask)
+    with store.read() as session:
+        connection = session.connection()
         sqlite = store.engine.dialect.name == "sqlite"
         if not sqlite:  # on tables this small it would rather read them whole
             for costly in ("enable_seqscan", "enable_sort", "enable_incremental_sort", "enable_bitmapscan"):
@@ -114,3 +125,27 @@ def unindexed():
     from db.tables import LlmCallRow
 
     return select(LlmCallRow.id).where(LlmCallRow.latency_s > 3).order_by(LlmCallRow.latency_s)
+
+
+LISTS = {
+    "jobs": lambda session: list_jobs(session, limit=50),
+    "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING),
+    "jobs on a task": lambda session: list_jobs(session, task="starter/op", source_hash="s", limit=50),
+    "tasks that jobs were for": lambda session: list_tasks(session, limit=50),
+    "present tasks": lambda session: list_current_heads(session, but=("starter",)),
+    "tasks with their jobs": lambda session: task_counts(session, suite=None, limit=101, offset=0),
+    "the sources of a name": lambda session: task_versions(session, "starter", "op"),
+}
+SOURCE = re.compile(r"tasks\w*\.source\b")
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_lists_leave_sources_in_the_database(store, what):
+    asked = statements(store, LISTS[what])
+    assert asked
+    assert [statement for statement, _ in asked if SOURCE.search(statement)] == []
+
+
+def test_a_list_that_read_sources_would_be_noticed(store):
+    asked = statements(store, lambda session: list_current(session))
+    assert [statement for statement, _ in asked if SOURCE.search(statement)] != []

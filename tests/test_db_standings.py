@@ -249,3 +249,26 @@ for _ in range(20):
     _, err = child.communicate()
     assert child.returncode == 0, err
     assert board.problems() == []
+
+
+def test_costs_that_grow_while_evaluations_come_in_are_those_of_the_jobs(store):
+    code = """
+import sys
+from db.engine import open_store
+from db.jobs import set_spent
+store, job = open_store(sys.argv[1]), int(sys.argv[2])
+for number in range(60):
+    with store.write() as session:
+        set_spent(session, job, cost_usd=float(number), tokens=1)
+"""
+    board = Board(store)
+    job = board.add("a", 2.0)
+    url = store.engine.url.render_as_string(hide_password=False)
+    child = subprocess.Popen([sys.executable, "-c", code, url, str(job)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None:
+        board.add("a", 1.0, job_id=job)
+        board.add("b", 1.0 + board.count % 3, 0.3)
+    _, err = child.communicate()
+    assert child.returncode == 0, err
+    assert [entry.cost_usd for entry in board.entries() if entry.model == "a"] == [59.0]
+    assert board.problems() == []

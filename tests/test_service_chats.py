@@ -426,7 +426,7 @@ def test_tool_calls_of_any_shape_are_shown(arguments):
 
 
 def job(number=1, **more):
-    task = TaskRecord(1, "local", "op", "hash", "source", "math", "float32")
+    task = TaskRecord(1, "local", "op", "hash", "math", "float32", source="source")
     values = dict.fromkeys(JobRecord.__dataclass_fields__)
     values |= {"id": number, "task": task, "platform": "cpu", "sandbox": "docker", "strategy": "judge"}
     return JobRecord(**{**values, **more})

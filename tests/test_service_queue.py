@@ -57,7 +57,7 @@ DEAD = replace(ME, pid=DEAD_PID, started=":".join([str(DEAD_PID), *ME.started.sp
 MAX_PRIORITY = 2**31 - 1
 JOB = JobRecord(
     id=1,
-    task=TaskRecord(1, "local", "op", "0" * 64, OP, "", "float32"),
+    task=TaskRecord(1, "local", "op", "0" * 64, "", "float32", source=OP),
     kind="optimize",
     platform="cpu",
     sandbox="",

@@ -3,6 +3,7 @@
 import csv
 import re
 import time
+import tracemalloc
 import unicodedata
 from html.parser import HTMLParser
 
@@ -11,10 +12,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from db.records import JobStatus, LlmCall
 from db.results import add_llm_call
 from db.tables import JobRow
+from db.tasks import add_task
 from service.access import Role, create_token
 from service.settings import load_settings
 from service.store import open_store
@@ -492,6 +495,39 @@ def test_an_operator_retracts_with_a_reason_and_restores(fresh):
 
 
 # tasks, batches, devices
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/jobs", "/jobs?status=done", "/tasks", "/tasks?page=2", "/tasks?suite=local", "/batches", "/batches/1",
+     "/devices", "/submit", "/api/v1/jobs", "/api/v1/tasks", "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
+)  # fmt: skip
+def test_no_list_reads_the_sources_of_tasks(site, path):
+    asked = []
+
+    def note(_connection, _cursor, statement, _parameters, _context, _many):
+        asked.append(statement)
+
+    event.listen(site.parts.store.engine, "before_cursor_execute", note)
+    try:
+        assert site.ask("GET", path).status_code == 200
+    finally:
+        event.remove(site.parts.store.engine, "before_cursor_execute", note)
+    assert asked
+    assert [statement for statement in asked if re.search(r"tasks\w*\.source\b", statement)] == []
+
+
+def test_lists_of_tasks_with_large_sources_are_quick(fresh):
+    with fresh.parts.store.write() as session:
+        for number in range(300):
+            add_task(session, suite="large", name=f"t{number:03}", source_hash=f"{number:064}",
+                     source=f"# {number}" + "x" * 500_000, category="other", dtype="float32")  # fmt: skip
+    tracemalloc.start()
+    page = fresh.get("/tasks?page=3&suite=large")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "large/t250" in page.text
+    assert most < 50_000_000  # all sources together are 150 MB
 
 
 def test_a_task_shows_source_board_and_jobs(site, made):

@@ -71,5 +71,6 @@ def job_json(job: "JobRecord") -> dict[str, Any]:
     """A job for scripts; its task without the source."""
     values = asdict(job)
     task = values.pop("task")
-    del task["source"], values["owner"]
+    task.pop("source", None)
+    del values["owner"]
     return {**values, "task": {**task, "ref": job.task.ref}}

@@ -10,6 +10,7 @@ from db.errors import NotInStore
 from db.records import JobRecord
 from db.store import Store
 from service.audit import list_audit
+from service.spec import task_of
 from service.views.evidence import EvaluationView, evaluation_view
 
 REFERENCE = "reference"
@@ -101,7 +102,7 @@ def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:
     if title is None:
         raise NotInStore(f"job {view.job.id} has no candidate {key[:64]} to compare with")
     if key == REFERENCE:
-        return diff(title, view.job.task.source, view.source)
+        return diff(title, task_of(view.job).source, view.source)
     with store.read() as session:
         return diff(title, results.get_candidate_source(session, view.job.id, key), view.source)
 

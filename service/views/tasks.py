@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from db import browse, jobs, tasks
 from db.errors import NotInStore
+from db.records import TaskHead
 from db.store import Store
-from service.tasks import find_task, list_tasks
+from service.tasks import find_task, known_heads
 from service.views.jobs import JobLine, job_lines
 from tasks.suites import list_suites
 from tasks.task import LOCAL_SUITE, Task, TaskError
@@ -56,7 +57,7 @@ class TaskView:
 
 def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
     """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
-    known_here = list_tasks(store)
+    known_here = known_heads(store)
     with store.read() as session:
         stored = browse.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
     counted = {(each.task.suite, each.task.name): each for each in stored}
@@ -83,25 +84,18 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     """
     present = _present(store, suite, name)
     with store.read() as session:
-        versions = browse.task_versions(session, suite, name)
-        wanted = None if source_hash is None else tasks.find_source(session, suite, name, source_hash)
-    forms = {task.source_hash: task for task in versions}
-    hashes = list(forms)
-    if wanted is not None and source_hash not in forms:  # older than those that are listed
-        forms[wanted.source_hash] = wanted
-        hashes.append(wanted.source_hash)
-    if present is not None and present.source_hash not in forms:
-        hashes.insert(0, present.source_hash)
-    if not hashes or (source_hash is not None and source_hash not in hashes):
-        raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
-    chosen = source_hash or (present.source_hash if present is not None else hashes[0])
-    with store.read() as session:
-        latest = browse.jobs_of_task(session, suite, name, chosen, limit=25)
-        found = [jobs.get_job(session, job_id) for job_id in latest]
-    kept = forms.get(chosen)
-    task = present if kept is None else Task(kept.name, kept.source, kept.suite, kept.category, kept.dtype)
-    assert task is not None  # one of the two has the chosen source
+        hashes = list(browse.task_versions(session, suite, name))
+        if present is not None and present.source_hash not in hashes:
+            hashes.insert(0, present.source_hash)
+        chosen = source_hash or (present.source_hash if present is not None else next(iter(hashes), ""))
+        kept = tasks.find_source(session, suite, name, chosen)
+        found = jobs.list_jobs(session, task=f"{suite}/{name}", source_hash=chosen, limit=25)
     named = present is not None and present.source_hash == chosen
+    task = kept.to_task() if kept is not None else present if named else None
+    if task is None:
+        raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
+    if chosen not in hashes:  # older than those that are listed
+        hashes.append(chosen)
     return TaskView(
         suite, name, task.category, task.dtype, task.source, chosen, named, tuple(hashes), job_lines(store, found)
     )
@@ -115,6 +109,6 @@ def _present(store: Store, suite: str, name: str) -> Task | None:
         return None
 
 
-def _line(task: Task, job_count: int, solved: int) -> TaskLine:
+def _line(task: Task | TaskHead, job_count: int, solved: int) -> TaskLine:
     builtin = task.suite in list_suites()
     return TaskLine(task.suite, task.name, task.category, task.dtype, task.source_hash, builtin, job_count, solved)

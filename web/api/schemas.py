@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from db.records import JobRecord, JobStatus, TaskRecord
+from db.records import JobRecord, JobStatus, TaskHead
 from service.jobs import JobDetails, RoundLine
 from service.requested import OPTIONS
 from tasks.task import Task
@@ -39,8 +39,8 @@ class TaskSummary(BaseModel):
     stored_id: int | None = Field(default=None, description="Its number, if it is one that someone submitted.")
 
     @classmethod
-    def of(cls, task: Task | TaskRecord) -> Self:
-        """A task for the API."""
+    def of(cls, task: Task | TaskHead, *, named: bool = False) -> Self:
+        """A task for the API; `named`: the present one of its name, whichever number it has."""
         return cls(
             task=f"{task.suite}/{task.name}",
             suite=task.suite,
@@ -48,7 +48,7 @@ class TaskSummary(BaseModel):
             category=task.category,
             dtype=task.dtype,
             source_hash=task.source_hash,
-            stored_id=task.id if isinstance(task, TaskRecord) else None,
+            stored_id=task.id if isinstance(task, TaskHead) and not named else None,
         )
 
 

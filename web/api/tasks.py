@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from db import tasks as kept_tasks
 from db.errors import NotInStore
 from db.records import TaskRecord
-from service.tasks import find_task, known_tasks
+from service.tasks import find_task, known_heads
 from tasks.load import task_from_source
 from tasks.task import LOCAL_SUITE, Task, TaskError
 from web.api.answers import problems
@@ -38,8 +38,8 @@ def list_(
         shown = [TaskSummary.of(task) for task in stored[:limit]]
         return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
     begin = cursor or 0
-    found = [task for task in known_tasks(parts.store) if suite in (None, task.suite)]
-    page = [TaskSummary.of(task) for task in found[begin : begin + limit]]
+    found = [task for task in known_heads(parts.store) if suite in (None, task.suite)]
+    page = [TaskSummary.of(task, named=True) for task in found[begin : begin + limit]]
     return TaskPage(tasks=page, next_cursor=begin + limit if begin + limit < len(found) else None)
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from service.access import Principal, Role
+from service.access import Principal, may_change
 from service.batch_results import Baseline
-from service.batches import BatchDetails, compare_batches, list_batches
+from service.batches import compare_batches, list_batches
 from service.requested_batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
 from web.identity import Submitter, Viewer
@@ -77,15 +77,10 @@ def _shown(parts: Parts, principal: Principal, batch_id: int, over: str, against
         "versus": None if other is None else compare_batches(parts.store, batch_id, other, over=baseline),
         "against": other,
         "name_of": column_name,
-        "may_change": _may_change(principal, view.details),
+        "may_change": may_change(principal, view.details.line.batch.user),
         "curves": _curves(view),
         "heat": _heat(view),
     }
-
-
-def _may_change(principal: Principal, details: BatchDetails) -> bool:
-    own = details.line.batch.user == principal.user and principal.role.includes(Role.SUBMITTER)
-    return own or principal.role.includes(Role.OPERATOR)
 
 
 def _curves(view: BatchView) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from db.errors import NotInStore
 from db.records import JobStatus
+from service.access import Principal, may_change
 from service.export import kernel_text
 from service.jobs import JobDetails, RoundLine, show_job
 from service.report import report_text
@@ -43,15 +44,15 @@ def list_(
 
 
 @router.get("/{job_id}")
-def show(request: Request, parts: TheParts, _: Viewer, job_id: JobId) -> HTMLResponse:
+def show(request: Request, parts: TheParts, principal: Viewer, job_id: JobId) -> HTMLResponse:
     """One job; its script keeps it up to date."""
-    return page(request, "job.html", **_shown(job_view(parts.store, job_id)))
+    return page(request, "job.html", **_shown(job_view(parts.store, job_id), principal))
 
 
 @router.get("/{job_id}/part")
-def part(request: Request, parts: TheParts, _: Viewer, job_id: JobId) -> HTMLResponse:
+def part(request: Request, parts: TheParts, principal: Viewer, job_id: JobId) -> HTMLResponse:
     """What changes of a job's page while it runs."""
-    return page(request, "job_part.html", **_shown(job_view(parts.store, job_id)))
+    return page(request, "job_part.html", **_shown(job_view(parts.store, job_id), principal))
 
 
 @router.post("/{job_id}/cancel", dependencies=[OwnForm])
@@ -97,14 +98,20 @@ def _best(parts: Parts, job_id: int) -> tuple[JobDetails, Any]:
     return details, details.best
 
 
-def _shown(view: JobView) -> dict[str, Any]:
+def _shown(view: JobView, principal: Principal) -> dict[str, Any]:
     curve = [
         {"round": point.round, "speedup": point.speedup, "low": point.low, "high": point.high, "best": point.best,
          "sure": not each.unreliable}
         for point, each in zip(view.curve, view.rounds, strict=True)
     ]  # fmt: skip
     ratios = [_ratio(each.line) for each in view.rounds if not each.line.retracted]
-    return {"view": view, "axis": bars.axis(ratios), "ratio_of": _ratio, "curve": curve}
+    return {
+        "view": view,
+        "axis": bars.axis(ratios),
+        "ratio_of": _ratio,
+        "curve": curve,
+        "may_change": may_change(principal, view.job.user),
+    }
 
 
 def _ratio(line: RoundLine) -> Ratio | None:

@@ -11,7 +11,7 @@ from agents.strategies.choose import STRATEGIES
 from service.errors import BadRequest
 from service.requested import allowed_models, submit_for
 from service.submit import PRIORITIES
-from service.tasks import find_task, list_tasks
+from service.tasks import find_task, known_heads
 from service.views.devices import devices_view
 from service.views.tasks import task_view
 from tasks.load import task_from_source
@@ -162,7 +162,7 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        tasks=[task.id for task in list_tasks(parts.store)],
+        tasks=[f"{task.suite}/{task.name}" for task in known_heads(parts.store)],
         platforms=devices_view(parts.store).platforms,
         models=allowed_models(parts.settings),
         strategies=STRATEGIES,
