@@ -56,7 +56,7 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job with the name of its task. `model` is None for a candidate that a user evaluated himself."""
+    """A job with the name of its task. `model` is None for a candidate that a user brought himself."""
 
     id: int
     task: TaskRecord

@@ -32,7 +32,7 @@ class TaskRow(Base):
 class JobRow(Base):
     """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model.
 
-    `fair_tag` is its place among the jobs of all users (service/fairness.py), `attempt` counts how often it was queued,
+    `fair_tag` is its place among the jobs of all users on its platform, `attempt` counts how often it was queued,
     `unsettled_usd` is the most that calls may have cost whose reply was lost. Jobs of a batch have a `sample` from 1.
     """
 
