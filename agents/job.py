@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agents.asking import Asker, check_prices
 from agents.budget import Budget, Purse
 from agents.errors import PriceUnknown
-from agents.ports import JSON, LLM, NO_PAST, Evaluate, Event, Outcome, Past, Price, Record, Spent
+from agents.ports import JSON, LLM, NO_PAST, BuildAhead, Evaluate, Event, Outcome, Past, Price, Record, Spent
 from agents.prompting import load_brief
 from agents.providers import is_builtin
 from agents.rounds import best_of
@@ -67,12 +67,14 @@ def run_job(
     llm: LLM,
     should_stop: Callable[[], bool],
     past: Past = NO_PAST,
+    build_ahead: BuildAhead = lambda source: None,
 ) -> JobResult:
     """Run a job until a stop rule holds; a failing model or a spent budget ends it with the best so far.
 
     A job that starts again passes what its events tell as `past` (`agents.replay.past_of_events`): it is run from its
     beginning, and the calls and evaluations that are in there are answered from there. `record` then sees events again
     that it has stored (`agents.replay.identity` tells which). `evaluate` must know the candidates that it evaluated.
+    `build_ahead` is told of candidates that are written side by side, before the first of them is evaluated.
     Every event is recorded when it happens. On KeyboardInterrupt or an exception of `evaluate` there is no
     `job_stopped` event: the job can be resumed.
 
@@ -100,6 +102,7 @@ def run_job(
         coder_is_search=is_builtin(spec.model),
         asker=asker,
         evaluate=evaluate,
+        build_ahead=build_ahead,
         record=record,
         should_stop=should_stop,
         past=past,

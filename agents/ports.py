@@ -143,6 +143,7 @@ class Past:
 NO_PAST = Past()
 
 Evaluate = Callable[[str], Outcome]
+BuildAhead = Callable[[str], None]  # begins to build a candidate that will be evaluated; returns at once
 """Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""
 
 Record = Callable[[Event], None]

@@ -10,7 +10,7 @@ from agents.coder import Draft, write_candidate
 from agents.errors import LLMError
 from agents.judge import advise
 from agents.parse import Advice
-from agents.ports import JSON, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
+from agents.ports import JSON, BuildAhead, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
 from agents.prompting import Brief, judge_messages, judge_request
 from agents.rounds import Round, Subject, best_of, find_repeat
 from agents.stopping import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for
@@ -64,6 +64,7 @@ class Workshop:
         coder_is_search: bool,
         asker: Asker,
         evaluate: Evaluate,
+        build_ahead: BuildAhead,
         record: Record,
         should_stop: Callable[[], bool],
         past: Past,
@@ -77,8 +78,10 @@ class Workshop:
         self.asker = asker
         self.should_stop = should_stop
         self._evaluate = evaluate
+        self._build_ahead = build_ahead
         self._record = record
         self._evaluated = set(past.evaluated)
+        self._begun: set[str] = set()  # candidates that are built ahead
         self._longest_s = 0.0
         self._one_at_a_time = threading.Lock()  # a device measures one candidate at a time
 
@@ -109,6 +112,20 @@ class Workshop:
             purpose=request,
             round_number=number,
         )
+
+    def write_beside(self, number: int, messages: Sequence[Message], *, request: str, subject: Subject | None) -> Draft:
+        """As `write`, for a candidate that others are written beside: it is built while they are.
+
+        Raises:
+            LLMError: no reply to work with, or no budget for one.
+        """
+        draft = self.write(number, messages, request=request, subject=subject)
+        if draft.source is not None:
+            digest = candidate_hash(draft.source)
+            if digest not in self._evaluated | self._begun:
+                self._begun.add(digest)
+                self._build_ahead(draft.source)
+        return draft
 
     def finish_round(
         self, number: int, draft: Draft, rounds: Sequence[Round], *, change: str, parent: int | None = None

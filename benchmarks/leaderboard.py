@@ -26,7 +26,7 @@ from sqlalchemy import func, insert, select, text
 
 from benchmarks.leaderboard_rows import MODELS, TASKS, Rows, rows_of
 from db.engine import open_store
-from db.leaderboard import Sort, count_entries, leaderboard
+from db.leaderboard import Filters, Sort, count_entries, leaderboard
 from db.records import Measured
 from db.results import add_evaluation
 from db.standings_check import mend_standings, standings_problems
@@ -61,14 +61,16 @@ class Filled:
         self.took_ms.setdefault(name, []).append((time.perf_counter() - begun) * 1e3)
 
 
-def page(**given: Any) -> Callable[[Store], object]:
+def page(
+    sort: Sort = Sort.SPEEDUP, descending: bool | None = None, offset: int = 0, **given: str
+) -> Callable[[Store], object]:
     """A page with the number of all entries, as the API answers it."""
-    filters = {name: value for name, value in given.items() if name not in ("sort", "offset")}
+    filters = Filters(**given)
 
     def work(store: Store) -> object:
         with store.read() as session:
-            found = leaderboard(session, **given, limit=PAGE)
-            return found, count_entries(session, **filters)
+            found = leaderboard(session, filters, sort=sort, descending=descending, limit=PAGE, offset=offset)
+            return found, count_entries(session, filters)
 
     return work
 
@@ -79,10 +81,19 @@ def queries(entries: int) -> dict[str, Callable[[Store], object]]:
         "first page": page(),
         "one suite, platform and model": page(suite="bench", platform="cuda", model=MODELS[3]),
         "one task": page(task=f"bench/{TASKS[100]}"),
-        "by speedup": page(sort=Sort.SPEEDUP),
+        "the slowest first": page(descending=False),
+        "by speedup over compile": page(sort=Sort.SPEEDUP_COMPILE),
         "by latency, one platform": page(sort=Sort.LATENCY, platform="cpu"),
+        "by roofline": page(sort=Sort.ROOFLINE),
+        "by cost": page(sort=Sort.COST),
+        "by cost, dearest first": page(sort=Sort.COST, descending=True),
+        "by cost, one model": page(sort=Sort.COST, model=MODELS[3]),
+        "by date": page(sort=Sort.EVALUATED_AT),
         "by model": page(sort=Sort.MODEL),
+        "board by board": page(sort=Sort.BOARD),
         "last page": page(offset=max(0, entries - PAGE)),
+        "last page by cost": page(sort=Sort.COST, offset=max(0, entries - PAGE)),
+        "last page, board by board": page(sort=Sort.BOARD, offset=max(0, entries - PAGE)),
     }
 
 

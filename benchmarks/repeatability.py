@@ -7,6 +7,7 @@ repeatability.md. `--load` runs the same with one core kept busy by another prog
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -116,7 +117,7 @@ def measure(sandbox: DockerSandbox, kind: str, label: str, cache: BuildCache) ->
 def quantile(values: Sequence[float], share: float) -> float:
     """The value below which `share` of the values lie (nearest rank)."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def row(name: str, runs: list[dict[str, Any]]) -> str:

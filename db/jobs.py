@@ -10,6 +10,7 @@ from db.clock import now_of
 from db.errors import NotInStore
 from db.locks import lock_job
 from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner
+from db.standings import follow_cost
 from db.tables import EvaluationRow, JobRow, TaskRow
 from db.tasks import task_record
 from db.types import clean_json, utc_now
@@ -143,8 +144,9 @@ def count_round(session: Session, job_id: int) -> None:
 
 
 def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) -> None:
-    """Keep what a job's LLM calls took."""
+    """Keep what a job's LLM calls took, with the job and on the leaderboard."""
     _change(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
+    follow_cost(session, job_id)
 
 
 def is_run_by(session: Session, job_id: int, owner: Owner) -> bool:

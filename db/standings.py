@@ -1,7 +1,8 @@
 """Keeps the leaderboard's lines in step with the evaluations, in the transaction that changes these.
 
 A new evaluation touches one line and the ranks of its board, however many evaluations there are. What is taken back or
-brought back has its line computed anew from the evaluations of that model.
+brought back has its line computed anew from the evaluations of that model. What a job costs goes on growing after the
+evaluation that stands for its model.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from db.locks import lock_name
 from db.ranking import NOT_THE_MODELS_FAULT, SUBMITTED, Worth, board_key, entry_key, merit, places, worth_of
-from db.standings_anew import FIGURES, claim_of, cleared, standings_anew
+from db.standings_anew import FIGURES, claim_of, cleared, known_cost, standings_anew
 from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow, TaskRow
 
 COLUMNS = tuple(column.key for column in StandingRow.__table__.columns)
@@ -47,7 +48,7 @@ def count_in(session: Session, evaluation: EvaluationRow) -> None:
         line |= {name: getattr(evaluation, name) for name in FIGURES}
         line |= {"worth": int(worth), "tags": evaluation.tags, "job_id": origin.job_id}
         line |= {"candidate_hash": origin.candidate_hash, "evaluation_id": evaluation.id}
-        line |= {"evaluated_at": evaluation.created_at}
+        line |= {"evaluated_at": evaluation.created_at, "cost_usd": _cost_of(session, origin.job_id)}
     _keep(session, line, is_new=known is None)
     _rank_board(session, board)
 
@@ -69,6 +70,34 @@ def count_anew(session: Session, evaluation: EvaluationRow) -> None:
     for line in found:
         _keep(session, line, is_new=True)
     _rank_board(session, board)
+
+
+def follow_cost(session: Session, job_id: int) -> None:
+    """Have the lines that a job's candidates stand on say what it has cost by now; its row must be locked."""
+    boards = (
+        select(JobRow.task_id, EvaluationRow.platform, EvaluationRow.device, EvaluationRow.sandbox)
+        .join(CandidateRow, CandidateRow.job_id == JobRow.id)
+        .join(EvaluationRow, EvaluationRow.candidate_id == CandidateRow.id)
+        .where(JobRow.id == job_id)
+        .distinct()
+    )
+    keys = sorted(board_key(*row) for row in session.execute(boards))
+    if not keys:
+        return
+    lock_name(session, ALL_BOARDS, shared=True)
+    for key in keys:
+        lock_name(session, "board", key)
+    cost_usd = _cost_of(session, job_id)
+    theirs = (
+        StandingRow.board.in_(keys),
+        StandingRow.job_id == job_id,
+        StandingRow.cost_usd.is_distinct_from(cost_usd),
+    )
+    session.execute(update(StandingRow).where(*theirs).values(cost_usd=cost_usd))
+
+
+def _cost_of(session: Session, job_id: int) -> float | None:
+    return session.scalar(select(known_cost()).where(JobRow.id == job_id))
 
 
 def _origin(session: Session, evaluation: EvaluationRow) -> _Origin:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, String, case, cast, func, or_, select
+from sqlalchemy import ColumnElement, RowMapping, String, case, cast, exists, func, null, or_, select
 from sqlalchemy.orm import Session
 
 from db.ranking import NOT_THE_MODELS_FAULT, SUBMITTED, UNRELIABLE, Claim, Worth, board_key, entry_key, places
-from db.tables import CandidateRow, EvaluationRow, JobRow, TaskRow
+from db.tables import CandidateRow, EvaluationRow, JobRow, LlmCallRow, TaskRow
 
 FIGURES = (
     "speedup",
@@ -46,8 +46,16 @@ def claim_of(line: Mapping[str, Any]) -> Claim:
 
 def cleared(line: Mapping[str, Any]) -> dict[str, Any]:
     """The line of a model that passed nothing."""
-    nothing = dict.fromkeys((*FIGURES, "job_id", "candidate_hash", "evaluation_id", "evaluated_at"))
+    nothing = dict.fromkeys((*FIGURES, "job_id", "candidate_hash", "evaluation_id", "evaluated_at", "cost_usd"))
     return {**line, **nothing, "tags": [], "worth": int(Worth.NOTHING)}
+
+
+def known_cost() -> ColumnElement[float | None]:
+    """What a job of a query has cost so far in dollars; null where nobody knows: no model wrote its candidate, or one
+    of its calls has no known price.
+    """
+    unpriced = exists().where(LlmCallRow.job_id == JobRow.id, LlmCallRow.cost_usd.is_(None))
+    return case((JobRow.model.is_(None) | unpriced, null()), else_=JobRow.cost_usd)
 
 
 def _line(row: RowMapping) -> dict[str, Any]:
@@ -98,10 +106,12 @@ def _best_of_each(*only: ColumnElement[bool]) -> Any:
             EvaluationRow.sandbox,
             EvaluationRow.tags,
             EvaluationRow.created_at.label("evaluated_at"),
+            known_cost().label("cost_usd"),
             *(getattr(EvaluationRow, name) for name in FIGURES),
         )
         .join(EvaluationRow, EvaluationRow.id == chosen.c.evaluation_id)
         .join(TaskRow, TaskRow.id == chosen.c.task_id)
+        .join(JobRow, JobRow.id == chosen.c.job_id)
         .where(chosen.c.place_of_evaluation == 1)
     )
 

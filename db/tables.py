@@ -11,6 +11,7 @@ from db.types import PlainText, utc_now
 
 LOCAL_USER = "local"
 """Who works on this machine without logging in."""
+_SORTED_BY = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
 
 
 class TaskRow(Base):
@@ -132,7 +133,7 @@ class StandingRow(Base):
     """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/standings.py).
 
     `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from
-    `speedup` on tell of the evaluation that stands for the model; all are null where nothing passed.
+    `speedup` on tell of the evaluation that stands for the model, and what its job cost if known; all null without one.
     """
 
     __tablename__ = "standings"
@@ -140,6 +141,7 @@ class StandingRow(Base):
         Index(None, "board"),
         Index(None, "model", postgresql_using="hash"),  # which takes names of any length
         Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place", "key"),
+        *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTED_BY),
     )
 
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -174,6 +176,7 @@ class StandingRow(Base):
     candidate_hash: Mapped[str | None] = mapped_column(String(64))
     evaluation_id: Mapped[str | None] = mapped_column(String(64))
     evaluated_at: Mapped[datetime | None]
+    cost_usd: Mapped[float | None]
 
 
 class LlmCallRow(Base):
@@ -229,10 +232,7 @@ class BatchRow(Base):
 
 
 class WorkerRow(Base):
-    """A process that takes jobs and evaluations from the queue for one device of its host.
-
-    `kind` names the kind of device in a few letters: evaluations of a job stay with one kind.
-    """
+    """A process that takes from the queue for one device of its host; `kind` is that device's kind in a few letters."""
 
     __tablename__ = "workers"
     __table_args__ = (Index(None, "status"),)

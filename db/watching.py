@@ -1,13 +1,13 @@
-"""What is new in jobs that someone watches, read for all of them at once."""
+"""What is new in jobs and batches that someone watches, read for all of them at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.records import OPEN, EventRecord, JobStatus
-from db.tables import EventRow, JobRow
+from db.tables import BatchRow, EventRow, JobRow
 
 MAX_EVENTS = 2000
 _CHUNK = 200
@@ -29,6 +29,54 @@ class JobState:
     def ended(self) -> bool:
         """Whether no more events are to come, unless it is resumed."""
         return self.status not in OPEN
+
+
+@dataclass(frozen=True)
+class BatchState:
+    """How a watched batch stands: sums over its jobs; `solved` of them have a candidate that passed."""
+
+    cancel_requested: bool = False
+    counts: Mapping[JobStatus, int] = field(default_factory=dict)
+    cost_usd: float = 0.0
+    rounds_done: int = 0
+    solved: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens in it, unless it is resumed."""
+        return not any(status in OPEN for status in self.counts)
+
+
+def batch_states(session: Session, batch_ids: Sequence[int]) -> dict[int, BatchState]:
+    """How these batches stand."""
+    found: dict[int, BatchState] = {}
+    for begin in range(0, len(batch_ids), _CHUNK):
+        chunk = batch_ids[begin : begin + _CHUNK]
+        known = select(BatchRow.id, BatchRow.cancel_requested).where(BatchRow.id.in_(chunk))
+        found |= {row.id: BatchState(row.cancel_requested) for row in session.execute(known)}
+        jobs = (
+            select(
+                JobRow.batch_id,
+                JobRow.status,
+                func.count().label("jobs"),
+                func.sum(JobRow.cost_usd).label("cost_usd"),
+                func.sum(JobRow.rounds_done).label("rounds_done"),
+                func.count(JobRow.best_evaluation_id).label("solved"),
+            )
+            .where(JobRow.batch_id.in_(chunk))
+            .group_by(JobRow.batch_id, JobRow.status)
+            .order_by(JobRow.batch_id, JobRow.status)
+        )
+        for row in session.execute(jobs):
+            state = found[row.batch_id]
+            found[row.batch_id] = BatchState(
+                state.cancel_requested,
+                {**state.counts, JobStatus(row.status): row.jobs},
+                state.cost_usd + row.cost_usd,
+                state.rounds_done + row.rounds_done,
+                state.solved + row.solved,
+            )
+    return found
 
 
 def states(session: Session, job_ids: Sequence[int]) -> dict[int, JobState]:

@@ -9,8 +9,14 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from evaluator.evaluation import candidate_hash
+from evaluator.harness import harness_hash
+from evaluator.platforms import Device
+from tasks.task import Task
 
 _MAX_BYTES = 64 * 1024 * 1024
 _KEEP_FILES = 256
@@ -51,3 +57,18 @@ class BuildCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.b64"
+
+
+def baseline_key(task: Task, sandbox: Mapping[str, str], device: Device) -> str:
+    """What torch.compile's kernels of a task are kept under; `sandbox` as it describes itself."""
+    return f"baseline\n{_place(task, sandbox, device)}"
+
+
+def candidate_key(task: Task, candidate_source: str, sandbox: Mapping[str, str], device: Device) -> str:
+    """What a candidate has built is kept under."""
+    return f"{candidate_hash(candidate_source)}\n{_place(task, sandbox, device)}"
+
+
+def _place(task: Task, sandbox: Mapping[str, str], device: Device) -> str:
+    """What was built is for one task, one image and one processor, under one referee."""
+    return "\n".join((harness_hash(), task.source_hash, *sorted(map(str, sandbox.items())), device.describe()))

@@ -10,6 +10,8 @@ from evaluator.harness import HarnessFailed, run_referee
 from sandbox.base import Sandbox
 from tasks.task import Task
 
+CHECK_EFFORT = Effort(wall_s=180.0)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -53,7 +55,7 @@ def check_task(
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
     """
-    effort = effort or Effort(wall_s=180.0)
+    effort = effort or CHECK_EFFORT
     try:
         result = run_referee(
             "check",

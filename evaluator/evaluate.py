@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from evaluator.cache import BuildCache
-from evaluator.evaluation import SCHEMA, Evaluation, Verdict, candidate_hash
-from evaluator.harness import HarnessFailed, harness_hash, run_referee
+from evaluator.cache import BuildCache, baseline_key, candidate_key
+from evaluator.evaluation import SCHEMA, Evaluation, Verdict
+from evaluator.harness import HarnessFailed, run_referee
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
 from sandbox.base import Limits, Sandbox
@@ -25,7 +25,7 @@ class Effort:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 6.0
+    measure_budget_s: float = 9.0
     baselines: tuple[str, ...] = ("eager", "compile")
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
@@ -76,9 +76,10 @@ def evaluate(
     start = time.perf_counter()
     described = sandbox.describe()
     device = platform.device()
-    # What was built is for one task, one image, one processor, and for one candidate or the baseline.
-    place = "\n".join((harness_hash(), task.source_hash, *sorted(map(str, described.items())), device.describe()))
-    keys = {"compile_cache": f"baseline\n{place}", "build_cache": f"{candidate_hash(candidate_source)}\n{place}"}
+    keys = {
+        "compile_cache": baseline_key(task, described, device),
+        "build_cache": candidate_key(task, candidate_source, described, device),
+    }
     describe = partial(provenance, task, candidate_source, described=described, device=device, effort=effort)
     kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
     try:

@@ -44,7 +44,7 @@ def run_referee(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Run `referee evaluate|check|profile` and return its JSON object: finite numbers and printable text.
+    """Run `referee evaluate|build|check|profile` and return its JSON object: finite numbers and printable text.
 
     Raises:
         HarnessFailed: it ended without one (killed, timed out, out of memory, cancelled).

@@ -39,5 +39,5 @@ echo "step: compile torch's headers once for load_inline"
 python3 /mnt/image_headers.py /opt/kernelwright/include
 
 echo "step: try it"
-python3 -c 'import numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)'
+python3 -c 'import einops, numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)'
 g++ --version | head -1

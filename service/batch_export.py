@@ -1,12 +1,11 @@
 """A batch for other programs: rows for a spreadsheet, one JSON object, and KernelBench's results form."""
 
-import csv
-import io
 from dataclasses import asdict
 from typing import Any
 
 from service.batch_results import Cell, Group
 from service.batches import BatchDetails, Versus
+from service.csv_lines import csv_lines
 from service.errors import BadRequest
 from service.statistics import Figures
 
@@ -19,18 +18,12 @@ COLUMNS = (
     *("candidate_hash", "evaluation", "rounds", "tokens", "cost_usd", "unsettled_usd"),
     *("created_at", "started_at", "finished_at"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(details: BatchDetails) -> str:
-    """One row a job, with a header. Texts that a spreadsheet would take for a formula are quoted with an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for cell in details.cells:
-        row = row_of(details.line.batch.id, cell)
-        writer.writerow([_plain(row[column]) for column in COLUMNS])
-    return out.getvalue()
+    """One row a job, with a header."""
+    rows = [row_of(details.line.batch.id, cell) for cell in details.cells]
+    return csv_lines([COLUMNS, *([row[column] for column in COLUMNS] for row in rows)])
 
 
 def row_of(batch_id: int, cell: Cell) -> dict[str, Any]:
@@ -59,7 +52,7 @@ def row_of(batch_id: int, cell: Cell) -> dict[str, Any]:
         **{name: figures.get(name) for name in COLUMNS if name.startswith("speedup") or name.endswith("_ms")},
         "roofline_fraction": figures.get("roofline_fraction"),
         "device": figures.get("device"),
-        "sandbox": job.sandbox,
+        "sandbox": figures.get("sandbox", job.sandbox),
         "candidate_hash": figures.get("candidate_hash"),
         "evaluation": figures.get("id"),
         "rounds": job.rounds_done,
@@ -181,10 +174,3 @@ def _result(cell: Cell) -> dict[str, Any]:
         "runtime": -1.0 if best.candidate_ms is None else best.candidate_ms,
         "runtime_stats": {**stats, "hardware": best.device} if best.candidate_ms is not None else {},
     }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    text = "" if value is None else str(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text

@@ -197,15 +197,27 @@ def compare_batches(
     model_a: str | None = None,
     model_b: str | None = None,
 ) -> list[Versus]:
-    """Each model and platform of batch `a` against that of `b`, task by task.
-
-    Models are matched by name, unless one is chosen for each side or each side has but one.
+    """As `compare_details`, of two batches in the store.
 
     Raises:
         NotInStore: there is no such batch.
         BadRequest: a model that was chosen is not in its batch, or no two can be matched.
     """
     sides = [show_batch(store, batch_id, over=over) for batch_id in (a, b)]
+    return compare_details(*sides, model_a=model_a, model_b=model_b)
+
+
+def compare_details(
+    a: BatchDetails, b: BatchDetails, *, model_a: str | None = None, model_b: str | None = None
+) -> list[Versus]:
+    """Each model and platform of batch `a` against that of `b`, task by task.
+
+    Models are matched by name, unless one is chosen for each side or each side has but one.
+
+    Raises:
+        BadRequest: a model that was chosen is not in its batch, or no two can be matched.
+    """
+    sides = (a, b)
     models = [_chosen(side, model) for side, model in zip(sides, (model_a, model_b), strict=True)]
     if len(models[0]) == len(models[1]) == 1:
         pairs = [(models[0][0], models[1][0])]
@@ -226,7 +238,8 @@ def compare_batches(
     ]
     if not found:
         shown = " and ".join(", ".join(names) for names in models)
-        raise BadRequest(f"batches {a} and {b} share no model on a platform ({shown}); choose --model-a and --model-b")
+        ids = f"{a.line.batch.id} and {b.line.batch.id}"
+        raise BadRequest(f"batches {ids} share no model on a platform ({shown}); choose --model-a and --model-b")
     return found
 
 

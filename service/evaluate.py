@@ -53,7 +53,7 @@ def evaluate_file(
         TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
         SandboxUnavailable, Stopped: as `evaluate_source`.
     """
-    _check_rules(rules)
+    check_rules(rules)
     task = find_task(ref, store=store)
     yield from evaluate_source(
         task,
@@ -95,13 +95,18 @@ def evaluate_source(
         Stopped: a stop was requested before there was a verdict; of that evaluation nothing is kept.
         JobLost: others took this process for dead meanwhile; nothing is kept either.
     """
-    _check_rules(rules)
+    check_rules(rules)
     with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
         for _ in range(times):
             yield _evaluate(bench, source, origin, store, observe, stop)
 
 
-def _check_rules(rules: tuple[str, ...]) -> None:
+def check_rules(rules: tuple[str, ...]) -> None:
+    """Refuse accuracy rules that no report can compare ours with.
+
+    Raises:
+        BadRequest: one of them is unknown.
+    """
     for rule in rules:
         if rule not in RULES:
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")

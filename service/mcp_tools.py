@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agents.ports import Event
-from db.leaderboard import count_entries, leaderboard
+from db.leaderboard import Filters, count_entries, leaderboard
 from db.store import Store
 from evaluator.platforms import load_platform
 from service.errors import BadRequest
@@ -204,9 +204,9 @@ def _leaderboard(settings: Settings, arguments: LeaderboardArguments, step: Step
     store = open_store(settings)
     try:
         with store.read() as session:
-            filters = {name: getattr(arguments, name) for name in ("suite", "platform", "task")}
-            entries = leaderboard(session, **filters, limit=arguments.limit)
-            left_out = count_entries(session, **filters) - len(entries)
+            filters = Filters(suite=arguments.suite, platform=arguments.platform, task=arguments.task)
+            entries = leaderboard(session, filters, limit=arguments.limit)
+            left_out = count_entries(session, filters) - len(entries)
     finally:
         store.close()
     shown = json.loads(json.dumps([asdict(entry) for entry in entries], default=str))

@@ -1,5 +1,8 @@
 """Batches that people ask for over HTTP: the same bounds as for a single job, for each of theirs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from db import batches, jobs
@@ -12,7 +15,7 @@ from service.batches import FINAL, cancel_batch, queue_batch, requeue_batch
 from service.jobs import settle
 from service.once import once
 from service.quotas import check_quota, hold_quota, priced_models
-from service.requested import allowed_models, check_price_setter, may_use
+from service.requested import OPTIONS, allowed_models, check_price_setter, may_use
 from service.settings import Settings
 from service.spec import settings_of
 
@@ -59,8 +62,11 @@ def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> in
     return cancel_batch(store, batch_id)
 
 
-def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings, store: Store) -> int:
-    """Put the jobs of a batch that ended before they were done back in line; how many wait now.
+def resume_batch_for(
+    principal: Principal, batch_id: int, *, budget_usd: float | None = None, settings: Settings, store: Store
+) -> int:
+    """Put the jobs of a batch that ended before they were done back in line; how many wait now. `budget_usd` gives the
+    batch another total.
 
     Raises:
         NotInStore: there is none with this id.
@@ -79,7 +85,23 @@ def resume_batch_for(principal: Principal, batch_id: int, *, settings: Settings,
             if _may_run_again(job)
         ]
         check_quota(session, principal, again, priced=priced)
-        return requeue_batch(session, batch_id)
+        waiting = requeue_batch(session, batch_id)
+        if budget_usd is not None:
+            batches.set_budget(session, batch_id, budget_usd)
+        return waiting
+
+
+def told_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a batch was asked for, without what reaches into the server: its files, and how it gets at models."""
+    names = ("name", "tasks", "models", "platforms", "samples", "budget_usd", "priority", "job")
+    told = {name: spec[name] for name in names if name in spec}
+    if "tasks" in told:
+        told["tasks"] = [ref for ref in told["tasks"] if not (str(ref).endswith(".py") or str(ref).count("/") > 1)]
+    if "models" in told:
+        told["models"] = [model["name"] if isinstance(model, Mapping) else model for model in told["models"]]
+    if "job" in told:
+        told["job"] = {name: value for name, value in told["job"].items() if name in OPTIONS}
+    return told
 
 
 def _may_run_again(job: JobCost) -> bool:

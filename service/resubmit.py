@@ -1,16 +1,69 @@
-"""Queue another evaluation of a candidate that some job wrote."""
+"""Queue the evaluation of a candidate, without any model: one that somebody gives, or one that some job wrote."""
+
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from db import jobs, queued, results
 from db.store import Store
+from evaluator.evaluation import candidate_hash as hash_of
+from evaluator.platforms import PLATFORM_NAMES
 from service.access import Principal, Role, require
+from service.errors import BadRequest
+from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
+from service.keeping import keep_task
 from service.kinds import SANDBOX
 from service.once import once
 from service.quotas import check_quota
-from service.submit import PRIORITIES
+from service.settings import Settings
+from service.submit import PRIORITIES, asked_sandbox
+from tasks.clean import clean_text
+from tasks.task import Task
 
 DOCKER = "docker"
+
+
+def evaluate_for(
+    principal: Principal,
+    task: Task,
+    candidate: str,
+    *,
+    platform: str | None = None,
+    profile: bool = False,
+    cold: bool = False,
+    tolerance: str | None = None,
+    settings: Settings,
+    store: Store,
+    key: str | None = None,
+) -> tuple[int, bool]:
+    """A job that evaluates this candidate for a task; its id, and False where the key had queued it.
+
+    The candidate is stored and not looked at: what it is worth is found out in a sandbox. The rest is as in
+    `service.evaluate.evaluate_source`.
+
+    Raises:
+        BadRequest: the candidate is too large, or there is no such platform or rule.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    source = clean_text(candidate)
+    if len(source.encode()) > MAX_CANDIDATE_BYTES:
+        raise BadRequest("candidate: larger than 1 MiB; a candidate is one Python file")
+    platform = settings.platform if platform is None else platform
+    if platform not in PLATFORM_NAMES:
+        raise BadRequest(f"platform {platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
+    check_rules(() if tolerance is None else (tolerance,))
+    digest = hash_of(source)
+    wanted = {"profile": profile, "cold": cold, "tolerance": tolerance}
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, [None])
+        options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
+        return _queue(session, principal, keep_task(session, task), platform, options, source)
+
+    request = {"do": "evaluate", "task": task.id, "source": task.source, "candidate": digest, "platform": platform}
+    made, new = once(store, make, user=principal.user, key=key, request={**request, **wanted})
+    return int(made), new
 
 
 def reevaluate(
@@ -34,20 +87,34 @@ def reevaluate(
         options = {"candidate_hash": candidate_hash, "of_job": job.options.get("of_job", job_id)}
         if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
             options[SANDBOX] = DOCKER
-        new_id = queued.add_queued_job(
-            session,
-            task_id=job.task.id,
-            kind="evaluate",
-            platform=job.platform,
-            model=job.model,
-            strategy=None,
-            options=options,
-            user=principal.user,
-            priority=PRIORITIES["normal"],
-        )
-        results.add_candidate(session, new_id, round_number=0, candidate_hash=candidate_hash, source=source)
-        return str(new_id)
+        return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)
 
     request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}
     made, new = once(store, make, user=principal.user, key=key, request=request)
     return int(made), new
+
+
+def _queue(
+    session: Session,
+    principal: Principal,
+    task_id: int,
+    platform: str,
+    options: dict[str, Any],
+    source: str,
+    *,
+    model: str | None = None,
+) -> str:
+    """Store the job with its candidate, which `model` wrote, or none; the job's id."""
+    job_id = queued.add_queued_job(
+        session,
+        task_id=task_id,
+        kind="evaluate",
+        platform=platform,
+        model=model,
+        strategy=None,
+        options=options,
+        user=principal.user,
+        priority=PRIORITIES["normal"],
+    )
+    results.add_candidate(session, job_id, round_number=0, candidate_hash=options["candidate_hash"], source=source)
+    return str(job_id)

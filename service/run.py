@@ -1,5 +1,6 @@
 """One job in one process: from the moment that it is ours to its end."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
+from service.ahead import BuildsAhead
 from service.beating import job_lost, require_run_by
 from service.better import is_better_record
 from service.convert import outcome_of
@@ -77,6 +79,14 @@ class Measure(Protocol):
         """Have what the next evaluation needs made ready, while its candidate is being written."""
         ...
 
+    def build_ahead(self, source: str) -> None:
+        """Begin to build a candidate that will be asked for, if that is worth it; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """End what was begun ahead and is not needed any more."""
+        ...
+
 
 class MeasureHere:
     """Evaluates on this host's own device."""
@@ -90,9 +100,11 @@ class MeasureHere:
         self._bench = bench
         self._step = step
         self._stop = stop
+        self._builds = BuildsAhead(bench)
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`."""
+        self._builds.finish(self._stop.event)
         evaluation = self._bench.evaluate(source, step=self._step, stop=self._stop, profile=profile)
         with self._store.write() as session:
             require_run_by(session, self._job_id, self._owner)
@@ -104,6 +116,14 @@ class MeasureHere:
     def prepare(self) -> None:
         """As `Measure`."""
         self._bench.prepare()
+
+    def build_ahead(self, source: str) -> None:
+        """As `Measure`."""
+        self._builds.start(source)
+
+    def close(self) -> None:
+        """As `Measure`."""
+        self._builds.close()
 
 
 class JobRun:
@@ -145,7 +165,10 @@ class JobRun:
             JobLost: someone else has the job now.
         """
         try:
-            with stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"):
+            with (
+                contextlib.closing(self._measure),
+                stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"),
+            ):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
             self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
@@ -172,6 +195,7 @@ class JobRun:
             result = run_job(
                 self._spec,
                 evaluate=self._evaluate,
+                build_ahead=self._measure.build_ahead,
                 record=self._journal,
                 llm=self._llm,
                 should_stop=self._stop.requested,

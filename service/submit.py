@@ -73,5 +73,9 @@ def queue_job(
 
 def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
     """What a job of the queue keeps of what it was asked for."""
-    asked = {} if settings.sandbox is None else {SANDBOX: settings.sandbox}
-    return options_of(settings) | asked | {"ref": task.id, "out": None}
+    return options_of(settings) | asked_sandbox(settings) | {"ref": task.id, "out": None}
+
+
+def asked_sandbox(settings: Settings) -> dict[str, Any]:
+    """The option by which a job asks for the sandbox that the settings name, if they name one."""
+    return {} if settings.sandbox is None else {SANDBOX: settings.sandbox}

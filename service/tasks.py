@@ -1,12 +1,14 @@
 """Tasks: which there are, in the built-in suites and in the store, and whether one can be judged."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from db import tasks as stored
 from db.records import TaskRecord
 from db.store import Store
-from evaluator.check import TaskCheck, check_task
+from evaluator.check import CHECK_EFFORT, TaskCheck, check_task
 from service.settings import Settings
 from service.stopping import Stop
 from service.store import open_store
@@ -17,6 +19,18 @@ from tasks.metadata import nearest
 from tasks.suites import list_suites, load_suite
 from tasks.task import LOCAL_SUITE, Task, TaskError
 from tasks.text import complaint
+
+
+class InSuite(Protocol):
+    """Whatever belongs to a suite."""
+
+    @property
+    def suite(self) -> str:
+        """The suite's name."""
+        ...
+
+
+SomeTask = TypeVar("SomeTask", bound=InSuite)
 
 
 def known_tasks(store: Store) -> list[Task]:
@@ -33,9 +47,17 @@ def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
     Raises:
         TaskError: there is no such suite.
     """
-    found = known_tasks(store)
+    return of_suite(known_tasks(store), suite)
+
+
+def of_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
+    """Of these tasks all, or those of one suite.
+
+    Raises:
+        TaskError: there is no such suite.
+    """
     if suite is None:
-        return found
+        return list(found)
     suites = list(dict.fromkeys(task.suite for task in found))
     if suite not in suites:
         close = nearest(suite, suites)
@@ -112,13 +134,14 @@ def check_tasks(
     """
     platform = open_platform(settings.platform)
     lock = device_lock(settings.lock_dir, platform.name, settings.device)
+    effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         for task in tasks:
             with (
                 _still_waiting_is_stopped(),
                 turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
             ):
-                result = check_task(task, sandbox=sandbox, on_progress=step, cancel=stop.event)
+                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=step, cancel=stop.event)
             if stop.requested():
                 raise Stopped
             yield result

@@ -18,16 +18,19 @@ class StillWaiting(Exception):
 
 
 @contextlib.contextmanager
-def turn(lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event | None = None) -> Iterator[None]:
+def turn(
+    lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event | None = None, shared: bool = False
+) -> Iterator[None]:
     """Hold the device that `lock` stands for. The kernel frees it when its holder dies, however it dies.
 
-    `on_wait` is called once if someone else holds it.
+    `on_wait` is called once if someone else holds it. Any number may hold it `shared`, while nobody holds it alone:
+    those who build, where building would disturb who measures.
 
     Raises:
         StillWaiting: `cancel` was set before the turn came.
     """
     told = False
-    while (descriptor := _try_lock(lock)) is None:
+    while (descriptor := _try_lock(lock, shared=shared)) is None:
         if not told:
             on_wait()
             told = True
@@ -81,7 +84,7 @@ class TurnSandbox:
         return self._inner.describe()
 
 
-def _try_lock(lock: Path) -> int | None:
+def _try_lock(lock: Path, *, shared: bool) -> int | None:
     """The descriptor that holds the lock, or None if someone else does.
 
     The file is made by whichever user comes first, readable for all: flock needs no right to write.
@@ -96,7 +99,7 @@ def _try_lock(lock: Path) -> int | None:
             return None  # made this instant by another; look again
         os.fchmod(descriptor, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), lock.stat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):  # held, or a cleaner of old files removed it under us

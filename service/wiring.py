@@ -41,11 +41,25 @@ class Bench:
 
     def prepare(self) -> None:
         """Have a referee ready for the next candidate, while that is being written."""
-        prepare_referee("evaluate", sandbox=self.sandbox, limits=self._effort.limits())
+        prepare_referee("evaluate", sandbox=self.sandbox, limits=self.effort.limits())
 
     @property
-    def _effort(self) -> Effort:
-        return Effort(measure_budget_s=self.settings.measure_s, rules=self.rules, cold=self.cold)
+    def effort(self) -> Effort:
+        """How much one evaluation may use."""
+        settings = self.settings
+        return Effort(
+            memory_mb=settings.memory_mb, measure_budget_s=settings.measure_s, rules=self.rules, cold=self.cold
+        )
+
+    @property
+    def cache(self) -> BuildCache:
+        """What candidates and baselines have built on this host."""
+        return BuildCache(self.settings.data_dir / "compiled")
+
+    @property
+    def lock(self) -> Path:
+        """Whoever holds it has the device."""
+        return device_lock(self.settings.lock_dir, self.platform.name, self.settings.device)
 
     def evaluate(
         self, source: str, *, step: Callable[[str], None], stop: Stop, profile: bool | None = None
@@ -56,16 +70,15 @@ class Bench:
             Stopped: a stop was requested before there was a result.
             SandboxUnavailable: the sandbox cannot run anything.
         """
-        lock = device_lock(self.settings.lock_dir, self.platform.name, self.settings.device)
         try:
-            with turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event):
+            with turn(self.lock, on_wait=lambda: step(WAITING), cancel=stop.event):
                 evaluation = evaluate(
                     self.task,
                     source,
                     sandbox=self.sandbox,
                     platform=self.platform,
-                    effort=self._effort,
-                    cache=BuildCache(self.settings.data_dir / "compiled"),
+                    effort=self.effort,
+                    cache=self.cache,
                     on_progress=step,
                     cancel=stop.event,
                 )
@@ -75,7 +88,7 @@ class Bench:
                         self.task,
                         source,
                         sandbox=self.sandbox,
-                        effort=self._effort,
+                        effort=self.effort,
                         on_progress=step,
                         cancel=stop.event,
                     )
@@ -148,8 +161,7 @@ def open_models(
     from agents.manual import ManualLLM
     from agents.models import Models
 
-    lock = device_lock(settings.lock_dir, bench.platform.name, settings.device)
-    sandbox = TurnSandbox(bench.sandbox, lock, on_wait=lambda: step(WAITING), stop=stop.event)
+    sandbox = TurnSandbox(bench.sandbox, bench.lock, on_wait=lambda: step(WAITING), stop=stop.event)
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable
         keys[provider_of(settings.model)] = read_key(Path(settings.api_key_file))

@@ -9,7 +9,7 @@ from tasks.suites import list_suites, load_suite
 from tasks.task import Task
 from tasks.text import complaint, read_source
 
-__all__ = ["find_task", "load_task", "names_file", "task_from_source"]
+__all__ = ["find_task", "load_task", "name_of", "names_file", "task_from_source"]
 
 
 def load_task(path: Path, *, name: str | None = None) -> Task:
@@ -18,9 +18,13 @@ def load_task(path: Path, *, name: str | None = None) -> Task:
     Raises:
         TaskError: the file cannot be read or holds no valid op.
     """
-    source = read_source(path)
+    return task_from_source(read_source(path), name=name or name_of(path), where=str(path))
+
+
+def name_of(path: Path) -> str:
+    """What an op in this file is called."""
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:100]
-    return task_from_source(source, name=name or re.sub(r"^[.-]", "_", stem) or "op", where=str(path))
+    return re.sub(r"^[.-]", "_", stem) or "op"
 
 
 def find_task(ref: str) -> Task:

@@ -1,7 +1,7 @@
 """A leaderboard that tests fill in few words."""
 
 from db.jobs import add_job
-from db.leaderboard import count_entries, leaderboard
+from db.leaderboard import Filters, Sort, count_entries, leaderboard
 from db.records import Measured, Owner
 from db.results import add_candidate, add_evaluation
 from db.standings_check import standings_problems
@@ -75,13 +75,15 @@ class Board:
         )
         return job_id
 
-    def entries(self, **filters):
+    def entries(self, *, sort=Sort.BOARD, descending=None, limit=None, offset=0, **filters):
         with self.store.read() as session:
-            return leaderboard(session, **filters)
+            return leaderboard(
+                session, Filters(**filters), sort=sort, descending=descending, limit=limit, offset=offset
+            )
 
     def counted(self, **filters):
         with self.store.read() as session:
-            return count_entries(session, **filters)
+            return count_entries(session, Filters(**filters))
 
     def ranks(self, **filters):
         return [(entry.model, entry.rank) for entry in self.entries(**filters)]

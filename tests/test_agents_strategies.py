@@ -17,7 +17,7 @@ from agents.budget import Budget
 from agents.errors import LLMError, LLMFailed
 from agents.job import JobResult, JobSpec, run_job
 from agents.parse import Advice, Lesson
-from agents.ports import NO_PAST, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.ports import NO_PAST, BuildAhead, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
 from agents.replay import past_of_events
 from agents.rounds import Round, lessons_of
 from agents.stopping import StopReason
@@ -73,7 +73,13 @@ class Bench:
         return [dict(event.data) for event in self.events if event.kind == kind]
 
 
-def run(bench: Bench, llm: AnsweringLLM | ScriptedLLM, past: Past = NO_PAST, **change: object) -> JobResult:
+def run(
+    bench: Bench,
+    llm: AnsweringLLM | ScriptedLLM,
+    past: Past = NO_PAST,
+    build_ahead: BuildAhead = lambda source: None,
+    **change: object,
+) -> JobResult:
     return run_job(
         replace(SPEC, **change),  # type: ignore[arg-type]
         evaluate=bench.evaluate,
@@ -81,6 +87,7 @@ def run(bench: Bench, llm: AnsweringLLM | ScriptedLLM, past: Past = NO_PAST, **c
         llm=llm,
         should_stop=lambda: False,
         past=past,
+        build_ahead=build_ahead,
     )
 
 
@@ -237,6 +244,27 @@ def test_tree_takes_several_ways_on_and_evaluates_one_at_a_time() -> None:
     assert result.best is not None and result.best.speedup == 2.0, "each generation stands on the one before"
     parents = [data["parent"] for data in bench.data("round_started")][3:]
     assert len(set(parents[:4])) == 2, "two candidates are taken further"
+
+
+@pytest.mark.parametrize("strategy", ["tree", "sample"])
+def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_it_is_evaluated(strategy: str) -> None:
+    bench, begun = Bench(), []
+
+    def build(text: str) -> None:
+        begun.append((text, len(bench.evaluated)))
+
+    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, build_ahead=build)
+    built = {text for text, _ in begun}
+    candidates = [data["source"] for data in bench.data("candidate")]
+    assert built == set(candidates) and len(built) == len(begun), "each of them once"
+    for place, text in enumerate(candidates):
+        done = next(count for built_text, count in begun if built_text == text)
+        assert done <= place, "its build began no later than its turn came"
+    assert {done for _, done in begun[:3]} == {0}
+    again: list[str] = []
+    past = past_of_events(bench.events)
+    run(Bench(), AnsweringLLM(improving), past, strategy=strategy, rounds=5, build_ahead=again.append)
+    assert again == [], "what an earlier run evaluated is not built"
 
 
 def test_the_second_way_on_is_told_of_the_first() -> None:

@@ -113,8 +113,8 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
 
 def test_a_server_is_not_silently_left_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KERNELWRIGHT_SERVER", "http://127.0.0.1:9")
-    assert run(["batch", "list"]) == 2
-    assert "not through a server; unset KERNELWRIGHT_SERVER" in capsys.readouterr().err
+    assert run(["batch", "list"]) == 3
+    assert "http://127.0.0.1:9: does not answer" in capsys.readouterr().err
 
 
 def test_no_batches_yet_is_said_with_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:

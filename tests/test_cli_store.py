@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from db.engine import open_store
+from db.jobs import set_spent
 from tests.boards import Board
 from tests.commands import KERNELWRIGHT, environment
 from tests.postgres import WITH_PASSWORD
@@ -103,9 +104,11 @@ def test_no_command_shows_the_password_of_the_database(postgres_url, postgres, t
 @pytest.fixture
 def filled(board):
     board.add("a", 2.0, figures={"roofline_fraction": 0.5})
-    board.add("b", 3.0, task="starter/half", dtype="float16")
+    dear = board.add("b", 3.0, task="starter/half", dtype="float16")
     board.add("c", 1.0)
     board.add("loser", verdict="crashed")
+    with board.store.write() as session:
+        set_spent(session, dear, cost_usd=2.5, tokens=10)
     return board
 
 
@@ -117,6 +120,8 @@ def test_the_leaderboard_is_filtered_sorted_and_cut(shell, filled):
     assert models(shell) == ["b", "a", "c", "loser"]
     assert models(shell, "--sort", "speedup") == ["b", "a", "c", "loser"]
     assert models(shell, "--sort", "model", "--limit", "2") == ["a", "b"]
+    assert models(shell, "--sort", "speedup", "--order", "asc") == ["c", "a", "b", "loser"]
+    assert models(shell, "--sort", "cost", "--order", "desc", "--limit", "1") == ["b"]
     assert models(shell, "--dtype", "float16") == ["b"]
     assert models(shell, "--model", "c", "--suite", "starter") == ["c"]
     assert shell.json("leaderboard", "--limit", "1")["total"] == 4
@@ -132,6 +137,9 @@ def test_people_are_told_what_was_left_out_and_what_does_not_exist(shell, filled
     wrong = shell.run("leaderboard", "--sort", "beauty")
     assert wrong.returncode == 2
     assert "--sort beauty: unknown; there is: board, task" in wrong.stderr
+    wrong = shell.run("leaderboard", "--order", "up")
+    assert wrong.returncode == 2
+    assert "--order up: unknown; there is: asc, desc" in wrong.stderr
 
 
 # Taking results back

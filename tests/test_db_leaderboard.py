@@ -1,10 +1,16 @@
 """The leaderboard: only what passed is ranked, only against its like, and ties are said to be ties."""
 
 import pytest
+from sqlalchemy import select
 
 from db.jobs import set_spent
 from db.leaderboard import Sort
 from db.ranking import SUBMITTED
+from db.records import LlmCall
+from db.results import add_llm_call
+from db.retractions import retract
+from db.tables import StandingRow
+from service.better import is_better_record
 from tests.boards import Board
 
 
@@ -159,11 +165,69 @@ def test_an_entry_says_what_its_job_cost(board):
     assert [entry.cost_usd for entry in board.entries()] == [1.25, None]
 
 
+def call(cost_usd):
+    return LlmCall(1, "m", "coder", "write", [], "", 10, 10, cost_usd, 1.0)
+
+
+def test_a_cost_goes_on_growing_with_the_job_whose_candidate_stands(board):
+    job_id, other = board.add("m", 2.0), board.add("m", 1.0)
+    for number, spent in ((job_id, 0.5), (other, 7.0), (job_id, 1.5)):
+        with board.store.write() as session:
+            set_spent(session, number, cost_usd=spent, tokens=10)
+    assert [entry.cost_usd for entry in board.entries()] == [1.5]
+    board.add("m", 3.0, job_id=other)
+    assert [entry.cost_usd for entry in board.entries()] == [7.0]
+    assert board.problems() == []
+
+
+def test_a_free_model_costs_nothing_and_what_nobody_knows_is_not_nothing(board):
+    free, unpriced = board.add("builtin/compiler", 4.0), board.add("vendor/unpriced", 3.0)
+    board.add(None, 2.0)  # a user's own candidate: no job wrote it
+    with board.store.write() as session:
+        add_llm_call(session, free, call(0.0))
+        add_llm_call(session, unpriced, call(0.25))
+        add_llm_call(session, unpriced, call(None))
+        set_spent(session, free, cost_usd=0.0, tokens=20)
+        set_spent(session, unpriced, cost_usd=0.25, tokens=40)
+    assert [(entry.model, entry.cost_usd) for entry in board.entries(sort=Sort.COST)] == [
+        ("builtin/compiler", 0.0),
+        *sorted([("vendor/unpriced", None), (SUBMITTED, None)], key=lambda pair: keys(board)[pair[0]]),
+    ]
+    assert board.problems() == []
+
+
+def keys(board):
+    with board.store.read() as session:
+        return dict(session.execute(select(StandingRow.model, StandingRow.key)).all())
+
+
+def test_a_cost_that_was_unknown_when_the_candidate_came_is_unknown_with_the_next_one_too(board):
+    job_id = board.add("m", 2.0)
+    with board.store.write() as session:
+        add_llm_call(session, job_id, call(None))
+        set_spent(session, job_id, cost_usd=0.0, tokens=20)
+    board.add("m", 3.0, job_id=job_id)
+    assert [entry.cost_usd for entry in board.entries()] == [None]
+    assert board.problems() == []
+
+
+def test_a_model_whose_best_was_taken_back_has_the_cost_of_the_next_best(board):
+    for speedup, spent in ((3.0, 0.5), (2.0, 7.0)):
+        job_id = board.add("m", speedup)
+        with board.store.write() as session:
+            set_spent(session, job_id, cost_usd=spent, tokens=10)
+    with board.store.write() as session:
+        retract(session, "e1", actor="me", reason="why", is_better=is_better_record)
+    assert [(entry.speedup, entry.cost_usd) for entry in board.entries()] == [(2.0, 7.0)]
+    assert board.problems() == []
+
+
 ORDERED = {
     "a": {"speedup": 2.0, "speedup_compile": 1.5, "candidate_ms": 3.0, "roofline_fraction": 0.9},
     "b": {"speedup": 3.0, "speedup_compile": 1.2, "candidate_ms": 1.0, "roofline_fraction": None},
     "c": {"speedup": 1.5, "speedup_compile": None, "candidate_ms": 2.0, "roofline_fraction": 0.3},
 }
+COSTS = {"a": 0.5, "b": None, "c": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +240,8 @@ ORDERED = {
         (Sort.LATENCY, True, "acbNL"),
         (Sort.ROOFLINE, None, "acbNL"),
         (Sort.ROOFLINE, False, "cabNL"),
+        (Sort.COST, None, "cabNL"),
+        (Sort.COST, True, "acbNL"),
         (Sort.EVALUATED_AT, None, "cbaNL"),
         (Sort.EVALUATED_AT, False, "abcNL"),
         (Sort.MODEL, None, "LNabc"),
@@ -186,9 +252,38 @@ ORDERED = {
 def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(board, sort, descending, models):
     board.add("N", 99.0, tags=["noisy"], figures={"candidate_ms": 0.1, "roofline_fraction": 1.0})
     for model, figures in ORDERED.items():
-        board.add(model, figures["speedup"], figures=figures)
+        job_id = board.add(model, figures["speedup"], figures=figures)
+        with board.store.write() as session:
+            add_llm_call(session, job_id, call(COSTS[model]))
+            set_spent(session, job_id, cost_usd=COSTS[model] or 0.0, tokens=1)
     board.add("L", verdict="wrong_output")
-    assert "".join(entry.model for entry in board.entries(sort=sort, descending=descending)) == models
+    whole = board.entries(sort=sort, descending=descending)
+    assert "".join(entry.model for entry in whole) == models
+    pages = [board.entries(sort=sort, descending=descending, limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+    assert [entry for page in pages for entry in page] == whole
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", list(Sort))
+def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board, sort, descending):
+    for number in range(7):
+        board.add(f"m{number}", 2.0, tags=["noisy"] if number > 4 else [])
+    board.add("loser", verdict="crashed")
+    whole = board.entries(sort=sort, descending=descending)
+    for size in (1, 3, 8):
+        pages = [
+            board.entries(sort=sort, descending=descending, limit=size, offset=offset) for offset in range(0, 9, size)
+        ]
+        assert [entry for page in pages for entry in page] == whole
+    assert len({entry.model for entry in whole}) == 8
+    assert board.entries(sort=sort, descending=descending, offset=3, task="starter/op") == whole[3:]
+    assert board.entries(sort=sort, descending=descending, offset=3, dtype="float32", limit=4) == whole[3:7]
+
+
+def test_ranks_are_those_of_the_speedup_in_whatever_order_entries_are_shown(board):
+    for model, figures in ORDERED.items():
+        board.add(model, figures["speedup"], figures=figures)
+    assert {(entry.model, entry.rank) for entry in board.entries(sort=Sort.LATENCY)} == {("b", 1), ("a", 2), ("c", 3)}
 
 
 def test_tasks_can_be_ordered_backwards_and_boards_stay_in_order(board):

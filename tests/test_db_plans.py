@@ -8,7 +8,7 @@ from sqlalchemy import event
 from db.audit import list_audit
 from db.errors import NotInStore
 from db.jobs import list_jobs
-from db.leaderboard import leaderboard
+from db.leaderboard import Filters, Sort, leaderboard
 from db.queued import count_open, list_run_by, list_waiting
 from db.records import JobStatus
 from db.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
@@ -34,13 +34,17 @@ ASKED = {
     "a job's newest events": lambda session: list_events(session, 1, after=10),
     "a job's calls": lambda session: list_llm_calls(session, 1),
     "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
-    "the first page of the leaderboard": lambda session: leaderboard(session, limit=50),
-    "a model's entries": lambda session: leaderboard(session, model="m", limit=50),
-    "a task's boards": lambda session: leaderboard(session, task="starter/op", limit=50),
+    "the leaderboard board by board": lambda session: leaderboard(session, limit=50),
+    "a model's entries": lambda session: leaderboard(session, Filters(model="m"), limit=50),
+    "a task's boards": lambda session: leaderboard(session, Filters(task="starter/op"), limit=50),
+    "a model's cheapest": lambda session: leaderboard(session, Filters(model="m"), sort=Sort.COST, limit=50),
+    "a task's fastest": lambda session: leaderboard(session, Filters(task="s/op"), sort=Sort.SPEEDUP, limit=50),
 }
+BY_FIGURE = [sort for sort in Sort if sort not in (Sort.BOARD, Sort.TASK, Sort.MODEL)]
 MAY_SORT_FEW = {
     *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
-    *("the first page of the leaderboard", "a task's boards", "a model's entries"),
+    *("the leaderboard board by board", "a task's boards", "a model's entries"),
+    *("a model's cheapest", "a task's fastest"),
 }
 """What is sorted is of one job, or what the queue holds at the time, or a page."""
 IN_ORDER_OF_ID = {"all newest jobs"}
@@ -84,6 +88,18 @@ def test_what_is_asked_often_is_answered_from_an_index(store, what):
         if what not in MAY_SORT_FEW:
             assert "TEMP B-TREE FOR ORDER BY" not in plan, plan
             assert "Sort" not in plan, plan
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", BY_FIGURE)
+def test_a_page_of_the_leaderboard_is_read_from_the_index_of_its_figure(store, sort, descending):
+    found = plans(store, lambda session: leaderboard(session, sort=sort, descending=descending, limit=50, offset=5))
+    pages = [plan for plan in found if "ix_standings_by_" in plan]
+    assert pages
+    for plan in found:
+        assert not reads_a_whole_table(plan), plan
+        # What is sorted are the lines of one page, once more after they were looked up by their keys.
+        assert plan.count("TEMP B-TREE FOR ORDER BY") + plan.count("Sort  (cost") <= 1, plan
 
 
 def test_what_has_no_index_would_be_noticed(store):

@@ -51,7 +51,7 @@ def row_of(engine: Engine, name: str, columns: list[str]) -> dict[str, Any]:
         return dict(connection.execute(select(*(table.c[column] for column in columns))).one()._mapping)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
 def test_an_upgrade_keeps_every_row_of_every_table(empty_url: str, revision: str) -> None:
     engine = make_engine(empty_url)
     at_revision(engine, revision)

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+from evaluator.evaluate import Effort
 from evaluator.referee import limits
-from evaluator.referee.timing import UNEVEN, Plan
+from evaluator.referee.timing import RESOLUTION, UNEVEN, Plan
+from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
 
@@ -12,7 +14,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
 def test_the_pages_constants_are_the_plans() -> None:
     plan = Plan()
     text = re.sub(r"\s+", " ", PAGE)
-    assert f"{plan.sets} sets of freshly forked processes" in text
+    assert f"At least {plan.sets} sets of freshly forked processes" in text
     assert f"At least {plan.rounds_min} rounds a set, at most {plan.rounds_max}" in text
     assert f"{plan.warm_calls} untimed calls first" in text
     assert f"at least {plan.calls_min} and at most {plan.calls_max} timed calls" in text
@@ -20,6 +22,10 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
+    assert f"at most {plan.set_s:g} s; where" in text
+    assert f"{plan.budget_s:g} s unless set" in text
+    assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s
+    assert f"To either side {RESOLUTION * 100:g} % is added" in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
 
 

@@ -151,9 +151,7 @@ def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
     thread.start()
     try:
         settings = load_settings(api_base=f"http://127.0.0.1:{server.server_address[1]}/v1", lock_dir=tmp_path)
-        bench = SimpleNamespace(
-            sandbox=SimpleNamespace(name="none", promises=frozenset()), platform=SimpleNamespace(name="cpu")
-        )
+        bench = SimpleNamespace(sandbox=SimpleNamespace(name="none", promises=frozenset()), lock=tmp_path / "lock")
         models = open_models(settings, bench, step=lambda text: None, stop=Stop())
         with pytest.raises(ModelUnavailable, match=r"who is \[removed\]\?") as caught:
             models.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)

@@ -113,6 +113,21 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
     assert Answering.took_s <= outcome.took_s < elapsed_s - 0.5
 
 
+def test_those_who_share_are_in_together_and_not_with_one_who_measures(tmp_path):
+    lock = tmp_path / "lock"
+    with turn(lock, on_wait=no_wait, shared=True), turn(lock, on_wait=no_wait, shared=True):
+        called_off = threading.Event()
+        called_off.set()
+        with pytest.raises(StillWaiting), turn(lock, on_wait=lambda: None, cancel=called_off):
+            pass
+    with (
+        turn(lock, on_wait=no_wait),
+        pytest.raises(StillWaiting),
+        turn(lock, on_wait=lambda: None, cancel=called_off, shared=True),
+    ):
+        pass
+
+
 def test_only_one_of_many_is_in_at_a_time(tmp_path):
     inside, most = [0], [0]
     guard = threading.Lock()

@@ -5,7 +5,11 @@ import json
 import pytest
 
 from db import jobs, results
+from db.jobs import set_spent
 from db.records import JobStatus, Measured
+from service.batch_spec import make_spec
+from service.batches import start_batch
+from tests.boards import Board
 from tests.webbing import CANDIDATE, HASHES, OP, OTHER, add_done_job, opened
 
 API = "/api/v1"
@@ -256,6 +260,23 @@ def test_the_leaderboard_is_given_as_json_and_as_csv(client, web):
     assert lines[1].startswith("local/relu,")
 
 
+def test_the_leaderboard_is_sorted_as_it_is_asked_for_and_by_speedup_if_not(client, web):
+    board = Board(web.store)
+    for model, speedup, cost in (("a", 2.0, 0.5), ("b", 3.0, 0.25), ("c", 1.0, 0.75)):
+        job_id = board.add(model, speedup)
+        with web.store.write() as session:
+            set_spent(session, job_id, cost_usd=cost, tokens=1)
+
+    def models(**given):
+        return "".join(entry["model"] for entry in client.get(f"{API}/leaderboard", params=given).json()["entries"])
+
+    asked = [{}, {"order": "asc"}, {"sort": "cost"}, {"sort": "cost", "order": "desc"}, {"sort": "cost", "limit": 1}]
+    assert [models(**given) for given in asked] == ["bac", "cab", "bac", "cab", "b"]
+    assert models(sort="cost", offset=1) == "ac"
+    for wrong in ({"sort": "beauty"}, {"order": "up"}, {"sort": ""}):
+        problem(client.get(f"{API}/leaderboard", params=wrong), 422)
+
+
 def test_a_batch_is_queued_shown_cancelled_and_resumed(client):
     body = {"name": "two", "tasks": ["starter/rmsnorm_gelu", "starter/adamw_step"], "job": {"rounds": 1}}
     started = client.post(f"{API}/batches", json=body, headers={"Idempotency-Key": "b"})
@@ -264,11 +285,32 @@ def test_a_batch_is_queued_shown_cancelled_and_resumed(client):
     batch = started.json()["id"]
     assert again.json()["id"] == batch
     assert started.json()["counts"] == {"queued": 2}
-    assert client.post(f"{API}/batches/{batch}/cancel").json()["counts"] == {"cancelled": 2}
+    cancelled = client.post(f"{API}/batches/{batch}/cancel").json()
+    assert (cancelled["counts"], cancelled["concerned"]) == ({"cancelled": 2}, 2)
     assert client.post(f"{API}/batches/{batch}/resume").json()["counts"] == {"queued": 2}
+    client.post(f"{API}/batches/{batch}/cancel")
+    again = client.post(f"{API}/batches/{batch}/resume", json={"budget_usd": 7})
+    assert (again.json()["counts"], again.json()["budget_usd"]) == ({"queued": 2}, 7.0)
+    problem(client.post(f"{API}/batches/{batch}/resume", json={"budget_usd": True}), 422)
     assert client.get(f"{API}/batches").json()["batches"][0]["id"] == batch
     assert len(client.get(f"{API}/batches/{batch}").json()["figures"]["jobs"]) == 2
     assert len(client.get(f"{API}/batches/{batch}/export.csv").text.splitlines()) == 3
+
+
+def test_what_a_batch_was_asked_for_is_told_without_what_is_the_servers(client, web, tmp_path):
+    op, key = tmp_path / "mine.py", tmp_path / "key"
+    op.write_text(OP)
+    key.write_text("sk-secret")
+    model = {"name": "openai/a", "api_base": "http://inside", "api_key_file": str(key), "price": "1,2"}
+    job = {"rounds": 1, "image": "inside", "api_base": "http://inside"}
+    spec = make_spec({"name": "own", "tasks": [str(op), "starter/gelu_tanh"], "models": [model], "job": job})
+    batch = start_batch(spec, settings=web.settings, store=web.store)
+    told = client.get(f"{API}/batches/{batch}").json()["batch"]
+    assert told["spec"]["tasks"] == ["starter/gelu_tanh"]
+    assert (told["spec"]["models"], told["spec"]["job"]) == (["openai/a"], {"rounds": 1})
+    listed = client.get(f"{API}/batches").text
+    for secret in ("inside", str(tmp_path), "sk-secret"):
+        assert secret not in listed + client.get(f"{API}/batches/{batch}").text
 
 
 @pytest.mark.parametrize("option", ["api_base", "api_key_file", "image"])

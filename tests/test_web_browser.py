@@ -10,7 +10,10 @@ import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
 from agents.ports import Event
+from db import workers
+from db.batches import add_batch
 from db.records import JobStatus
+from db.tables import JobRow
 from service.jobs import get_job
 from service.settings import load_settings
 from service.store import open_store
@@ -28,11 +31,11 @@ PHONE = {"width": 360, "height": 780}
 
 
 @contextmanager
-def serving(store):
+def serving(store, port=0):
     """A real server in a thread; its address."""
     app = create_app(Parts(load_settings(), store))
     server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", timeout_graceful_shutdown=1)
     )
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -288,19 +291,11 @@ def test_a_page_that_lost_the_server_catches_up_when_it_is_back(chromium, made, 
         page.goto(f"{address}/jobs/{job_id}")
         expect(page.locator("#rounds-title + p")).to_contain_text("None yet")
     own.round(job_id, 1, seeded.evaluation("passed", speedup=1.5), best=True)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(Parts(load_settings(), store)), port=port, log_level="critical", timeout_graceful_shutdown=1
-        )
-    )
-    thread = threading.Thread(target=server.run)
-    thread.start()
     try:
-        expect(page.locator("tr.best")).to_contain_text("1.50×", timeout=30_000)
+        with serving(store, port):
+            expect(page.locator("tr.best")).to_contain_text("1.50×", timeout=30_000)
     finally:
         page.close()
-        server.should_exit = True
-        thread.join(20)
         store.close()
 
 
@@ -341,14 +336,19 @@ def test_the_leaderboard_is_filtered_and_sorted(opened):
     page.select_option("#f-model", "openai/some-model")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(4)
-    page.get_by_role("link", name="Over eager").focus()
-    page.keyboard.press("Enter")
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Over eager")
     values = [float(text.rstrip("×")) for text in page.locator("tbody .speed strong").all_inner_texts()]
     assert values == sorted(values, reverse=True)
-    page.get_by_role("link", name="Over eager").click()
-    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Over eager")
+    page.get_by_role("link", name="Cost").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Cost")
+    page.get_by_role("link", name="Cost").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     assert "model=openai%2Fsome-model" in page.url
+    page.select_option("#f-suite", "starter")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     page.get_by_role("link", name="Clear").click()
     expect(page.locator("tbody tr")).not_to_have_count(4)
 
@@ -369,8 +369,163 @@ def test_tables_are_stacked_on_a_phone_and_stay_tables_for_those_who_listen(open
     assert page.get_by_role("cell").count() > 9
 
 
+def test_the_leaderboard_can_be_sorted_on_a_phone(opened):
+    page = opened("/", viewport=PHONE)
+    page.get_by_role("link", name="Roofline").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Roofline")
+    expect(page.get_by_role("link", name="Over compile")).to_be_in_viewport()
+
+
 def test_exports_are_saved(opened):
     page = opened("/")
     with page.expect_download() as saved:
         page.get_by_role("link", name="CSV").click()
     assert saved.value.suggested_filename == "leaderboard.csv"
+
+
+# Batches and devices
+
+
+def start_batch(made, name, tasks=("starter/gelu_tanh", "starter/mixed_pool", "starter/channel_stats")):
+    """A batch of which every job runs: one model, one try at each task; its id and its jobs."""
+    with made.store.write() as session:
+        batch = add_batch(session, name=name, user="ada", spec={}, budget_usd=5.0)
+    return batch, [made.start(f"{name}/{ref}", made.task(ref), batch=batch, sample=1) for ref in tasks]
+
+
+def end_with(made, job_id, speedup):
+    made.round(job_id, 1, seeded.evaluation("passed", speedup=speedup), best=True)
+    made.end(job_id, JobStatus.DONE, "rounds")
+
+
+HEAT_HAS = """log => document.querySelector("figure[data-chart=heat] .plot")
+  .data?.[0].z.flat().some((each) => each !== null && Math.abs(each - log) < 1e-9)"""
+
+
+def test_a_batch_is_watched_live_until_it_is_done(opened, made):
+    batch, jobs = start_batch(made, "watched batch")
+    page = opened(f"/batches/{batch}")
+    expect(page.locator("#state")).to_contain_text("Under way: 0 of 3 jobs have ended")
+    expect(page.locator("#live")).to_contain_text("No job has ended yet.")
+    page.evaluate("window.stayed = true")
+    end_with(made, jobs[0], 2.0)
+    expect(page.locator("#state")).to_contain_text("1 of 3 jobs have ended")
+    expect(page).to_have_title(re.compile(r"^\[1/3\] Batch"))
+    expect(page.locator("dl.facts")).to_contain_text("$0.0250")
+    expect(page.locator("figure[data-chart=fastp][data-drawn]")).to_have_count(1)
+    page.wait_for_function(HEAT_HAS, arg=1)
+    page.evaluate("window.heat = document.querySelector('figure[data-chart=heat] .plot svg')")
+    end_with(made, jobs[1], 4.0)
+    page.wait_for_function(HEAT_HAS, arg=2)
+    assert page.evaluate("window.heat.isConnected") is True  # it got new figures and was not made anew
+    end_with(made, jobs[2], 0.5)
+    expect(page.locator("#state")).to_contain_text("Done: 3 of 3 jobs have ended")
+    page.wait_for_function(HEAT_HAS, arg=-1)
+    assert page.locator(".js-plotly-plot").count() == 2
+    assert page.evaluate("window.stayed") is True
+    page.wait_for_timeout(500)
+    assert page.evaluate("performance.getEntriesByType('resource').filter(e => e.name.includes('/part')).length") < 20
+
+
+def test_an_ended_batch_opens_no_stream(opened, made):
+    asked = []
+    page = opened("/")
+    page.on("request", lambda request: asked.append(request.url))
+    drawn(page.goto(f"/batches/{made.batches['first']}") and page)
+    assert not [url for url in asked if url.endswith("/events")]
+
+
+def test_focus_scroll_and_choices_stay_while_a_batch_goes_on(opened, made):
+    batch, jobs = start_batch(made, "read while it runs", ("starter/gelu_tanh", "starter/mixed_pool"))
+    end_with(made, jobs[0], 2.0)
+    page = drawn(opened(f"/batches/{batch}", viewport={"width": 600, "height": 500}))
+    page.get_by_text("As a table, with links to the jobs").click()
+    link = page.get_by_role("link", name="2.00×")
+    link.focus()
+    page.select_option("#over", "compile")
+    link.focus()
+    region = page.locator(".scroll[aria-labelledby=figures-title]")
+    region.evaluate("each => each.scrollLeft = 120")
+    assert page.evaluate("scrollY") > 0
+    place = link.bounding_box()["y"]
+    end_with(made, jobs[1], 3.0)
+    expect(page.get_by_role("link", name="3.00×")).to_have_count(1)
+    assert page.evaluate("document.activeElement.textContent") == "2.00×"
+    assert page.locator("details[data-key=heat-table]").evaluate("each => each.open") is True
+    assert page.locator("#over").input_value() == "compile"
+    assert region.evaluate("each => each.scrollLeft") == 120
+    assert abs(link.bounding_box()["y"] - place) < 40  # what is read stays where it is; its own table has grown
+
+
+def test_the_focus_goes_on_nearby_when_what_had_it_is_gone(opened, made):
+    batch, jobs = start_batch(made, "cancelled while it runs", ("starter/gelu_tanh",))
+    page = opened(f"/batches/{batch}")
+    page.locator("#cancel").focus()
+    end_with(made, jobs[0], 2.0)
+    expect(page.locator("#state")).to_contain_text("Done")
+    assert page.evaluate("document.activeElement.id") == "live"
+
+
+def test_a_batch_is_cancelled_from_its_page_by_keyboard(opened, made):
+    with made.store.write() as session:
+        batch = add_batch(session, name="to cancel", user="ada", spec={}, budget_usd=None)
+    waiting = made.queue("waits in a batch")
+    with made.store.write() as session:
+        session.get_one(JobRow, waiting).batch_id = batch
+    page = opened(f"/batches/{batch}")
+    press_until(page, "#cancel")
+    page.keyboard.press("Enter")
+    expect(page.locator("#state")).to_contain_text("Stopped: 1 of 1 jobs have ended")
+    page.get_by_role("button", name="Resume what ended early").click()
+    expect(page.locator("#state")).to_contain_text("Under way")
+
+
+def test_who_wants_less_motion_sees_none_on_a_running_batch(opened, made):
+    batch, _ = start_batch(made, "calm", ("starter/gelu_tanh",))
+    for motion, name in (("no-preference", "pulse"), ("reduce", "none")):
+        page = opened(f"/batches/{batch}", reduced_motion=motion)
+        assert page.locator(".pulse").evaluate("each => getComputedStyle(each).animationName") == name
+        moving = page.evaluate("document.getAnimations().length")
+        assert moving == (motion == "no-preference")
+
+
+def test_a_worker_that_comes_works_and_gets_lost_shows_without_reloading(opened, made):
+    page = opened("/devices")
+    page.evaluate("window.stayed = true")
+    worker = "w-seen-coming"
+    with made.store.write() as session:
+        workers.add_worker(session, worker, seeded.OWNER, platform="cpu", slot=7, device="CPU of a new worker",
+                           kind="new-2", sandbox="docker", version="0.1.0")  # fmt: skip
+    row = page.locator(f"tr[data-key={worker}]")
+    expect(row).to_contain_text("alive")
+    expect(row).to_contain_text("nothing")
+    row.evaluate("each => window.row = each")
+    job = made.start("of the new worker")
+    with made.store.write() as session:
+        session.get_one(JobRow, job).worker_id = worker
+    expect(row.get_by_role("link", name=f"job {job}")).to_be_visible()
+    row.get_by_role("link").focus()
+    with made.store.write() as session:
+        workers.set_lost(session, worker)
+    expect(row).to_contain_text("lost")
+    assert page.evaluate("window.row.isConnected && window.stayed") is True
+    assert page.evaluate("document.activeElement.textContent") == f"job {job}"
+    made.end(job, JobStatus.DONE, "rounds")
+    expect(row).to_contain_text("nothing")
+
+
+def test_the_devices_page_follows_the_server_through_its_absence(chromium, tmp_path):
+    store = open_store(load_settings(data_dir=tmp_path))
+    page = chromium.new_page()
+    try:
+        with serving(store) as address:
+            page.goto(f"{address}/devices")
+            expect(page.locator("#live")).to_contain_text("No worker yet")
+        with store.write() as session:
+            workers.add_worker(session, "w", seeded.OWNER, platform="cpu", slot=0, device="CPU", kind="c",
+                               sandbox="docker", version="0.1.0")  # fmt: skip
+        with serving(store, port=int(address.rpartition(":")[2])):
+            expect(page.locator("tr[data-key=w]")).to_contain_text("alive", timeout=30_000)
+    finally:
+        page.close()
+        store.close()

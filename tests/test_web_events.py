@@ -8,9 +8,12 @@ import time
 import httpx
 import pytest
 
-from db import queued, results
+from db import queued, results, workers
+from db.batches import add_batch
+from db.jobs import set_spent
 from db.records import JobStatus
 from db.tables import JobRow
+from service.owner import this_process
 from tests.webbing import add_done_job, events_of, get, listening, opened
 from web import hub as hubs
 from web.api import events as events_api
@@ -253,3 +256,137 @@ def test_one_user_does_not_take_the_streams_of_all(tmp_path, monkeypatch):
         wait_for(lambda: web.app.state.hub.listeners == 0)
         with httpx.stream("GET", url, headers=again, trust_env=False) as once_more:
             assert once_more.status_code == 200
+
+
+# Batches and devices
+
+
+def add_batch_of(web, *jobs):
+    with web.store.write() as session:
+        batch = add_batch(session, name="b", user="local", spec={}, budget_usd=None)
+        for job in jobs:
+            session.get_one(JobRow, job).batch_id = batch
+    return batch
+
+
+def follow_path(address, path, seen):
+    with httpx.stream("GET", f"{address}{API}{path}", trust_env=False) as response:
+        seen.append("".join(response.iter_text()))
+
+
+def states_of(text):
+    return [(name, json.loads(data)) for name, _, data in events_of(text)]
+
+
+def test_a_batch_is_told_at_once_at_each_change_and_to_its_end(web, address):
+    jobs = [add_waiting_job(web), add_waiting_job(web)]
+    batch, seen = add_batch_of(web, *jobs), []
+    thread = threading.Thread(target=follow_path, args=(address, f"/batches/{batch}/events", seen))
+    thread.start()
+    wait_for(lambda: web.app.state.hub.listeners == 1)
+    for job, cost in zip(jobs, (0.25, 0.5), strict=True):
+        time.sleep(hubs.POLL_S * 1.5)
+        with web.store.write() as session:
+            set_spent(session, job, cost_usd=cost, tokens=1)
+            session.get_one(JobRow, job).status = JobStatus.DONE.value
+    thread.join(10)
+    told = states_of(seen[0])
+    assert [name for name, _ in told] == ["status", "status", "status", "end"]
+    assert [state["counts"] for _, state in told] == [
+        {"queued": 2},
+        {"done": 1, "queued": 1},
+        {"done": 2},
+        {"done": 2},
+    ]
+    assert [state["cost_usd"] for _, state in told] == [0.0, 0.25, 0.75, 0.75]
+
+
+def test_an_ended_batch_says_how_it_stands_and_ends(web, address):
+    batch = add_batch_of(web, add_done_job(web.store))
+    told = states_of(get(address, f"{API}/batches/{batch}/events").text)
+    assert [name for name, _ in told] == ["status", "end"]
+    assert (told[0][1]["counts"], told[0][1]["solved"]) == ({"done": 1}, 1)
+
+
+def test_a_batch_that_is_not_there_is_a_404(address):
+    assert get(address, f"{API}/batches/77/events").status_code == 404
+
+
+def test_batches_and_jobs_are_watched_side_by_side_and_not_confused(web, address):
+    job = add_waiting_job(web)
+    other = add_waiting_job(web)
+    batch = add_batch_of(web, other)
+    assert batch == job  # both have the number 1
+    of_batch, of_job = [], []
+    threads = [
+        threading.Thread(target=follow_path, args=(address, f"/batches/{batch}/events", of_batch)),
+        threading.Thread(target=follow, args=(address, job, of_job)),
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: web.app.state.hub.listeners == 2)
+    set_status(web, job, JobStatus.DONE)
+    threads[1].join(10)
+    assert events_of(of_job[0])[-1][0] == "end"
+    assert threads[0].is_alive()
+    set_status(web, other, JobStatus.CANCELLED)
+    threads[0].join(10)
+    assert states_of(of_batch[0])[-1] == ("end", states_of(of_batch[0])[-2][1])
+
+
+def test_devices_are_told_when_a_worker_comes_works_or_is_lost(web, address):
+    told = []
+
+    def listen():
+        with httpx.stream("GET", f"{address}{API}/devices/events", trust_env=False) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    told.append(json.loads(line.removeprefix("data: ")))
+                if len(told) == 4:
+                    return
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    wait_for(lambda: len(told) == 1)
+    with web.store.write() as session:
+        workers.add_worker(
+            session, "w", this_process(), platform="cpu", slot=0, device="d", kind="k", sandbox="docker", version="1"
+        )
+    wait_for(lambda: len(told) == 2)
+    job = add_waiting_job(web)
+    with web.store.write() as session:
+        queued.take_job(session, job, 1, this_process(), worker_id="w", sandbox="docker")
+    wait_for(lambda: len(told) == 3)
+    with web.store.write() as session:
+        workers.set_lost(session, "w")
+    thread.join(10)
+    assert [[(each["state"], each["job_id"]) for each in state["workers"]] for state in told] == [
+        [],
+        [("alive", None)],
+        [("alive", job)],
+        [("lost", job)],
+    ]
+    assert [platform["alive"] for state in told for platform in state["platforms"] if platform["name"] == "cpu"] == [
+        0,
+        1,
+        1,
+        0,
+    ]
+
+
+def test_when_the_server_ends_so_do_the_streams_of_devices(tmp_path):
+    with opened(tmp_path) as web, listening(web) as address:
+        seen = []
+        thread = threading.Thread(target=follow_path, args=(address, "/devices/events", seen))
+        thread.start()
+        wait_for(lambda: web.app.state.hub.listeners == 1)
+        object.__setattr__(web.app.state.parts, "stopping", lambda: True)
+        thread.join(5)
+        assert not thread.is_alive()
+    assert [name for name, _ in states_of(seen[0])] == ["status"]
+
+
+def test_who_may_not_look_hears_nothing_of_batches_and_devices(tmp_path):
+    with opened(tmp_path, login=True) as web, listening(web) as address:
+        for path in ("/devices/events", "/batches/1/events"):
+            assert get(address, f"{API}{path}").status_code == 401

@@ -1,5 +1,6 @@
 """The pages as HTML: what they show in each state, what leads where, and that hostile text stays text."""
 
+import csv
 import re
 import time
 import unicodedata
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.records import JobStatus
+from db.records import JobStatus, LlmCall
+from db.results import add_llm_call
 from db.tables import JobRow
 from service.access import Role, create_token
 from service.settings import load_settings
@@ -256,25 +258,71 @@ def test_a_filter_that_nothing_matches_says_so(site):
 
 def test_columns_are_sorted_by_links_that_keep_the_filters(site):
     page = site.get("/?suite=starter")
-    link = next(link for link in page.links if "sort=-speedup" in link and "compile" not in link)
-    assert "suite=starter" in link
-    found = site.get(link)
-    assert [each["aria-sort"] for each in found.all("th") if "aria-sort" in each] == ["descending"]
+    assert sorted_by(page) == ["descending"]
+    assert speedups(page) == sorted(speedups(page), reverse=True)
+    assert "/?suite=starter&sort=speedup&order=asc" in page.links
+    found = site.get("/?suite=starter&sort=speedup&order=asc")
+    assert sorted_by(found) == ["ascending"]
+    assert speedups(found) == sorted(speedups(found))
+    assert "/?suite=starter&sort=speedup&order=desc" in found.links
     order = re.findall(r"<strong>(\d+\.\d+)×", found.answer.text)
-    ranked = [float(value) for value in order if value != "30.00"]
-    assert ranked == sorted(ranked, reverse=True)
     assert order[-1] == "30.00"  # claims nothing, so it stands last
 
 
-@pytest.mark.parametrize("sort", ["-nothing", "task;drop", "x" * 300])
-def test_an_order_that_there_is_none_of_changes_nothing(site, sort):
-    assert site.get(f"/?sort={sort}").status == 200
+def sorted_by(page):
+    return [each["aria-sort"] for each in page.all("th") if "aria-sort" in each]
+
+
+def speedups(page):
+    order = re.findall(r"<strong>(\d+\.\d+)×", page.answer.text)
+    return [float(value) for value in order if value != "30.00"]
+
+
+@pytest.mark.parametrize(
+    ("column", "order"),
+    [("task", "asc"), ("model", "asc"), ("speedup_compile", "desc"), ("latency", "asc"), ("roofline", "desc"),
+     ("cost", "asc"), ("evaluated_at", "desc")],
+)  # fmt: skip
+def test_each_column_has_a_link_that_sorts_its_own_way_first_and_the_other_way_then(site, column, order):
+    link = f"/?sort={column}&order={order}"
+    assert link in site.get("/").links
+    found = site.get(link)
+    assert sorted_by(found) == ["ascending" if order == "asc" else "descending"]
+    assert f"/?sort={column}&order={'desc' if order == 'asc' else 'asc'}" in found.links
+
+
+def test_the_order_goes_with_filters_pages_and_exports(site):
+    page = site.get("/?sort=cost&order=desc&page=2&suite=starter")
+    assert {"type": "hidden", "name": "sort", "value": "cost"} in page.all("input")
+    assert {"type": "hidden", "name": "order", "value": "desc"} in page.all("input")
+    assert "/?sort=cost&order=desc" in page.links  # without the filters
+    assert "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc" in page.links
+    rows = site.ask("GET", "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc").text.splitlines()
+    told = site.ask("GET", "/api/v1/leaderboard?suite=starter&sort=cost&order=desc").json()["entries"]
+    assert [row["model"] for row in csv.DictReader(rows)] == [entry["model"] for entry in told]
+
+
+def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
+    made = seeded.Seeded(fresh.parts.store)
+    job_id = made.start("unpriced")
+    with made.store.write() as session:
+        add_llm_call(session, job_id, LlmCall(1, "m", "coder", "write", [], "", 1, 1, None, 1.0))
+    made.round(job_id, 1, seeded.evaluation("passed", speedup=2.0), best=True)
+    assert "unknown" in fresh.get("/").text
+
+
+@pytest.mark.parametrize("query", ["sort=-nothing", "sort=task;drop", "sort=" + "x" * 300, "order=up", "sort=&order="])
+def test_an_order_that_there_is_none_of_changes_nothing(site, query):
+    page = site.get(f"/?{query}")
+    assert page.status == 200
+    assert sorted_by(page) == ["descending"]
 
 
 def test_exports_lead_to_the_api_with_the_same_filters(site):
     page = site.get("/?suite=starter")
     links = [link for link in page.links if link.startswith("/api/v1/leaderboard")]
-    assert links == ["/api/v1/leaderboard.csv?suite=starter", "/api/v1/leaderboard?suite=starter"]
+    query = "?suite=starter&sort=speedup&order=desc"
+    assert links == [f"/api/v1/leaderboard.csv{query}", f"/api/v1/leaderboard{query}"]
     assert site.ask("GET", links[0]).headers["content-type"].startswith("text/csv")
     assert site.ask("GET", links[1]).json()
 

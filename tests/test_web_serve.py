@@ -1,14 +1,11 @@
 """`kernelwright serve` as a process: how it begins, logs and ends; and the command line against it."""
 
-import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,39 +13,12 @@ import pytest
 from service.access import create_token
 from service.settings import load_settings
 from service.store import open_store
+from tests.serving import ROOT, kernelwright, serving
 from tests.webbing import OP, add_done_job
 from web.serve import is_loopback, session_key
 from web.workers import Keeper, worker_command
 
-ROOT = Path(__file__).parent.parent
 API = "/api/v1"
-
-
-def kernelwright(*arguments, **given):
-    command = [sys.executable, "-m", "web", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **given)
-
-
-@contextlib.contextmanager
-def serving(*arguments, stop=signal.SIGTERM):
-    """A server process; its address and the process, which has ended in good order afterwards."""
-    command = [sys.executable, "-m", "web", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://"), process.stderr.read()
-        yield address, process
-        if process.poll() is None:
-            process.send_signal(stop)
-            assert process.wait(40) == 0
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.stdout.close()
-        process.stderr.close()
-        process.wait()
 
 
 @pytest.fixture
@@ -190,8 +160,9 @@ def test_the_worker_beside_the_server_is_the_worker_command(isolated_settings):
 
 def test_jobs_and_leaderboard_of_a_server_look_as_they_do_here(store):
     job = add_done_job(store)
+    by_cost = ["leaderboard", "--sort", "cost", "--order", "desc"]
     with serving("--no-worker") as (address, _):
-        for command in (["jobs", "list"], ["jobs", "show", str(job)], ["leaderboard"]):
+        for command in (["jobs", "list"], ["jobs", "show", str(job)], ["leaderboard"], by_cost):
             here, there = kernelwright(*command), kernelwright(*command, "--server", address)
             assert (here.returncode, there.returncode) == (0, 0), there.stderr
             assert there.stdout == here.stdout

@@ -1,19 +1,21 @@
-"""Watches jobs for everyone who listens: one look at the store every half second, however many listen."""
+"""Watches jobs, batches and devices for everyone who listens: one look at the store every half second, for all."""
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
 from db import watching
 from db.errors import StoreError
 from db.records import EventRecord
-from db.watching import JobState
+from db.watching import BatchState, JobState
 from service.access import Principal
+from service.views.devices import DevicesState, devices_state
 from web.parts import Parts
 from web.problems import ProblemError
 
@@ -23,14 +25,25 @@ MAX_LISTENERS_EACH = 100  # of one user, by whichever token; the local user has 
 MAX_WAITING = 5000  # messages that one listener has not taken; a slower one is cut off, and may come back
 _log = logging.getLogger(__name__)
 
-Message = EventRecord | JobState | None
-"""An event, a change of the job's state, or None: the stream is over."""
+State = JobState | BatchState | DevicesState
+Message = EventRecord | State | None
+"""An event, a change of how what is watched stands, or None: the stream is over."""
+
+
+class Subject(NamedTuple):
+    """What can be watched: a job, with its events, a batch, or (`id` 0) all devices."""
+
+    kind: Literal["job", "batch", "devices"]
+    id: int = 0
+
+
+DEVICES = Subject("devices")
 
 
 @dataclass
 class _Watched:
     last_id: int
-    state: JobState | None = None
+    state: State | None = None
     listeners: set[asyncio.Queue[Message]] = field(default_factory=set)
 
     def tell(self, message: Message) -> None:
@@ -50,7 +63,7 @@ class Hub:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[Subject, _Watched] = {}
         self._each: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
@@ -72,22 +85,24 @@ class Hub:
             raise ProblemError(429, detail, headers={"Retry-After": "30"})
 
     @contextlib.asynccontextmanager
-    async def listen(self, job_id: int, principal: Principal) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
-        """While the block runs, the queue is given what happens in the job after the event whose id goes with it."""
+    async def listen(self, subject: Subject, principal: Principal) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+        """While the block runs, the queue is given how the subject stands and each change of it; of a job also what
+        happens after the event whose id goes with the queue.
+        """
         self._each[principal.user] += 1
         try:
-            async with self._listen(job_id) as found:
+            async with self._listen(subject) as found:
                 yield found
         finally:
             self._each[principal.user] -= 1
             self._each += Counter()  # forgets those at 0
 
     @contextlib.asynccontextmanager
-    async def _listen(self, job_id: int) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
-        if job_id not in self._watched:
-            last_id = await run_in_threadpool(self._last_id, job_id)
-            self._watched.setdefault(job_id, _Watched(last_id))  # another may have come meanwhile
-        watched = self._watched[job_id]
+    async def _listen(self, subject: Subject) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+        if subject not in self._watched:
+            last_id = await run_in_threadpool(self._last_id, subject) if subject.kind == "job" else 0
+            self._watched.setdefault(subject, _Watched(last_id))  # another may have come meanwhile
+        watched = self._watched[subject]
         queue: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
         if watched.state is not None:
             queue.put_nowait(watched.state)
@@ -98,14 +113,14 @@ class Hub:
             yield watched.last_id, queue
         finally:
             watched.listeners.discard(queue)
-            if not watched.listeners and self._watched.get(job_id) is watched:
-                del self._watched[job_id]
+            if not watched.listeners and self._watched.get(subject) is watched:
+                del self._watched[subject]
 
     async def _watch(self) -> None:
         while self._watched:
             if self._parts.stopping():
-                for job_id in list(self._watched):
-                    self._end(job_id)
+                for subject in list(self._watched):
+                    self._end(subject)
                 return
             try:
                 await self._look()
@@ -114,31 +129,37 @@ class Hub:
             await asyncio.sleep(POLL_S)
 
     async def _look(self) -> None:
-        asked = {job_id: watched.last_id for job_id, watched in self._watched.items()}
+        asked = {subject: watched.last_id for subject, watched in self._watched.items()}
         states, events = await run_in_threadpool(self._read, asked)
         told = set()
         for job_id, event in events:
-            watched = self._watched.get(job_id)
+            subject = Subject("job", job_id)
+            watched = self._watched.get(subject)
             if watched is not None and event.id > watched.last_id:
                 watched.last_id = event.id
                 watched.tell(event)
-                told.add(job_id)
-        for job_id in asked.keys() & self._watched.keys():
-            watched, state = self._watched[job_id], states.get(job_id)
+                told.add(subject)
+        for subject in asked.keys() & self._watched.keys():
+            watched, state = self._watched[subject], states.get(subject)
             if state is not None and state != watched.state:
                 watched.state = state
                 watched.tell(state)
             # What could not be read at once comes with the next look.
-            if (state is None or state.ended) and job_id not in told:
-                self._end(job_id)
+            if (state is None or state.ended) and subject not in told:
+                self._end(subject)
 
-    def _end(self, job_id: int) -> None:
-        self._watched.pop(job_id).tell(None)
+    def _end(self, subject: Subject) -> None:
+        self._watched.pop(subject).tell(None)
 
-    def _last_id(self, job_id: int) -> int:
+    def _last_id(self, subject: Subject) -> int:
         with self._parts.store.read() as session:
-            return watching.last_event_id(session, job_id)
+            return watching.last_event_id(session, subject.id)
 
-    def _read(self, asked: dict[int, int]) -> tuple[dict[int, JobState], list[tuple[int, EventRecord]]]:
+    def _read(self, asked: Mapping[Subject, int]) -> tuple[dict[Subject, State], list[tuple[int, EventRecord]]]:
+        jobs = {subject.id: last for subject, last in asked.items() if subject.kind == "job"}
+        batches = [subject.id for subject in asked if subject.kind == "batch"]
+        found: dict[Subject, State] = {DEVICES: devices_state(self._parts.store)} if DEVICES in asked else {}
         with self._parts.store.read() as session:
-            return watching.states(session, list(asked)), watching.events_after(session, asked)
+            found |= {Subject("job", key): state for key, state in watching.states(session, list(jobs)).items()}
+            found |= {Subject("batch", key): state for key, state in watching.batch_states(session, batches).items()}
+            return found, watching.events_after(session, jobs)

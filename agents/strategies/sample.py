@@ -89,7 +89,7 @@ def _write(workshop: Workshop, state: State) -> State:
     def write(number: int) -> Draft:
         messages = coder_messages(workshop.brief, request, seed, rounds[: state["seeds"]])
         workshop.start_round(number, request, seed)
-        return workshop.write(number, messages, request=request, subject=seed)
+        return workshop.write_beside(number, messages, request=request, subject=seed)
 
     numbers = range(first, first + count)
     drafts = all_of([partial(write, number) for number in numbers])

@@ -132,7 +132,7 @@ def _openings(workshop: Workshop, first: int, left: int) -> tuple[Branch, ...]:
         workshop.start_round(number, "write", None)
         messages = coder_messages(workshop.brief, "write", None, (), note=note)
         try:
-            draft = workshop.write(number, messages, request="write", subject=None)
+            draft = workshop.write_beside(number, messages, request="write", subject=None)
         except LLMError as error:
             return Branch(number, error, FIRST)
         return Branch(number, draft, FIRST)
@@ -156,7 +156,7 @@ def _take_further(
                 break
             workshop.start_round(number, request, subject)
             messages = coder_messages(workshop.brief, request, subject, (*rounds, *beside), advice=advice)
-            draft = workshop.write(number, messages, request=request, subject=subject)
+            draft = workshop.write_beside(number, messages, request=request, subject=subject)
         except LLMError as error:
             branches.append(Branch(number, error, "no reply", subject.round))
             break

@@ -38,6 +38,10 @@ class Platform(Protocol):
         """
         ...
 
+    def builds_slowly(self, candidate_source: str) -> bool:
+        """Whether building this candidate may well take many seconds, so that it is worth doing ahead. A guess."""
+        ...
+
     def profile_text(self, profile: dict[str, object]) -> str:
         """An evaluation's profile, with its `detail` if present: at most 60 lines of 100 columns for a Judge."""
         ...

@@ -31,6 +31,10 @@ class CpuPlatform:
         }
         return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts)
 
+    def builds_slowly(self, candidate_source: str) -> bool:
+        """Whether torch's headers or its compiler come into it; a plain g++ call takes a second."""
+        return any(word in candidate_source for word in ("load_inline", "cpp_extension", "torch.compile"))
+
     def profile_text(self, profile: dict[str, Any]) -> str:
         """The referee's figures, then the detailed profile if there is one; at most 60 lines of 100 columns.
 

@@ -1,4 +1,4 @@
-"""Run as `python3 -m referee evaluate|check|profile`: a request on stdin, one JSON object on stdout."""
+"""Run as `python3 -m referee evaluate|build|check|profile`: a request on stdin, one JSON object on stdout."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def main() -> int:
             # It imports while the candidate is checked.
             nurseries.append(warmup.fork_nursery(compiler=True))
         ready = time.perf_counter()
-        from . import profile_mode, task_check
+        from . import build_ahead, profile_mode, task_check
         from .bench import Bench, Request
         from .trial import Trial
 
@@ -35,10 +35,13 @@ def main() -> int:
         if "compile" not in request.baselines and len(nurseries) > 1:
             _end(nurseries.pop())  # nothing may import while calls are timed
         bench = Bench(request, nurseries[0][1], nurseries[-1][1], scratch=os.environ["TMPDIR"])
-        if sys.argv[1] == "profile":
-            result = profile_mode.run(bench)
-        else:
-            result = Trial(bench).run() if sys.argv[1] == "evaluate" else task_check.run(bench)
+        modes = {
+            "evaluate": lambda bench: Trial(bench).run(),
+            "build": build_ahead.run,
+            "check": task_check.run,
+            "profile": profile_mode.run,
+        }
+        result = modes[sys.argv[1]](bench)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
         result["versions"] = warmup.versions()
         print(json.dumps(plain(result), allow_nan=False), flush=True)

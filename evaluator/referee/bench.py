@@ -21,7 +21,7 @@ from .handle import Handle, House
 from .inbox import Inbox, bytes_needed
 from .seeds import Seeds
 from .tree import Tree
-from .verdicts import Finding, of_task
+from .verdicts import MORE_MEMORY, Finding, of_task
 
 _FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
 _AT_ONCE_BYTES = 64 << 20  # of inputs in one turn of the reference
@@ -37,7 +37,7 @@ class Request:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 6.0
+    measure_budget_s: float = 9.0
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
     build_cache: str = ""  # the same of the same candidate
@@ -139,7 +139,7 @@ class Bench:
                 raise Finding(
                     "task_invalid",
                     f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's "
-                    f"{self.request.memory_mb} MiB; give the task smaller shapes or the sandbox more memory",
+                    f"{self.request.memory_mb} MiB; give the task smaller shapes or {MORE_MEMORY}",
                     "out_of_memory",
                 )
             handle.attach(Inbox(self.input_bytes, self.slots()))

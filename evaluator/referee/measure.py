@@ -65,8 +65,10 @@ class Stopwatch:
         load = LoadMeter()
         if self.bench.request.cold:
             self.scrub = Scrubber()
-        for number in range(self.plan.sets):
-            progress(f"timing, process set {number + 1} of {self.plan.sets}")
+        sets, spent_s, enough = 0, 0.0, False
+        while not enough:
+            sets += 1
+            progress(f"timing, process set {sets}")
             runners = {"eager": self.baselines.seat_eager()}
             if "compile" in self.bench.request.baselines:
                 compiled = self.baselines.seat_compile(self.warm[0])
@@ -79,11 +81,13 @@ class Stopwatch:
             call_s = self._settle(runners)
             load.begin()
             self.bench.audit.begin()
-            self._measure_set(runners, self._calls(call_s), rng)
+            spent_s += self._measure_set(runners, self._calls(call_s), rng)
             self.bench.audit.end()
             load.end()
             self._nothing_else_ran()
-            if number == self.plan.sets - 1:
+            narrow = sets >= self.plan.sets and self.measurement.precise(self.plan.target_width)
+            enough = narrow or not self.plan.room_for_another(sets, spent_s)
+            if enough:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
                 self.bench.dismiss(handle)
@@ -101,7 +105,7 @@ class Stopwatch:
             self.profile["unaccounted_ms"] = None
             return
         self.profile["unaccounted_ms"] = round(audit.unaccounted_s * 1e3, 3)
-        timed_s = sum(sum(times) for sets in self.measurement.calls.values() for times in sets)
+        timed_s = sum(sum(times) for variant in self.measurement.timed() for times in self.measurement.calls(variant))
         if audit.unaccounted_s > _UNACCOUNTED_S + _UNACCOUNTED_SHARE * timed_s:
             raise Finding(
                 "integrity",
@@ -132,7 +136,8 @@ class Stopwatch:
         room = _FRESH_BYTES // max(1, self.warm[0].nbytes)
         return max(self.plan.calls_min, min(wanted, self.plan.calls_max, room))
 
-    def _measure_set(self, runners: dict[str, Handle], calls: int, rng: random.Random) -> None:
+    def _measure_set(self, runners: dict[str, Handle], calls: int, rng: random.Random) -> float:
+        """Measure one set; how many seconds that took."""
         self.measurement.open_set(list(runners))
         candidate = runners["candidate"]
         usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
@@ -143,7 +148,8 @@ class Stopwatch:
         for order in timing.orders(list(runners), self.plan.rounds_max + self.plan.retries, rng):
             if rounds >= self.plan.rounds_min:
                 spent = time.perf_counter() - start
-                if spent > self.plan.budget_s / self.plan.sets or self.measurement.precise(self.plan.target_width):
+                # After both orders of a pair, so that neither counts more than the other.
+                if rounds % 2 == 0 and (spent > self.plan.share_s or self.measurement.precise(self.plan.target_width)):
                     break
             fresh = self.bench.make_many(self.reference, calls)
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
@@ -154,14 +160,16 @@ class Stopwatch:
                 rounds += 1
             else:
                 thrown_away += 1
+        spent = time.perf_counter() - start
         usage = [cpu_time_s(candidate.pid) - usage[0], page_faults(candidate.pid) - usage[1]]
         with _blame("candidate"):
             timed_checks.compare_state(self.bench, runners["eager"], candidate, self.evidence)
-        timed = self.measurement.calls["candidate"][-1]
+        timed = self.measurement.calls("candidate")[-1]
         every_call = (rounds + thrown_away) * (calls + len(self.warm))
         self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, every_call * statistics.median(timed)), 2)
         self.profile["page_faults_per_call"] = round(usage[1] / max(1, every_call), 1)
         self.profile["blocks_measured_again"] = self.profile.get("blocks_measured_again", 0) + thrown_away
+        return spent
 
     def _run_round(
         self,
@@ -216,7 +224,7 @@ class Stopwatch:
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
         """Where the candidate's time goes: as seen from outside, and as it says itself."""
         inputs = self.warm[0]
-        call_s = statistics.median(self.measurement.calls["candidate"][-1])
+        call_s = statistics.median(self.measurement.calls("candidate")[-1])
         with _blame("candidate"):
             timeout_s = self.bench.request.call_timeout_s
             cache = f"{candidate.home}/built/inductor"

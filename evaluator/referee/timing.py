@@ -16,12 +16,22 @@ UNEVEN = ((0.05, 1.10), (0.02, 1.25))
 """By what factor, and without which share of the slowest calls, a candidate may be less even than eager. Of 36
 evaluations of an op against itself or against a slower one, the largest factors were 1.05 and 1.11."""
 
+RESOLUTION = 0.004
+"""Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
+evaluations whose own spread was 0.25 %."""
+
+_A_LOOK = 250  # resamples that are enough to see whether the interval is narrow
+
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure. `budget_s` is spent only as long as the interval is wider than `target_width`."""
+    """How much to measure. `budget_s` is spent only as long as the interval is wider than `target_width`.
+
+    More sets follow the first `sets` where those were not enough: another process tells more than another round.
+    """
 
     sets: int = 2
+    set_s: float = 2.25  # the most that one set is measured for
     rounds_min: int = 6
     rounds_max: int = 40
     retries: int = 4  # rounds of a set that may be thrown away
@@ -30,48 +40,67 @@ class Plan:
     calls_max: int = 24
     warm_calls: int = 2
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
-    budget_s: float = 6.0
+    budget_s: float = 9.0
+
+    @property
+    def share_s(self) -> float:
+        """For how long a set is measured, if the interval stays wide."""
+        return min(self.set_s, self.budget_s / self.sets)
+
+    def room_for_another(self, sets: int, spent_s: float) -> bool:
+        """Whether another set may follow these, measured for so long together."""
+        return sets < self.sets or spent_s + self.share_s / 2 <= self.budget_s
 
 
 @dataclass
 class Measurement:
-    """Call times by variant and set, in seconds, and each block's median call for pairing."""
+    """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
-    calls: dict[str, list[list[float]]] = field(default_factory=dict)
-    blocks: dict[str, list[list[float]]] = field(default_factory=dict)
+    blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
 
     def open_set(self, variants: Sequence[str]) -> None:
         """Begin a process set."""
         for variant in variants:
-            self.calls.setdefault(variant, []).append([])
             self.blocks.setdefault(variant, []).append([])
 
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
-        self.calls[variant][-1].extend(seconds)
-        # Not their sum, which one interrupted call moves; what a median hides is `uneven`.
-        self.blocks[variant][-1].append(statistics.median(seconds))
+        self.blocks[variant][-1].append(list(seconds))
+
+    def calls(self, variant: str) -> list[list[float]]:
+        """Every call's time, by set; none for a variant that was not timed."""
+        return [[seconds for block in blocks for seconds in block] for blocks in self.blocks.get(variant, [])]
+
+    def timed(self) -> list[str]:
+        """The variants that have times."""
+        return [variant for variant in self.blocks if any(self.calls(variant))]
 
     def samples_ms(self, variant: str) -> list[list[float]]:
         """Every call's time, by set."""
-        return [[round(seconds * 1e3, 4) for seconds in times] for times in self.calls[variant]]
+        return [[round(seconds * 1e3, 4) for seconds in times] for times in self.calls(variant)]
 
-    def speedup(self, baseline: str, variant: str = "candidate") -> tuple[float, float, float]:
-        """Median of the paired block ratios baseline/variant with its 95 % interval."""
+    def speedup(self, baseline: str, *, resamples: int = statistics.RESAMPLES) -> tuple[float, float, float]:
+        """What the ratios baseline/candidate of calls on the same inputs come to, with the 95 % interval.
+
+        Never narrower than `RESOLUTION` on either side: what few process sets share is in no spread between them.
+        """
         ratios = [
-            [slow / fast for slow, fast in zip(slows, fasts, strict=False)]
-            for slows, fasts in zip(self.blocks[baseline], self.blocks[variant], strict=True)
+            [
+                [slow / fast for slow, fast in zip(slows, fasts, strict=True)]
+                for slows, fasts in zip(slow_blocks, fast_blocks, strict=False)
+            ]
+            for slow_blocks, fast_blocks in zip(self.blocks[baseline], self.blocks["candidate"], strict=True)
         ]
-        return statistics.median_interval(ratios)
+        return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), RESOLUTION)
 
     def latency_ms(self, variant: str) -> tuple[float, float, float]:
         """Median time of a call with its 95 % interval."""
-        value, low, high = statistics.median_interval(self.calls[variant])
+        value, low, high = statistics.median_interval(self.calls(variant))
         return value * 1e3, low * 1e3, high * 1e3
 
     def uneven(self) -> bool:
-        """Whether the candidate's slow calls cost it clearly more than eager's cost eager: its median flatters it."""
-        values = {name: [time for times in self.calls[name] for time in times] for name in ("candidate", "eager")}
+        """Whether the candidate's slow calls cost it clearly more than eager's cost eager: what counts flatters it."""
+        values = {name: [time for times in self.calls(name) for time in times] for name in ("candidate", "eager")}
         return any(
             statistics.unevenness(values["candidate"], cut) > most * statistics.unevenness(values["eager"], cut)
             for cut, most in UNEVEN
@@ -79,7 +108,7 @@ class Measurement:
 
     def precise(self, target_width: float) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""
-        value, low, high = self.speedup("eager")
+        value, low, high = self.speedup("eager", resamples=_A_LOOK)
         return high - low <= target_width * value
 
 

@@ -116,8 +116,7 @@ class Trial:
             self.tags.append("too_short")
 
     def _find_limit(self, reference: Handle) -> None:
-        timed = [name for name, sets in self.measurement.calls.items() if any(sets)]
-        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in timed}
+        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.timed()}
         found = limits.find(self.bench, reference, self.warm[0], self.evidence, times_s)
         self.profile |= found.profile
         self.limit = found.roofline
@@ -141,7 +140,7 @@ class Trial:
 
     def _report(self, finding: Finding) -> dict[str, Any]:
         passed = finding.verdict == "passed"
-        timed = [name for name, sets in self.measurement.calls.items() if any(sets)]
+        timed = self.measurement.timed()
         speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
         samples = {name: self.measurement.samples_ms(name) for name in timed}
         latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed}

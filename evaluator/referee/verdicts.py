@@ -10,6 +10,7 @@ from .plain import fault
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 _OF_THE_TASK = ("reference", "eager", "compile")
+MORE_MEMORY = "the sandbox more memory (KERNELWRIGHT_MEMORY_MB)"
 _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
 
 
@@ -50,7 +51,7 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
         return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
     if failure.kind == "died" and oom_kills() > 0:
-        code, message = "out_of_memory", _KILLED_FOR_MEMORY
+        code, message = "out_of_memory", f"{_KILLED_FOR_MEMORY}; give it smaller shapes or {MORE_MEMORY}"
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
 
 

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import batch, dev, evaluate, jobs, leaderboard, machine, mcp, optimize, store, tasks, tokens, worker
+from service.cli import (
+    audit,
+    batch,
+    dev,
+    evaluate,
+    jobs,
+    leaderboard,
+    machine,
+    mcp,
+    optimize,
+    store,
+    tasks,
+    tokens,
+    worker,
+)
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -73,6 +87,7 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     machine.add_to(app)
     store.add_to(app)
     tokens.add_to(app)
+    audit.add_to(app)
     dev.add_to(app)
     for add_to in more:
         add_to(app)

@@ -1,14 +1,12 @@
 """`kernelwright batch run|show|list|cancel|resume|compare`."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from service.cli.optimize import PRICE, STRATEGY
-from service.cli.options import Json, SandboxName
+from service.cli.options import Json, SandboxName, Server
 
 if TYPE_CHECKING:
     from db.store import Store
@@ -64,6 +62,7 @@ def run(
     priority: Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Before or after others.")] = None,
     sandbox: SandboxName = None,
     detach: Detach = False,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Run many jobs: one after the other here, or by workers with --detach.
@@ -72,6 +71,8 @@ def run(
     """
     from service.batch_spec import make_spec, read_spec
     from service.batches import start_batch
+    from service.cli.batch_where import opened_store
+    from service.settings import load_settings
 
     flags = {
         "tasks": tasks or None,
@@ -91,9 +92,15 @@ def run(
         "job_price": price,
         "job_api_base": api_base,
     }
-    with _here(sandbox) as (settings, store):
-        defaults = {"models": [settings.model], "platforms": [settings.platform]}
-        spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
+    settings = load_settings(sandbox=sandbox, server=server)
+    defaults = {"models": [settings.model], "platforms": [settings.platform]}
+    spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
+    if settings.server is not None:
+        from service.cli.remote_batch import run_batch_there
+
+        own = {"sandbox": sandbox, "api_base": api_base}
+        return run_batch_there(spec, settings, flags=own, detach=detach, as_json=as_json)
+    with opened_store(settings) as store:
         batch_id = start_batch(spec, settings=settings, store=store)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
 
@@ -105,45 +112,30 @@ def resume(
     ] = None,
     sandbox: SandboxName = None,
     detach: Detach = False,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Go on with a batch: what waits, and what was interrupted, cancelled or failed. Nothing is paid for twice."""
     from service.batches import resume_batch
+    from service.cli.batch_where import opened_store
+    from service.settings import load_settings
 
-    with _here(sandbox) as (settings, store):
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote_batch import resume_batch_at
+
+        own = {"sandbox": sandbox}
+        return resume_batch_at(batch_id, settings, flags=own, budget_usd=budget_usd, detach=detach, as_json=as_json)
+    with opened_store(settings) as store:
         resume_batch(store, batch_id, budget_usd=budget_usd)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
 
 
-@contextlib.contextmanager
-def _here(sandbox: str | None = None) -> "Iterator[tuple[Settings, Store]]":
-    """This machine's settings and store.
-
-    Raises:
-        BadRequest: a server is named, which these commands cannot work through.
-    """
-    from service.errors import BadRequest
-    from service.settings import load_settings
-    from service.store import open_store
-
-    settings = load_settings(sandbox=sandbox)
-    if settings.server is not None:
-        remedy = "unset KERNELWRIGHT_SERVER, or send the batch to /api/v1/batches"
-        raise BadRequest(f"kernelwright batch works with this machine's store alone, not through a server; {remedy}")
-    store = open_store(settings)
-    try:
-        yield settings, store
-    finally:
-        store.close()
-
-
 def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as_json: bool) -> int:
     """Run what waits, unless workers are to, and show the batch."""
-    from service.batch_export import batch_json
     from service.batches import show_batch
     from service.cli.batch_run import run_here
-    from service.cli.batch_show import show_details, show_refused
-    from service.cli.output import note, print_json
+    from service.cli.batch_show import show_outcome, show_refused
     from service.cli.signals import exit_status
     from service.stopping import Stop
 
@@ -153,14 +145,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     if not detach:
         run_here(details, settings=settings, store=store, stop=stop)
         details = show_batch(store, batch_id)
-    if as_json:
-        print_json(batch_json(details))
-    elif detach:
-        print(f"batch {batch_id}: {details.line.jobs} jobs in line for `kernelwright worker`")
-    else:
-        show_details(details)
-    if not detach and not details.complete:
-        note(f"go on with: kernelwright batch resume {batch_id}")
+    show_outcome(details, detached=detach, as_json=as_json)
     return exit_status(stop) or 0
 
 
@@ -174,16 +159,17 @@ def show(
     model: Annotated[str | None, typer.Option(help="kernelbench: this model.")] = None,
     platform: Annotated[str | None, typer.Option(help="kernelbench: this platform.")] = None,
     suite: Annotated[str | None, typer.Option(help="kernelbench: this suite.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show how far a batch has come and its figures, or print it for other programs."""
     from service.batch_export import batch_json, csv_text, kernelbench_json
-    from service.batches import show_batch
     from service.cli.batch_show import show_details, show_jobs, show_refused
+    from service.cli.batch_where import batches_at
     from service.cli.output import print_json
 
-    with _here() as (_, store):
-        details = show_batch(store, batch_id, over=over)
+    with batches_at(server) as batches:
+        details = batches.show(batch_id, over)
     if as_json or form == "json":
         print_json(batch_json(details))
     elif form == "csv":
@@ -199,16 +185,17 @@ def show(
 
 def list_(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """List batches, newest first."""
     from dataclasses import asdict
 
-    from service.batches import list_batches
+    from service.cli.batch_where import batches_at
     from service.cli.output import note, print_json, print_table
 
-    with _here() as (_, store):
-        found = list_batches(store, limit=limit)
+    with batches_at(server) as batches:
+        found = batches.newest(limit)
     if as_json:
         lines = [{**asdict(line.batch), "counts": line.counts, "spent_usd": line.spent_usd} for line in found]
         print_json({"schema": "kernelwright.batches/1", "batches": lines})
@@ -231,13 +218,13 @@ def list_(
     print_table(columns, rows, right=("batch", "ended", "spent $", "of $"))
 
 
-def cancel(batch_id: BatchId, as_json: Json = False) -> None:
+def cancel(batch_id: BatchId, server: Server = None, as_json: Json = False) -> None:
     """Stop a batch: jobs that wait are cancelled, running ones stop within seconds and keep their best."""
-    from service.batches import cancel_batch
+    from service.cli.batch_where import batches_at
     from service.cli.output import print_json
 
-    with _here() as (_, store):
-        count = cancel_batch(store, batch_id)
+    with batches_at(server) as batches:
+        count = batches.cancel(batch_id)
     if as_json:
         print_json({"schema": "kernelwright.batch_cancelled/1", "batch": batch_id, "jobs": count})
     else:
@@ -250,16 +237,18 @@ def compare(
     over: Over = "eager",
     model_a: Annotated[str | None, typer.Option(help="This model of A.")] = None,
     model_b: Annotated[str | None, typer.Option(help="This model of B.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Compare two batches task by task: which is faster, which passes more, and whether chance would do as much."""
     from service.batch_export import versus_json
-    from service.batches import compare_batches
+    from service.batches import compare_details
     from service.cli.batch_show import show_versus
+    from service.cli.batch_where import batches_at
     from service.cli.output import print_json
 
-    with _here() as (_, store):
-        found = compare_batches(store, a, b, over=over, model_a=model_a, model_b=model_b)
+    with batches_at(server) as batches:
+        found = compare_details(batches.show(a, over), batches.show(b, over), model_a=model_a, model_b=model_b)
     if as_json:
         print_json(versus_json(a, b, over, found))
     else:

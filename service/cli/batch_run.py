@@ -30,9 +30,13 @@ def run_here(details: BatchDetails, *, settings: Settings, store: Store, stop: S
             nonlocal number
             number += 1
             shown.close()  # the picture of the job before
-            title = f"[{number}/{waiting}] {plain(job.task.ref)}"
-            title += f" with {plain(job.model)}" if several else ""
-            title += f", sample {job.sample}" if (job.sample or 1) > 1 else ""
-            return shown.enter_context(showing(title))
+            return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
 
         run_batch_here(details.line.batch.id, settings=settings, store=store, told=told, stop=stop)
+
+
+def title_of(job: JobRecord, number: int, waiting: int, *, several: bool) -> str:
+    """What stands above the picture of a batch's job: `several` says that the batch has more than one model."""
+    title = f"[{number}/{waiting}] {plain(job.task.ref)}"
+    title += f" with {plain(job.model)}" if several else ""
+    return title + (f", sample {job.sample}" if (job.sample or 1) > 1 else "")

@@ -3,13 +3,27 @@
 from collections.abc import Sequence
 
 from db.records import JobStatus
+from service.batch_export import batch_json
 from service.batches import BatchDetails, Versus
-from service.cli.output import note, plain, print_table, ratio
+from service.cli.output import note, plain, print_json, print_table, ratio
 from service.statistics import FAST_P, Estimate
 
 _SHOWN_TASKS = 12
 _LABEL_CHARS = 26
 _MEANS = ("geomean", "of passed", "median")
+
+
+def show_outcome(details: BatchDetails, *, detached: bool, as_json: bool, at: str = "") -> None:
+    """The end of `batch run` and `batch resume`; `at` is the option that names the server."""
+    batch_id = details.line.batch.id
+    if as_json:
+        print_json(batch_json(details))
+    elif detached:
+        print(f"batch {batch_id}: {details.line.jobs} jobs in line for `kernelwright worker`")
+    else:
+        show_details(details)
+    if not detached and not details.complete:
+        note(f"go on with: kernelwright batch resume {batch_id}{at}")
 
 
 def show_details(details: BatchDetails) -> None:

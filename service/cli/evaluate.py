@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import Json, Op, Platform, SandboxName
+from service.cli.options import Json, Op, Platform, SandboxName, Server
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,24 +37,30 @@ def evaluate(
         bool,
         typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
     ] = False,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Say what a candidate is worth for an op: correct or not, and how much faster. No model is involved.
 
     The exit status is 0 whatever the verdict; scripts read the verdict from --json.
     """
-    from service.cli.output import note, print_json
+    from service.cli.output import note
     from service.cli.progress import showing
-    from service.cli.result import show_evaluation, show_profile, show_repeated
+    from service.cli.result import show_results
     from service.cli.signals import exit_status, stopping_on_signals
     from service.evaluate import evaluate_file
-    from service.repeat import summary
     from service.settings import load_settings
     from service.stopping import Stop
     from service.store import open_store
     from service.wiring import Stopped
 
-    settings = load_settings(platform=platform, sandbox=sandbox, image=image)
+    settings = load_settings(platform=platform, sandbox=sandbox, image=image, server=server)
+    if settings.server is not None:
+        from service.cli.remote_evaluate import evaluate_there
+
+        own = {"sandbox": sandbox, "image": image}
+        asked = {"tolerance": tolerance, "profile": profile, "cold": cold}
+        return evaluate_there(op, candidate, settings, flags=own, asked=asked, repeat=repeat, as_json=as_json)
     store = open_store(settings)
     stop = Stop()
     results: list[Mapping[str, Any]] = []
@@ -80,16 +86,5 @@ def evaluate(
         note(f"stopped after {len(results)} of {repeat} evaluations")
     finally:
         store.close()
-    if repeat > 1:
-        repeated = summary(results, repeat)
-        if as_json:
-            print_json(repeated)
-        else:
-            show_repeated(repeated)
-    elif as_json:
-        print_json(results[0])
-    else:
-        show_evaluation(results[0])
-        if profile:
-            show_profile(results[0], settings.platform)
+    show_results(results, repeat, profile=profile, platform=settings.platform, as_json=as_json)
     return exit_status(stop) or 0

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json
+from service.cli.options import Json, Server
 
 if TYPE_CHECKING:
     from db.store import Store
     from service.chat_export import Wanted
+    from service.export import Exported
     from service.settings import Settings
 
 FORMATS = ("kernel", "openai-jsonl")
@@ -38,6 +39,7 @@ def export(
             min=1, metavar="N", help="Chats: of those within 5 % of a task's fastest, the N that thought least."
         ),
     ] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Write a job's best candidate and its report again, or jobs' chats with models as training data.
@@ -57,7 +59,12 @@ def export(
         _check_kernel(ids, everything, wanted)
     elif bool(ids) == everything:
         raise BadRequest("name the jobs whose chats to write, or give --all")
-    settings = load_settings()
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        if form != "kernel":
+            raise BadRequest("--format openai-jsonl: is read from this machine's store alone; leave out --server")
+        _export_there(settings, ids[0], out, as_json)
+        return
     store = open_store(settings)
     try:
         if form == "kernel":
@@ -83,13 +90,33 @@ def _check_kernel(ids: list[int], everything: bool, wanted: "Wanted") -> None:
 
 
 def _export_kernel(store: "Store", settings: "Settings", job_id: int, out: Path | None, as_json: bool) -> None:
-    from service.cli.output import print_json
     from service.export import check_target, export_job
     from service.jobs import get_job
 
     if out is not None:
         check_target(out)
     exported = export_job(store, get_job(store, job_id), settings, out=out)
+    _tell(job_id, exported, as_json)
+
+
+def _export_there(settings: "Settings", job_id: int, out: Path | None, as_json: bool) -> None:
+    from service.cli.remote import bring_home
+    from service.export import check_target
+    from service.remote import open_remote
+
+    if out is not None:
+        check_target(out)
+    remote = open_remote(settings)
+    try:
+        exported = bring_home(remote, job_id, settings, out)
+    finally:
+        remote.close()
+    _tell(job_id, exported, as_json)
+
+
+def _tell(job_id: int, exported: "Exported", as_json: bool) -> None:
+    from service.cli.output import print_json
+
     if as_json:
         files = {"kernel": str(exported.kernel), "report": str(exported.report)}
         print_json({"schema": "kernelwright.export/1", "job_id": job_id, **files})

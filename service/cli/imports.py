@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from service.cli.options import Json, SandboxName
+from service.cli.options import Json, SandboxName, Server
 
 if TYPE_CHECKING:
     from service.imports import Imported, Judged
@@ -20,6 +20,7 @@ def import_(
         bool, typer.Option("--check", help="Run each task in a sandbox, and list those that would prove nothing.")
     ] = False,
     sandbox: SandboxName = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Store the tasks of a benchmark, as suites by its levels or categories; nothing of them runs on the host.
@@ -29,13 +30,19 @@ def import_(
     """
     from service.cli.output import note, print_json
     from service.cli.signals import exit_status, stopping_on_signals
+    from service.errors import BadRequest
     from service.imports import import_clone
     from service.settings import load_settings
     from service.stopping import Stop
     from service.store import open_store
     from service.wiring import Stopped
 
-    settings = load_settings(sandbox=sandbox)
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        raise BadRequest(
+            f"kernelwright tasks import: reads a clone beside the store; run it where {settings.server} runs,"
+            " without --server and KERNELWRIGHT_SERVER"
+        )
     store = open_store(settings)
     try:
         found = import_clone(kind, path, store=store)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 _RIGHT = ("rank", "over eager", "compile", "ms", "roofline", "USD", "job")
 _FIGURES = ("over eager", "compile", "ms", "roofline", "USD")
-_SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "evaluated_at")
+_SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "cost", "evaluated_at")
+_ORDERS = {"asc": False, "desc": True}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,18 +27,22 @@ def leaderboard(
     task: Annotated[str | None, typer.Option(help="Only this task, as suite/name.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Only tasks of this dtype.")] = None,
-    sort: Annotated[str, typer.Option(metavar="KEY", help=f"Order: {', '.join(_SORTS)}.")] = "board",
+    sort: Annotated[str, typer.Option(metavar="KEY", help=f"Sort by {', '.join(_SORTS)}.")] = "speedup",
+    order: Annotated[
+        str | None, typer.Option(metavar="asc|desc", help="Default: the best or latest first, names from A.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many entries. Default: all.")] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
 
-    Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank.
+    Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank. `--sort
+    board` shows one task, platform, device and sandbox after the other.
     """
     from dataclasses import asdict
 
-    from db.leaderboard import Sort
+    from db.leaderboard import Filters, Sort
     from service.cli.output import note, print_json
     from service.cli.result import NO_BOUNDARY
     from service.cli.where import where
@@ -45,17 +50,18 @@ def leaderboard(
 
     if sort not in _SORTS:
         raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
-    filters = {"suite": suite, "platform": platform, "task": task, "model": model, "dtype": dtype}
+    if order is not None and order not in _ORDERS:
+        raise BadRequest(f"--order {order[:80]}: unknown; there is: asc, desc")
+    filters = Filters(suite=suite, platform=platform, task=task, model=model, dtype=dtype)
     with where(server) as place:
-        entries, total = place.leaderboard(filters, sort=Sort(sort), limit=limit)
+        entries, total = place.leaderboard(filters, sort=Sort(sort), descending=_ORDERS.get(order or ""), limit=limit)
     if as_json:
         shown = [asdict(entry) for entry in entries]
         print_json({"schema": "kernelwright.leaderboard/1", "entries": shown, "total": total})
         return
     if not entries:
-        given = any(value is not None for value in filters.values())
         advice = "nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu"
-        note("no entries match these filters" if given else advice)
+        note(advice if filters == Filters() else "no entries match these filters")
         return
     if sort == "board":
         _show_boards(entries)
@@ -97,8 +103,14 @@ def _figures(entry: "Entry") -> tuple[str, ...]:
         ratio(entry.speedup_compile),
         milliseconds(entry.candidate_ms),
         "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",
-        "-" if entry.cost_usd is None else f"{entry.cost_usd:.2f}",
+        _cost(entry),
     )
+
+
+def _cost(entry: "Entry") -> str:
+    if entry.cost_usd is None:
+        return "unknown" if entry.passed else "-"
+    return f"{entry.cost_usd:.2f}"
 
 
 def _origin(entry: "Entry") -> tuple[object, ...]:

@@ -7,12 +7,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents.ports import Event
+from db.records import JobRecord, JobStatus
 from service.cli.finish import finish
 from service.cli.output import note
 from service.cli.progress import showing
 from service.errors import BadRequest
 from service.export import Exported, check_target, report_path, write_whole
 from service.jobs import JobDetails
+from service.journal import Observer
 from service.remote import Remote, open_remote
 from service.requested import OPTIONS
 from service.run import JobReport
@@ -33,27 +35,19 @@ def optimize_there(op: str, settings: Settings, *, flags: Mapping[str, object], 
         TaskError: the op is not valid.
         Unavailable: the server does not answer.
     """
-    for name, value in flags.items():
-        if value is not None:
-            raise BadRequest(f"--{name.replace('_', '-')}: is the server's to set; leave it out with --server")
+    refuse_flags(flags)
     body: dict[str, Any] = {
         name: getattr(settings, name)
         for name in OPTIONS
         if name in settings.model_fields_set and getattr(settings, name) is not None
     }
-    if names_file(op):
-        task = load_task(Path(op))
-        body |= {"source": task.source, "name": task.name}
-        if out is not None:
-            check_target(out, keep=Path(op))
-    else:
-        body["task"] = op
-        if out is not None:
-            check_target(out)
+    body |= asked_task(op)
+    if out is not None:
+        check_target(out, keep=Path(op) if names_file(op) else None)
     remote = open_remote(settings)
     try:
         job = remote.submit(body, key=uuid.uuid4().hex)
-        return _follow(remote, job.id, f"Optimizing {op} at {remote.server}", settings, out, as_json=as_json)
+        return _follow(remote, job, f"Optimizing {op} at {remote.server}", settings, out, as_json=as_json)
     finally:
         remote.close()
 
@@ -66,31 +60,66 @@ def resume_there(job_id: int, settings: Settings, *, as_json: bool) -> int:
     """
     remote = open_remote(settings)
     try:
-        remote.resume(job_id)
+        job = remote.resume(job_id)
         title = f"Going on with job {job_id} at {remote.server}"
-        return _follow(remote, job_id, title, settings, None, as_json=as_json)
+        return _follow(remote, job, title, settings, None, as_json=as_json)
     finally:
         remote.close()
 
 
-def _follow(remote: Remote, job_id: int, title: str, settings: Settings, out: Path | None, *, as_json: bool) -> int:
+def asked_task(op: str) -> dict[str, str]:
+    """What of a request says which op is meant: a file of this machine by its source, others by suite/name.
+
+    Raises:
+        TaskError: the file cannot be read or holds no valid op.
+    """
+    if not names_file(op):
+        return {"task": op}
+    task = load_task(Path(op))
+    return {"source": task.source, "name": task.name}
+
+
+def refuse_flags(flags: Mapping[str, object]) -> None:
+    """Refuse what only the server can set.
+
+    Raises:
+        BadRequest: one of them was given.
+    """
+    for name, value in flags.items():
+        if value is not None:
+            raise BadRequest(f"--{name.replace('_', '-')}: is the server's to set; leave it out with --server")
+
+
+def watch(remote: Remote, job: JobRecord, observe: Observer) -> None:
+    """Show what happens in a server's job until it ends, or Ctrl-C leaves it alone."""
+    shown = ""
+    for name, data in remote.follow(job.id):
+        if name == "message":
+            observe(Event(data["kind"], data["round"], data["data"]))
+        elif name == "status" and data["status"] != shown:
+            shown = data["status"]
+            if shown == JobStatus.QUEUED:
+                lack = f"; none for {job.platform} is there yet" if remote.lacks_worker(job.platform) else ""
+                observe(Event("step", 0, {"text": f"job {job.id}: waiting for a worker{lack}"}))
+            elif shown == JobStatus.RUNNING:
+                observe(Event("step", 0, {"text": f"job {job.id}: at work"}))
+
+
+def goes_on(remote: Remote, job_id: int) -> None:
+    """Say how to get back to a server's job that nobody follows any more."""
+    at = f"--server {remote.server}"
+    note(f"\njob {job_id} goes on there; look at it: kernelwright jobs show {job_id} {at}")
+    note(f"stop it: kernelwright jobs cancel {job_id} {at}")
+
+
+def _follow(remote: Remote, job: JobRecord, title: str, settings: Settings, out: Path | None, *, as_json: bool) -> int:
     try:
         with showing(title) as observe:
-            note_of = {"queued": "waiting for a worker", "running": "at work"}
-            shown = ""
-            for name, data in remote.follow(job_id):
-                if name == "message":
-                    observe(Event(data["kind"], data["round"], data["data"]))
-                elif name == "status" and data["status"] != shown:
-                    shown = data["status"]
-                    if shown in note_of:
-                        observe(Event("step", 0, {"text": f"job {job_id}: {note_of[shown]}"}))
+            watch(remote, job, observe)
     except KeyboardInterrupt:
-        at = f"--server {remote.server}"
-        note(f"\njob {job_id} goes on there; look at it: kernelwright jobs show {job_id} {at}")
-        note(f"stop it: kernelwright jobs cancel {job_id} {at}")
+        goes_on(remote, job.id)
         return DETACHED
-    details = remote.show_job(job_id)
+    details = remote.show_job(job.id)
     return finish(_report(remote, details, settings, out), Stop(), as_json=as_json)
 
 
@@ -99,7 +128,7 @@ def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path |
     return JobReport(
         job,
         details.best,
-        None if details.best is None else _bring_home(remote, job.id, settings, out),
+        None if details.best is None else bring_home(remote, job.id, settings, out),
         job.stop_reason or job.status.value,
         job.error or "",
         details.end.unsettled_usd,
@@ -108,7 +137,7 @@ def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path |
     )
 
 
-def _bring_home(remote: Remote, job_id: int, settings: Settings, out: Path | None) -> Exported:
+def bring_home(remote: Remote, job_id: int, settings: Settings, out: Path | None) -> Exported:
     """Write the kernel and its report here: to `out`, else into a folder of this server's and job's."""
     host = urlsplit(remote.server).netloc.replace(":", "_")
     target = out or settings.data_dir / "servers" / host / str(job_id) / "best.py"

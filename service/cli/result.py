@@ -1,11 +1,12 @@
 """How the result of a job or of an evaluation is shown: the final table, and the JSON object."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from agents.providers import is_builtin
-from service.cli.output import job_json, make_console, milliseconds, plain, print_table, ratio
+from service.cli.output import job_json, make_console, milliseconds, plain, print_json, print_table, ratio
+from service.repeat import summary
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -68,6 +69,24 @@ def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summ
     if chances := summary.get("pass_at_k"):
         shown = ", ".join(f"pass@{k} {chance:.2f}" for k, chance in chances.items())
         _line(f"tries      {summary['passed']} of {summary['tries']} passed; {shown}")
+
+
+def show_results(
+    results: Sequence[Mapping[str, Any]], repeat: int, *, profile: bool, platform: str, as_json: bool
+) -> None:
+    """What `evaluate` prints of the evaluations that there are, of `repeat` that were asked for."""
+    if repeat > 1:
+        repeated = summary(results, repeat)
+        if as_json:
+            print_json(repeated)
+        else:
+            show_repeated(repeated)
+    elif as_json:
+        print_json(results[0])
+    else:
+        show_evaluation(results[0])
+        if profile:
+            show_profile(results[0], platform)
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:

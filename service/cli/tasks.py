@@ -1,11 +1,16 @@
 """`kernelwright tasks list|show|check|import`."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.imports import import_
-from service.cli.options import Json, Op, SandboxName
+from service.cli.options import Json, Op, SandboxName, Server
+
+if TYPE_CHECKING:
+    from service.remote_tasks import TaskLine
+    from tasks.task import Task
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,32 +27,45 @@ def add_to(app: typer.Typer) -> None:
 
 def list_(
     suite: Annotated[str | None, typer.Option(help="Only this suite.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """List the tasks of the built-in suites and those that were imported."""
     from service.cli.output import print_json, print_table
     from service.settings import load_settings
     from service.store import open_store
-    from service.tasks import list_tasks
+    from service.tasks import list_tasks, of_suite
 
-    store = open_store(load_settings())
-    try:
-        tasks = list_tasks(store, suite)
-    finally:
-        store.close()
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        from service.cli.remote_tasks import list_there
+
+        tasks: Sequence[Task | TaskLine] = of_suite(list_there(settings), suite)
+    else:
+        store = open_store(settings)
+        try:
+            tasks = list_tasks(store, suite)
+        finally:
+            store.close()
     if as_json:
         print_json({"schema": "kernelwright.tasks/1", "tasks": [_task_json(task) for task in tasks]})
         return
     print_table(("task", "category", "dtype"), [(task.id, task.category, task.dtype) for task in tasks])
 
 
-def show(op: Op, as_json: Json = False) -> None:
+def show(op: Op, server: Server = None, as_json: Json = False) -> None:
     """Show an op: what it is and its source, after validation."""
     from service.cli.output import plain, print_json
     from service.settings import load_settings
     from service.tasks import find_ref
 
-    task = find_ref(op, load_settings())
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        from service.cli.remote_tasks import find_there
+
+        task = find_there(op, settings)
+    else:
+        task = find_ref(op, settings)
     if as_json:
         print_json({"schema": "kernelwright.task/1", **_task_json(task), "source": task.source})
         return
@@ -58,9 +76,13 @@ def show(op: Op, as_json: Json = False) -> None:
 def check(
     op: Op,
     sandbox: SandboxName = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
-    """Run an op in a sandbox and say whether it can be judged; exit status 2 if it cannot."""
+    """Run an op in a sandbox and say whether it can be judged; exit status 2 if it cannot.
+
+    A server is only asked to read the op, and says whether it would queue it.
+    """
     from agents.ports import Event
     from service.cli.output import milliseconds, note, plain, print_json
     from service.cli.progress import showing
@@ -70,7 +92,11 @@ def check(
     from service.tasks import check as run
     from service.wiring import Stopped
 
-    settings = load_settings(sandbox=sandbox)
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote_tasks import check_there
+
+        return check_there(op, settings, flags={"sandbox": sandbox}, as_json=as_json)
     stop = Stop()
     try:
         with stopping_on_signals(stop), showing(f"Checking {op}") as observe:
@@ -94,7 +120,7 @@ def check(
     return 0 if result.ok else 2
 
 
-def _task_json(task: Any) -> dict[str, Any]:
+def _task_json(task: "Task | TaskLine") -> dict[str, Any]:
     return {
         "task": task.id,
         "suite": task.suite,

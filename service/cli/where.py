@@ -1,23 +1,24 @@
-"""Where jobs and leaderboard are looked up: in this machine's store, or at a server."""
+"""Where jobs, leaderboard and audit log are looked up: in this machine's store, or at a server."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
-from db.leaderboard import Entry, Sort, count_entries, leaderboard
-from db.records import JobRecord
+from db.audit import AuditRecord
+from db.leaderboard import Entry, Filters, Sort, count_entries, leaderboard
+from db.records import EvaluationRecord, JobRecord
 from db.store import Store
+from db.tables import LOCAL_USER
 from service import jobs
+from service.audit import list_audit, restore_evaluation, retract_evaluation
 from service.jobs import JobDetails
 from service.remote import open_remote
 from service.settings import load_settings
 from service.store import open_store
 
-Filters = Mapping[str, Any]
-
 
 class Place(Protocol):
-    """What `jobs` and `leaderboard` ask for."""
+    """What `jobs`, `leaderboard` and `audit` ask for."""
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """Jobs, newest first."""
@@ -31,8 +32,22 @@ class Place(Protocol):
         """Stop a job."""
         ...
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Take an evaluation back."""
+        ...
+
+    def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """Let an evaluation count again that was taken back."""
+        ...
+
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """Entries, and how many there are with these filters."""
+        ...
+
+    def audit(self, *, limit: int) -> list[AuditRecord]:
+        """The audit log, newest first."""
         ...
 
 
@@ -54,10 +69,25 @@ class Here:
         """As `Place`."""
         return jobs.cancel_job(self._store, job_id)
 
-    def leaderboard(self, filters: Filters, *, sort: Sort, limit: int | None) -> tuple[list[Entry], int]:
+    def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """As `Place`."""
+        return retract_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
+
+    def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
+        """As `Place`."""
+        return restore_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
+
+    def leaderboard(
+        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
+    ) -> tuple[list[Entry], int]:
         """As `Place`."""
         with self._store.read() as session:
-            return leaderboard(session, **filters, sort=sort, limit=limit), count_entries(session, **filters)
+            found = leaderboard(session, filters, sort=sort, descending=descending, limit=limit)
+            return found, count_entries(session, filters)
+
+    def audit(self, *, limit: int) -> list[AuditRecord]:
+        """As `Place`."""
+        return list_audit(self._store, limit=limit)
 
 
 @contextlib.contextmanager

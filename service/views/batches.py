@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from db.records import OPEN, RESUMABLE
 from db.store import Store
 from service.batch_results import Baseline, Cell, Group
 from service.batches import BatchDetails, list_batches, show_batch
@@ -47,6 +48,16 @@ class BatchView:
     details: BatchDetails
     heat: Heat
     others: tuple[tuple[int, str], ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something may still happen by itself."""
+        return any(status in OPEN for status in self.details.line.counts)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether jobs ended that can be taken up again."""
+        return not self.details.complete and any(status in RESUMABLE for status in self.details.line.counts)
 
     @property
     def thresholds(self) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from db import browse
-from db.leaderboard import Entry, Sort, count_entries, leaderboard
+from db.leaderboard import EVERYTHING, Entry, Filters, Sort, count_entries, falls, leaderboard
 from db.ranking import UNRELIABLE
 from db.store import Store
 from service.views.evidence import Ratio, ratio
@@ -14,22 +14,17 @@ from tasks.task import LOCAL_SUITE
 PAGE = 50
 
 SORTS = tuple(sort.value for sort in Sort)
-
-_FILTERS = ("suite", "platform", "model", "dtype", "task", "source_hash")
+_ORDERS = {"asc": False, "desc": True}
 
 
 @dataclass(frozen=True)
 class BoardQuery:
-    """What to show; None: everything. `sort` is a name of `SORTS`, with `-` before it for falling order."""
+    """What to show. `sort` is a name of `SORTS`, `order` is asc or desc; anything else counts as not given."""
 
-    suite: str | None = None
-    platform: str | None = None
-    model: str | None = None
-    dtype: str | None = None
-    task: str | None = None
+    filters: Filters = EVERYTHING
     sort: str | None = None
+    order: str | None = None
     page: int = 1
-    source_hash: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,9 @@ class BoardLine:
 
 @dataclass(frozen=True)
 class BoardView:
-    """A page of the leaderboard, from line `first` to `last` of `total`; `tags` are those that occur on it."""
+    """A page of the leaderboard, from line `first` to `last` of `total`; `tags` are those that occur on it. `falling`:
+    the highest, latest or last name comes first.
+    """
 
     lines: tuple[BoardLine, ...]
     total: int
@@ -58,6 +55,7 @@ class BoardView:
     first: int
     last: int
     sort: str
+    falling: bool
     tags: tuple[str, ...]
 
 
@@ -71,34 +69,28 @@ class BoardChoices:
     dtypes: tuple[str, ...]
 
 
-def board_view(store: Store, query: BoardQuery, *, page_size: int = PAGE) -> BoardView:
-    """A page of the leaderboard; an order that there is none of counts as none, a page past the end as the last."""
-    filters = {name: getattr(query, name) or None for name in _FILTERS}
-    sort, descending = _order(query.sort)
+def board_view(store: Store, query: BoardQuery, *, otherwise: Sort = Sort.SPEEDUP, page_size: int = PAGE) -> BoardView:
+    """A page of the leaderboard, by `otherwise` unless the query says what it is sorted by; past the end, the last."""
+    filters = Filters(**{name: value or None for name, value in vars(query.filters).items()})
+    sort = Sort(query.sort) if query.sort in SORTS else otherwise
+    descending = _ORDERS.get(query.order or "")
     with store.read() as session:
-        total = count_entries(session, **filters)
+        total = count_entries(session, filters)
         page = max(1, min(query.page, -(-total // page_size)))
         offset = page_size * (page - 1)
-        found = leaderboard(session, **filters, sort=sort, descending=descending, limit=page_size, offset=offset)
+        found = leaderboard(session, filters, sort=sort, descending=descending, limit=page_size, offset=offset)
         shared = browse.shared_ranks(session, [entry for entry in found if entry.rank is not None])
         several = browse.with_several_sources(session, {entry.task for entry in found})
     lines = tuple(_line(entry, shared, several) for entry in found)
     tags = sorted({tag for entry in found for tag in entry.tags})
-    shown = "" if query.sort is None or descending is None else query.sort
-    return BoardView(lines, total, page, offset + 1 if found else 0, offset + len(found), shown, tuple(tags))
+    first, last = (offset + 1, offset + len(found)) if found else (0, offset)
+    return BoardView(lines, total, page, first, last, sort.value, falls(sort, descending), tuple(tags))
 
 
 def board_choices(store: Store) -> BoardChoices:
     """The suites, platforms, models and data types that occur on the leaderboard."""
     with store.read() as session:
         return BoardChoices(*(browse.board_values(session, name) for name in ("suite", "platform", "model", "dtype")))
-
-
-def _order(sort: str | None) -> tuple[Sort, bool | None]:
-    name = (sort or "").removeprefix("-")
-    if name not in SORTS:
-        return Sort.BOARD, None
-    return Sort(name), (sort or "").startswith("-")
 
 
 def _line(entry: Entry, shared: Counter[tuple[object, ...]], several: Collection[str]) -> BoardLine:

@@ -40,6 +40,25 @@ class DevicesView:
     workers: tuple[WorkerLine, ...]
 
 
+@dataclass(frozen=True)
+class DevicesState:
+    """What of all that someone who watches waits for: who lives and what he runs, and how many jobs wait."""
+
+    workers: tuple[tuple[str, str, int | None], ...]
+    platforms: tuple[PlatformLine, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Never: another worker may come."""
+        return False
+
+
+def devices_state(store: Store) -> DevicesState:
+    """Who works here now, and what waits."""
+    view = devices_view(store)
+    return DevicesState(tuple((line.worker.id, line.state, line.job_id) for line in view.workers), view.platforms)
+
+
 def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
     """What works here, and what waits."""
     moment = now or utc_now()

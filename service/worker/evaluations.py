@@ -39,7 +39,15 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop
     job, source = found
     about = {"job": job_id, "evaluation": evaluation_id, "candidate": digest[:16]}
     log.info("evaluation begins", extra=about)
-    bench = Bench(task_of(job), place.platform, place.sandbox, settings_of(job, place.settings))
+    tolerance = job.options.get("tolerance")
+    bench = Bench(
+        task_of(job),
+        place.platform,
+        place.sandbox,
+        settings_of(job, place.settings),
+        rules=() if tolerance is None else (str(tolerance),),
+        cold=bool(job.options.get("cold")),
+    )
     with stop_when(lambda: _ended(place, job_id), stop, "cancelled", poll_s=LOOK_S):
         try:
             evaluation = bench.evaluate(

@@ -7,6 +7,7 @@ from db import jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
+from service.ahead import BuildsAhead
 from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.jobs import cancel_requested, end_job, get_job, past_of
@@ -46,7 +47,7 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
         log.info("job begins", extra=about)
         try:
-            (_evaluate_again if job.kind == "evaluate" else _optimize)(place, job, stop)
+            (_evaluate if job.kind == "evaluate" else _optimize)(place, job, stop)
         except JobLost as error:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
@@ -111,7 +112,7 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
         place.owner,
         spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop),
+        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop, BuildsAhead(bench)),
         platform=place.platform,
         llm=open_models(settings, bench, step=journal.step, stop=stop, past=past),
         stop=stop,
@@ -128,8 +129,9 @@ def _settings_of(place: Place, job: JobRecord) -> Settings:
     return settings.model_copy(update={name: getattr(settings, name) or getattr(own, name) for name in names})
 
 
-def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
-    """A candidate that a user wants evaluated (once more): it was stored with the job."""
+def _evaluate(place: Place, job: JobRecord, stop: Stop) -> None:
+    """A candidate that a user wants evaluated, for the first time or once more: it was stored with the job."""
+    profile = bool(job.options.get("profile", True))
     with place.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
     measure = MeasureQueued(place.store, place.queue, job, place.kind, stop)
@@ -137,7 +139,7 @@ def _evaluate_again(place: Place, job: JobRecord, stop: Stop) -> None:
     with stop_when(lambda: cancel_requested(place.store, job.id), stop, "cancelled"):
         try:
             for source in sources.values():
-                kept = measure(source, round_number=0, profile=True)
+                kept = measure(source, round_number=0, profile=profile)
                 best = kept.id if kept.verdict == "passed" else best
         except Stopped:
             reason = stop.reason or "cancelled"

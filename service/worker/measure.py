@@ -8,6 +8,7 @@ from db.errors import NotInStore
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
 from evaluator.evaluation import candidate_hash
+from service.ahead import BuildsAhead
 from service.queue import WorkQueue
 from service.stopping import Stop
 from service.wiring import Stopped
@@ -22,9 +23,21 @@ class EvaluationLost(RuntimeError):
 
 
 class MeasureQueued:
-    """A `service.run.Measure`: asks for an evaluation and waits until it is in the store."""
+    """A `service.run.Measure`: asks for an evaluation and waits until it is in the store.
 
-    def __init__(self, store: Store, queue: WorkQueue, job: JobRecord, kind: str, stop: Stop) -> None:
+    `builds` are made on this host, where they are found if a worker of it evaluates; another one builds for itself.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: WorkQueue,
+        job: JobRecord,
+        kind: str,
+        stop: Stop,
+        builds: BuildsAhead | None = None,
+    ) -> None:
+        self._builds = builds
         self._store = store
         self._queue = queue
         self._job = job
@@ -33,6 +46,8 @@ class MeasureQueued:
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
+        if self._builds is not None:
+            self._builds.finish(self._stop.event)
         digest = candidate_hash(source)
         evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._stop)
         try:
@@ -53,6 +68,16 @@ class MeasureQueued:
 
     def prepare(self) -> None:
         """Nothing: whoever evaluates has a referee ready."""
+
+    def build_ahead(self, source: str) -> None:
+        """As `Measure`."""
+        if self._builds is not None:
+            self._builds.start(source)
+
+    def close(self) -> None:
+        """As `Measure`."""
+        if self._builds is not None:
+            self._builds.close()
 
     def _wait(self, evaluation_id: str) -> EvaluationRecord:
         for poll in itertools.count(1):

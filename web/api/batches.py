@@ -10,7 +10,7 @@ from db.records import JobStatus
 from service.batch_export import batch_json, csv_text
 from service.batch_spec import make_spec
 from service.batches import BatchLine, list_batches, show_batch
-from service.requested_batches import cancel_batch_for, resume_batch_for, start_batch_for
+from service.requested_batches import cancel_batch_for, resume_batch_for, start_batch_for, told_spec
 from web.api.answers import problems
 from web.api.fields import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
 from web.api.schemas import Amount, JobChoices
@@ -63,6 +63,7 @@ class Batch(BaseModel):
     jobs: int
     ended: int
     counts: dict[JobStatus, int] = Field(description="Jobs by status.")
+    spec: dict[str, Any] = Field(description="What was asked for, but for what only the server may set.")
 
     @classmethod
     def of(cls, line: BatchLine) -> Self:
@@ -79,7 +80,22 @@ class Batch(BaseModel):
             jobs=line.jobs,
             ended=line.ended,
             counts=dict(line.counts),
+            spec=told_spec(batch.spec),
         )
+
+
+class BatchCancelled(Batch):
+    """A batch that was told to stop."""
+
+    concerned: int = Field(description="Jobs that were cancelled or told to stop.")
+
+
+class BatchResume(BaseModel):
+    """How a batch is to go on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"budget_usd": 30.0}]})
+
+    budget_usd: Amount | None = Field(default=None, description="Another total, with what was spent in it.")
 
 
 class BatchPage(BaseModel):
@@ -146,16 +162,17 @@ def export(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") 
 
 
 @router.post("/{batch_id}/cancel", responses=problems(404))
-def cancel(batch_id: BatchId, parts: TheParts, principal: Submitter) -> Batch:
+def cancel(batch_id: BatchId, parts: TheParts, principal: Submitter) -> BatchCancelled:
     """Stop a batch: jobs that wait are cancelled, running ones keep their best so far."""
-    cancel_batch_for(principal, batch_id, store=parts.store)
-    return _batch(parts, batch_id)
+    concerned = cancel_batch_for(principal, batch_id, store=parts.store)
+    return BatchCancelled(**dict(_batch(parts, batch_id)), concerned=concerned)
 
 
 @router.post("/{batch_id}/resume", responses=problems(404))
-def resume(batch_id: BatchId, parts: TheParts, principal: Submitter) -> Batch:
+def resume(batch_id: BatchId, parts: TheParts, principal: Submitter, body: BatchResume | None = None) -> Batch:
     """Put the jobs that ended before they were done back in line."""
-    resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
+    budget_usd = None if body is None else body.budget_usd
+    resume_batch_for(principal, batch_id, budget_usd=budget_usd, settings=parts.settings, store=parts.store)
     return _batch(parts, batch_id)
 
 

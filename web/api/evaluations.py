@@ -1,16 +1,50 @@
-"""Evaluations: all that was found out, and taking a result off the leaderboard."""
+"""Evaluations: queue one, all that one found out, and taking a result off the leaderboard."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from db import results
 from service.audit import restore_evaluation, retract_evaluation
+from service.resubmit import evaluate_for
+from service.tasks import find_task
+from tasks.load import task_from_source
 from web.api.answers import problems
-from web.api.fields import EvaluationId
+from web.api.fields import EvaluationId, IdempotencyKey
+from web.api.jobs import made
+from web.api.schemas import Job
+from web.api.schemas_evaluations import EvaluationOfTask, EvaluationRequest
 from web.api.schemas_results import EvaluationSummary, EvaluationWhole, Judgement
-from web.identity import Operator, Viewer
+from web.identity import Operator, Submitter, Viewer
 from web.parts import TheParts
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(409)},
+)
+def start(
+    body: EvaluationRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
+) -> Job:
+    """Queue the evaluation of a candidate; no model is asked. The answer is the job that does it."""
+    if isinstance(body, EvaluationOfTask):
+        task = find_task(body.task, store=parts.store, files=False)
+    else:
+        task = task_from_source(body.source, name=body.name)
+    job_id, new = evaluate_for(
+        principal,
+        task,
+        body.candidate,
+        platform=body.platform,
+        profile=body.profile,
+        cold=body.cold,
+        tolerance=body.tolerance,
+        settings=parts.settings,
+        store=parts.store,
+        key=key,
+    )
+    return made(parts, response, job_id, new=new)
 
 
 @router.get("/{evaluation_id}", responses=problems(404))

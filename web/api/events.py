@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
@@ -16,7 +16,7 @@ from db.watching import JobState
 from service.access import NotAuthenticated, Principal, still_valid
 from web.api.answers import problems
 from web.api.fields import JobId
-from web.hub import Hub, Message
+from web.hub import Hub, Message, Subject
 from web.identity import Viewer
 from web.parts import Parts, TheParts
 
@@ -29,10 +29,18 @@ _EXAMPLE = (
 )
 _TEXT = {"type": "string"}
 _MESSAGE = {"type": "object", "required": ["data"], "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}}
-_STREAM = {
-    "description": "Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.",
-    "content": {"text/event-stream": {"schema": _MESSAGE, "example": _EXAMPLE}},
-}
+NOT_KEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def stream_of(description: str, example: str) -> dict[str, Any]:
+    """How a stream is described."""
+    return {
+        "description": description,
+        "content": {"text/event-stream": {"schema": _MESSAGE, "example": example}},
+    }
+
+
+_STREAM = stream_of("Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.", _EXAMPLE)
 
 
 @router.get("", response_class=StreamingResponse, responses={200: _STREAM, **problems(404)})
@@ -54,14 +62,12 @@ async def stream(
     begin = max(after, int(last_event_id or 0))
     hub: Hub = request.app.state.hub
     hub.check_room(principal)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _messages(hub, parts, principal, job_id, begin), media_type="text/event-stream", headers=headers
-    )
+    messages = _messages(hub, parts, principal, job_id, begin)
+    return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
 
 
 async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, after: int) -> AsyncIterator[str]:
-    async with hub.listen(job_id, principal) as (upto, queue):
+    async with hub.listen(Subject("job", job_id), principal) as (upto, queue):
         yield "retry: 2000\n\n"
         while after < upto:
             events = await run_in_threadpool(_backlog, parts, job_id, after, upto)
@@ -70,14 +76,14 @@ async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, a
             after = events[-1].id if events else upto
         state: JobState | None = None
         while True:
-            message = await _next(queue)
+            message = await next_of(queue)
             match message:
                 case EventRecord():
                     if message.id > after:
                         yield _event(message)
                 case JobState():
                     state = message
-                    yield _named("status", _state(message))
+                    yield named("status", _state(message))
                 case "silence":
                     try:
                         await run_in_threadpool(still_valid, parts.store, principal)
@@ -86,11 +92,12 @@ async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, a
                     yield ": still here\n\n"
                 case _:
                     if state is not None and state.ended:
-                        yield _named("end", _state(state))
+                        yield named("end", _state(state))
                     return
 
 
-async def _next(queue: asyncio.Queue[Message]) -> Message | str:
+async def next_of(queue: asyncio.Queue[Message]) -> Message | Literal["silence"]:
+    """The next message, or `silence` where none came for a while."""
     try:
         async with asyncio.timeout(KEEP_ALIVE_S):
             return await queue.get()
@@ -118,7 +125,8 @@ def _event(event: EventRecord) -> str:
     return f"id: {event.id}\ndata: {json.dumps(event_json(event))}\n\n"
 
 
-def _named(name: str, data: Mapping[str, Any]) -> str:
+def named(name: str, data: Mapping[str, Any]) -> str:
+    """A message with a name, as it is sent."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 

@@ -1,16 +1,15 @@
 """The leaderboard: who wrote the fastest kernel that passed, as pages or as a table for other programs."""
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from db import leaderboard as kept
-from db.leaderboard import Entry, Sort
+from db.leaderboard import Entry, Filters, Sort
+from service.csv_lines import csv_lines
 from web.api.answers import problems
 from web.api.fields import MAX_ID, ModelName, PlatformName, Suite, TaskRef
 from web.api.schemas_results import Board, Leaderboard
@@ -35,15 +34,26 @@ class Chosen:
         str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device, by its whole name.")
     ] = None
     sort: Annotated[
-        Sort, Query(description="`board`: task by task, each by rank. Those without a rank stand last.")
-    ] = Sort.BOARD
-    descending: Annotated[
-        bool | None, Query(description="Default: each order's own, the best or latest first, names from A.")
+        Sort,
+        Query(
+            description="By what. Those without a rank stand last, and before them those without the figure or with a"
+            " cost that nobody knows. `board`: task by task, each by rank."
+        ),
+    ] = Sort.SPEEDUP
+    order: Annotated[
+        Literal["asc", "desc"] | None,
+        Query(description="Default: the best first, of dates the latest, of names from A."),
     ] = None
 
-    def filters(self) -> dict[str, str | None]:
+    @property
+    def filters(self) -> Filters:
         """Which lines."""
-        return {name: getattr(self, name) for name in ("suite", "platform", "task", "model", "dtype", "device")}
+        return Filters(self.suite, self.platform, self.task, self.model, self.dtype, self.device)
+
+    @property
+    def descending(self) -> bool | None:
+        """Whether the highest come first; None: as the sort has it."""
+        return None if self.order is None else self.order == "desc"
 
 
 TheChosen = Annotated[Chosen, Depends()]
@@ -59,7 +69,7 @@ def show(
 ) -> Leaderboard:
     """A page of the leaderboard."""
     with parts.store.read() as session:
-        total = kept.count_entries(session, **chosen.filters())
+        total = kept.count_entries(session, chosen.filters)
     entries = _page(parts, chosen, limit, offset)
     return Leaderboard(entries=[Board.of(entry) for entry in entries], total=total)
 
@@ -79,7 +89,7 @@ def _page(parts: Parts, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
     with parts.store.read() as session:
         return kept.leaderboard(
             session,
-            **chosen.filters(),
+            chosen.filters,
             sort=chosen.sort,
             descending=chosen.descending,
             limit=limit,
@@ -88,23 +98,8 @@ def _page(parts: Parts, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
 
 
 def _csv(parts: Parts, chosen: Chosen) -> Iterator[str]:
-    yield _lines([_COLUMNS])
+    yield csv_lines([_COLUMNS])
     offset = 0
     while entries := _page(parts, chosen, _CSV_PAGE, offset):
-        yield _lines([tuple(map(_cell, astuple(entry))) for entry in entries])
+        yield csv_lines([astuple(entry) for entry in entries])
         offset += len(entries)
-
-
-def _lines(rows: list[tuple[object, ...]] | list[tuple[str, ...]]) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula."""
-    if isinstance(value, tuple):
-        value = " ".join(map(str, value))
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value

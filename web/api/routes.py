@@ -7,11 +7,24 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from web import metrics
-from web.api import batches, candidates, devices, evaluations, events, health, jobs, leaderboard, me, tasks
+from web.api import (
+    audit,
+    batches,
+    candidates,
+    changes,
+    devices,
+    evaluations,
+    events,
+    health,
+    jobs,
+    leaderboard,
+    me,
+    tasks,
+)
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices)
+_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit, changes)
 
 
 def add_to(app: FastAPI) -> None:
@@ -44,12 +57,13 @@ def _description(app: FastAPI) -> dict[str, Any]:
 _TAGS = [
     {"name": "tasks", "description": "The ops that can be optimized."},
     {"name": "jobs", "description": "What was asked for and what became of it."},
-    {"name": "events", "description": "A job as it happens."},
+    {"name": "events", "description": "Jobs, batches and devices as it happens."},
     {"name": "candidates", "description": "What was tried."},
     {"name": "evaluations", "description": "What a candidate is worth, and why to believe it."},
     {"name": "leaderboard", "description": "The fastest that passed."},
     {"name": "batches", "description": "Many jobs, and their figures."},
     {"name": "devices", "description": "Who works."},
+    {"name": "audit", "description": "Who changed what others rely on."},
     {"name": "access", "description": "Who asks."},
     {"name": "health", "description": "Whether the server lives."},
 ]

@@ -14,14 +14,15 @@ from tasks.task import Task
 from web.api.fields import MODEL, TASK_REF
 
 MAX_SOURCE_CHARS = 1024 * 1024
-_OP = "import torch\n\n\ndef op(x, w):\n    return torch.nn.functional.gelu(x * w)\n\n\ndef get_inputs():\n"
-_OP += "    return [torch.randn(2048, 2048), torch.randn(2048)]\n"
+OP_EXAMPLE = "import torch\n\n\ndef op(x, w):\n    return torch.nn.functional.gelu(x * w)\n\n\ndef get_inputs():\n"
+OP_EXAMPLE += "    return [torch.randn(2048, 2048), torch.randn(2048)]\n"
 _JOB_TASK: dict[str, JsonValue] = {"task": "starter/rmsnorm_gelu", "rounds": 4, "budget_s": 600}
-_JOB_SOURCE: dict[str, JsonValue] = {"source": _OP, "name": "scaled_gelu", "model": "builtin/compiler"}
+_JOB_SOURCE: dict[str, JsonValue] = {"source": OP_EXAMPLE, "name": "scaled_gelu", "model": "builtin/compiler"}
 
 Source = Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARS, description="Python source of the op.")]
 OpName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="What to call the op.")]
 Model = Annotated[str, Field(pattern=MODEL, description="LiteLLM's name of a model, or builtin/compiler.")]
+Platform = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 
@@ -68,7 +69,7 @@ class CheckRequest(BaseModel):
     """An op to look at."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": _OP, "name": "scaled_gelu"}]}
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": OP_EXAMPLE, "name": "scaled_gelu"}]}
     )
 
     source: Source
@@ -107,7 +108,7 @@ class JobChoices(BaseModel):
 
 
 class _Wanted(JobChoices):
-    platform: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])] | None = None
+    platform: Platform | None = None
     model: Model | None = None
     priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
 
@@ -133,12 +134,13 @@ class JobOfSource(_Wanted):
     name: OpName = "op"
 
 
-def _kind_of(body: Any) -> str:
-    return "of_task" if (isinstance(body, Mapping) and "task" in body) or isinstance(body, JobOfTask) else "of_source"
+def kind_of(body: Any) -> str:
+    """Which of a request's two forms a body has: it names a task, or brings a source."""
+    return "of_task" if (isinstance(body, Mapping) and "task" in body) or hasattr(body, "task") else "of_source"
 
 
 JobRequest = Annotated[
-    Annotated[JobOfTask, Tag("of_task")] | Annotated[JobOfSource, Tag("of_source")], Discriminator(_kind_of)
+    Annotated[JobOfTask, Tag("of_task")] | Annotated[JobOfSource, Tag("of_source")], Discriminator(kind_of)
 ]
 
 
@@ -190,7 +192,7 @@ class Job(BaseModel):
         """A job for the API: without its task's source, its owner's process, and what only the server needs to know."""
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
-        shown = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job")
+        shown = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
         values["options"] = {name: value for name, value in job.options.items() if name in shown}
         return cls.model_validate(values)
 

@@ -110,7 +110,9 @@ class Board(BaseModel):
     evaluation_id: str | None
     candidate_hash: str | None
     evaluated_at: datetime | None
-    cost_usd: float | None = Field(description="What the whole job took that wrote the candidate.")
+    cost_usd: float | None = Field(
+        description="What the whole job took that wrote the candidate; null where nobody knows."
+    )
 
     @classmethod
     def of(cls, entry: Entry) -> Self:

@@ -14,7 +14,7 @@ from web.identity import Submitter, Viewer
 from web.pages.fields import BatchId
 from web.pages.forms import OwnForm
 from web.pages.render import page
-from web.parts import TheParts
+from web.parts import Parts, TheParts
 
 router = APIRouter(prefix="/batches", include_in_schema=False)
 
@@ -32,32 +32,24 @@ def list_(
     return page(request, "batches.html", lines=found[:_PAGE], next_before=more)
 
 
+Over = Annotated[str, Query(max_length=20)]
+Against = Annotated[str, Query(max_length=12)]
+
+
 @router.get("/{batch_id}")
 def show(
-    request: Request,
-    parts: TheParts,
-    principal: Viewer,
-    batch_id: BatchId,
-    over: Annotated[str, Query(max_length=20)] = "eager",
-    against: Annotated[str, Query(max_length=12)] = "",
+    request: Request, parts: TheParts, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
 ) -> HTMLResponse:
-    """One batch; `against` compares it with another."""
-    baseline: Baseline = "compile" if over == "compile" else "eager"
-    view = batch_view(parts.store, batch_id, over=baseline)
-    other = int(against) if against.isascii() and against.isdigit() else None
-    return page(
-        request,
-        "batch.html",
-        view=view,
-        over=baseline,
-        baselines=_BASELINES,
-        versus=None if other is None else compare_batches(parts.store, batch_id, other, over=baseline),
-        against=other,
-        name_of=column_name,
-        may_change=_may_change(principal, view.details),
-        curves=_curves(view),
-        heat=_heat(view),
-    )
+    """One batch; `against` compares it with another. Its script keeps it up to date."""
+    return page(request, "batch.html", **_shown(parts, principal, batch_id, over, against))
+
+
+@router.get("/{batch_id}/part")
+def part(
+    request: Request, parts: TheParts, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
+) -> HTMLResponse:
+    """What changes of a batch's page while it runs."""
+    return page(request, "batch_part.html", **_shown(parts, principal, batch_id, over, against))
 
 
 @router.post("/{batch_id}/cancel", dependencies=[OwnForm])
@@ -72,6 +64,23 @@ def resume(parts: TheParts, principal: Submitter, batch_id: BatchId) -> Redirect
     """Put what a batch has left back in line."""
     resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
+
+
+def _shown(parts: Parts, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
+    baseline: Baseline = "compile" if over == "compile" else "eager"
+    view = batch_view(parts.store, batch_id, over=baseline)
+    other = int(against) if against.isascii() and against.isdigit() else None
+    return {
+        "view": view,
+        "over": baseline,
+        "baselines": _BASELINES,
+        "versus": None if other is None else compare_batches(parts.store, batch_id, other, over=baseline),
+        "against": other,
+        "name_of": column_name,
+        "may_change": _may_change(principal, view.details),
+        "curves": _curves(view),
+        "heat": _heat(view),
+    }
 
 
 def _may_change(principal: Principal, details: BatchDetails) -> bool:

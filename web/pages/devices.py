@@ -14,5 +14,11 @@ router = APIRouter(prefix="/devices", include_in_schema=False)
 
 @router.get("")
 def show(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
-    """What works here, and what waits."""
+    """What works here, and what waits; its script keeps it up to date."""
     return page(request, "devices.html", view=devices_view(parts.store), lost_s=LOST_AFTER_S)
+
+
+@router.get("/part")
+def part(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
+    """What changes of the page."""
+    return page(request, "devices_part.html", view=devices_view(parts.store), lost_s=LOST_AFTER_S)

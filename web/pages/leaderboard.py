@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from db.leaderboard import Filters
 from service.views.boards import BoardQuery, board_choices, board_view
 from web.identity import Viewer
 from web.pages import bars
@@ -28,10 +29,12 @@ def show(
     dtype: Text = None,
     task: Text = None,
     sort: Text = None,
+    order: Text = None,
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
 ) -> HTMLResponse:
     """A page of the leaderboard."""
-    view = board_view(parts.store, BoardQuery(suite, platform, model, dtype, task, sort, number))
+    filters = Filters(suite=suite, platform=platform, model=model, dtype=dtype, task=task)
+    view = board_view(parts.store, BoardQuery(filters, sort, order, number))
     known = board_choices(parts.store)
     query = request.query_params
     return page(
@@ -46,5 +49,7 @@ def show(
             ("dtype", "Data type", known.dtypes),
         ),
         filtered=any(query.get(key) for key in _FILTERS),
-        export={key: value for key in _FILTERS if (value := query.get(key))},
+        way={key: value for key in ("sort", "order") if (value := query.get(key))},
+        export={key: value for key in _FILTERS if (value := query.get(key))}
+        | {"sort": view.sort, "order": "desc" if view.falling else "asc"},
     )

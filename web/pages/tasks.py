@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from db.leaderboard import Filters, Sort
 from service.views.boards import BoardQuery, board_view
 from service.views.tasks import task_list, task_view
 from web.identity import Viewer
@@ -38,11 +39,12 @@ def show(
     name: Name,
     source: Annotated[str | None, Query(max_length=64)] = None,
     sort: Annotated[str | None, Query(max_length=40)] = None,
+    order: Annotated[str | None, Query(max_length=40)] = None,
 ) -> HTMLResponse:
     """One task."""
     view = task_view(parts.store, suite, name, source or None)
-    query = BoardQuery(task=f"{suite}/{name}", source_hash=view.source_hash, sort=sort)
-    board = board_view(parts.store, query, page_size=200)
+    filters = Filters(task=f"{suite}/{name}", source_hash=view.source_hash)
+    board = board_view(parts.store, BoardQuery(filters, sort, order), otherwise=Sort.BOARD, page_size=200)
     return page(
         request,
         "task.html",

@@ -123,7 +123,9 @@ function plotly() {
   return loading;
 }
 
-export async function drawAll(root = document) {
+const drawn = new WeakMap(); // what each figure shows
+
+export async function drawAll(root = document, anew = false) {
   const figures = [...root.querySelectorAll("figure.chart[data-chart]")];
   if (!figures.length) return;
   let Plotly;
@@ -136,7 +138,10 @@ export async function drawAll(root = document) {
   const c = colours();
   for (const figure of figures) {
     if (!figure.isConnected) continue;
-    const data = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const text = figure.querySelector('script[type="application/json"]').textContent;
+    if (!anew && drawn.get(figure) === text) continue;
+    drawn.set(figure, text);
+    const data = JSON.parse(text);
     const [traces, made] = kinds[figure.dataset.chart](data, c);
     const plot = figure.querySelector(".plot");
     await Plotly.react(plot, traces, { ...made, height: heights[figure.dataset.chart]?.(data) ?? 300 }, { displayModeBar: false, responsive: true, staticPlot: false, scrollZoom: false, doubleClick: false });
@@ -148,5 +153,5 @@ export function drop(root) {
   for (const plot of root.querySelectorAll(".js-plotly-plot")) globalThis.Plotly?.purge(plot);
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document, true));
 drawAll();

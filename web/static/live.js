@@ -1,29 +1,36 @@
-// Follows a job: small steps go straight into the log, whatever changes more is asked for as a part of the page.
+// Keeps a page up to date: a stream of events says that something has changed, and what the page shows of it is asked
+// for as a part. Small steps of a job go straight into their line.
 import { drawAll, drop } from "./charts.js";
+import { patchChildren } from "./patch.js";
 
 const live = document.getElementById("live");
 const QUIET = new Set(["step", "llm_started", "llm_call", "llm_fault", "evaluation_started"]);
 const KINDS = ["job_started", "round_started", "llm_started", "llm_fault", "llm_call", "llm_failed", "reply_rejected", "candidate", "evaluation_started", "evaluated", "advice", "best", "round_done", "job_stopped", "ended", "step", "status", "end"];
 const WAIT_MS = 300;
 const POLL_MS = 5000;
+const SHARE = 4; // of the time, at most a quarter goes into asking: a large batch takes long to show
 let timer = null;
 let polling = null;
+let ticking = null;
 let busy = false;
 let again = false;
+let tookMs = 0;
 
 function soon(ms = WAIT_MS) {
-  timer ??= setTimeout(() => { timer = null; refresh(); }, ms);
+  timer ??= setTimeout(() => { timer = null; refresh(); }, Math.max(ms, SHARE * tookMs));
 }
 
 async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
+  const began = performance.now();
   try {
     const answer = await fetch(live.dataset.part, { headers: { Accept: "text/html" } });
     if (answer.ok) put(await answer.text());
   } catch {
     // The server is away; the stream or the next poll will tell when it is back.
   } finally {
+    tookMs = performance.now() - began;
     busy = false;
     if (again) { again = false; soon(); }
   }
@@ -32,27 +39,19 @@ async function refresh() {
 function put(html) {
   const before = live.querySelector("#log");
   const atEnd = !before || before.scrollHeight - before.scrollTop - before.clientHeight < 40;
-  const top = before?.scrollTop ?? 0;
-  const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.id : "";
-  const open = new Map([...live.querySelectorAll("details[data-key]")].map((each) => [each.dataset.key, each.open]));
-  const fresh = new DOMParser().parseFromString(html, "text/html");
-  const carried = live.querySelector('figure[data-chart="best"]');
-  const next = fresh.querySelector('figure[data-chart="best"]');
-  if (carried && next) { // the chart stays and gets the new figures, so that nothing flickers
-    carried.querySelector("script").textContent = next.querySelector("script").textContent;
-    next.replaceWith(carried);
-  } else if (carried) {
-    drop(live);
-  }
-  live.replaceChildren(...fresh.body.childNodes);
-  for (const each of live.querySelectorAll("details[data-key]")) if (open.has(each.dataset.key)) each.open = open.get(each.dataset.key);
+  const focused = live.contains(document.activeElement) ? document.activeElement : null;
+  patchChildren(live, new DOMParser().parseFromString(html, "text/html").body, drop);
   const log = live.querySelector("#log");
-  if (log) log.scrollTop = atEnd ? log.scrollHeight : top;
-  if (focused) (document.getElementById(focused) ?? live.querySelector("#state a, #state button"))?.focus();
+  if (log && atEnd) log.scrollTop = log.scrollHeight;
+  // What had the focus may have been moved, or be gone, such as a button that is of no use any more: go on near it.
+  if (focused && focused !== document.activeElement) {
+    const near = focused.isConnected ? focused : live.querySelector("#state a, #state button") ?? live;
+    near.focus({ preventScroll: true });
+  }
   drawAll(live);
-  const status = live.querySelector("#state")?.dataset.status;
-  document.title = document.title.replace(/^(\[[a-z]+\] )?/, `[${status}] `);
-  if (status !== "queued" && status !== "running") stop();
+  const state = live.querySelector("#state")?.dataset ?? {};
+  if (state.title) document.title = document.title.replace(/^(\[[a-z0-9/]+\] )?/, `${state.title} `);
+  if (state.open === "no") stop();
 }
 
 function step(text) {
@@ -71,23 +70,26 @@ function told(event) {
 
 let source = null;
 function start() {
-  source = new EventSource(`${live.dataset.events}?after=${encodeURIComponent(live.dataset.last)}`);
+  const after = live.dataset.last === undefined ? "" : `?after=${encodeURIComponent(live.dataset.last)}`;
+  source = new EventSource(live.dataset.events + after);
   source.onopen = () => { clearInterval(polling); polling = null; };
   source.onmessage = told;
   for (const kind of KINDS) source.addEventListener(kind, told);
   source.onerror = () => { polling ??= setInterval(refresh, POLL_MS); };
+  if (live.dataset.everyMs) ticking = setInterval(refresh, Number(live.dataset.everyMs)); // what ages by itself
 }
 
 function stop() {
   source?.close();
   source = null;
   clearInterval(polling);
-  polling = null;
+  clearInterval(ticking);
+  polling = ticking = null;
 }
 
 const log = live.querySelector("#log");
 if (log) log.scrollTop = log.scrollHeight;
-if (live.dataset.open === "yes") {
+if (live.querySelector("#state")?.dataset.open !== "no") {
   start();
   addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => { if (event.persisted) { refresh(); start(); } });

@@ -6,15 +6,14 @@ from alembic import op
 from db.types import UtcDateTime
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """To this revision."""
-    with op.batch_alter_table("jobs") as batch:
-        batch.add_column(sa.Column("heartbeat_at", UtcDateTime(), nullable=True))
+    op.add_column("jobs", sa.Column("heartbeat_at", UtcDateTime(), nullable=True))
 
 
 def downgrade() -> None:

@@ -1,0 +1,37 @@
+"""The leaderboard's lines have their jobs' costs, and an index for each figure that they are sorted by."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+_FIGURES = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
+
+# Nobody knows what a candidate took that no job wrote, or one of whose calls has no known price.
+_FILL = """
+UPDATE standings SET cost_usd = (
+    SELECT jobs.cost_usd FROM jobs
+    WHERE jobs.id = standings.job_id AND jobs.model IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM llm_calls WHERE llm_calls.job_id = jobs.id AND llm_calls.cost_usd IS NULL
+    )
+) WHERE job_id IS NOT NULL
+"""
+
+
+def upgrade() -> None:
+    """To this revision."""
+    op.add_column("standings", sa.Column("cost_usd", sa.Double(), nullable=True))
+    op.execute(_FILL)
+    for name in _FIGURES:
+        op.create_index(f"ix_standings_by_{name}", "standings", ["worth", name, "key"], unique=False)
+
+
+def downgrade() -> None:
+    """Back from it."""
+    for name in _FIGURES:
+        op.drop_index(f"ix_standings_by_{name}", table_name="standings")
+    with op.batch_alter_table("standings") as batch:
+        batch.drop_column("cost_usd")

@@ -1,0 +1,137 @@
+"""HTTP as the command line speaks it to a Kernelwright server, with the errors that the same thing has here."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from service.errors import BadRequest, Unavailable
+
+TIMEOUT = httpx.Timeout(30.0, read=60.0)
+RETRIES = 8
+LONGEST_PAUSE_S = 15.0
+PAGE = 200
+_API = "/api/v1"
+
+
+class RemoteHttp:
+    """One server. Safe to use from one thread.
+
+    Every method raises BadRequest where the server refuses, and Unavailable where it does not answer or cannot do it.
+    """
+
+    def __init__(self, server: str, token: str | None = None, transport: httpx.BaseTransport | None = None) -> None:
+        self.server = server.rstrip("/")
+        headers = {"User-Agent": "kernelwright"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+        own = urlsplit(self.server).hostname in ("localhost", "127.0.0.1", "::1")
+        self._client = httpx.Client(
+            base_url=self.server + _API,
+            headers=headers,
+            timeout=TIMEOUT,
+            transport=transport,
+            trust_env=not own,  # no proxy stands between us and this machine
+        )
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._client.close()
+
+    def json(self, method: str, path: str, **given: Any) -> Any:
+        """What the server answers."""
+        response = self._send(method, path, **given)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise Unavailable(f"{self.server}: does not answer as a Kernelwright server; check --server") from error
+
+    def text(self, path: str) -> str:
+        """A file of the server's."""
+        return self._send("GET", path).text
+
+    def make(self, path: str, body: Mapping[str, Any], *, key: str) -> Any:
+        """What the server has made of a request; with the same key, once."""
+        return self.json("POST", path, json=dict(body), headers={"Idempotency-Key": key})
+
+    def pages(
+        self, path: str, name: str, query: Mapping[str, Any], *, limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The items of a list that comes in pages, at most `limit`."""
+        asked, left = dict(query), limit
+        while left is None or left > 0:
+            page = self.json("GET", path, params={**asked, "limit": PAGE if left is None else min(left, PAGE)})
+            yield from page[name]
+            if page["next_cursor"] is None:
+                return
+            asked["cursor"] = page["next_cursor"]
+            left = None if left is None else left - len(page[name])
+
+    def follow(self, job_id: int, *, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What happens in a job until it ends: `message` with an event, `status`, and at last `end`.
+
+        A connection that breaks is made again where it broke off.
+        """
+        last, failures = after, 0
+        while True:
+            try:
+                for name, event in self._events(job_id, last):
+                    failures = 0
+                    last = int(event.get("id", last))
+                    yield name, event
+                    if name == "end":
+                        return
+            except httpx.TransportError as error:
+                failures += 1
+                if failures > RETRIES:
+                    raise self._unreachable(error) from error
+            time.sleep(min(2.0 ** max(failures - 1, 0), LONGEST_PAUSE_S))
+
+    def _events(self, job_id: int, last: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        headers = {"Last-Event-ID": str(last), "Accept": "text/event-stream"}
+        with self._client.stream("GET", f"/jobs/{job_id}/events", headers=headers) as response:
+            if response.status_code != 200:
+                response.read()
+                self._refuse(response)
+            name, data = "message", ""
+            for line in response.iter_lines():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    data += line.removeprefix("data: ")
+                elif not line:
+                    if data:
+                        yield name, json.loads(data)
+                    name, data = "message", ""
+
+    def _send(self, method: str, path: str, **given: Any) -> httpx.Response:
+        try:
+            response = self._client.request(method, path, **given)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        if not response.is_success:
+            self._refuse(response)
+        return response
+
+    def _refuse(self, response: httpx.Response) -> None:
+        """Turn a problem into the error that the same thing has on this machine.
+
+        Raises:
+            BadRequest: what was asked for cannot be done.
+            Unavailable: the server cannot do it, or wants to know who asks.
+        """
+        try:
+            detail = str(response.json()["detail"])
+        except (ValueError, KeyError, TypeError):
+            raise Unavailable(
+                f"{self.server}: answers {response.status_code}, not as a Kernelwright server would; check --server"
+            ) from None
+        if response.status_code == 401:
+            raise Unavailable(f"{self.server}: {detail}; set KERNELWRIGHT_TOKEN")
+        if response.status_code >= 500 or response.status_code == 429:
+            raise Unavailable(f"{self.server}: {detail}")
+        raise BadRequest(detail)
+
+    def _unreachable(self, error: httpx.TransportError) -> Unavailable:
+        return Unavailable(f"{self.server}: does not answer ({type(error).__name__}: {error}); is it running?")

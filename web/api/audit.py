@@ -1,0 +1,54 @@
+"""The audit log: who changed what others rely on, and why."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from db.audit import AuditRecord
+from service.audit import list_audit
+from web.api.answers import problems
+from web.api.fields import Cursor, Limit
+from web.identity import Operator
+from web.parts import TheParts
+
+router = APIRouter(prefix="/audit", tags=["audit"])
+Subject = Annotated[
+    str | None, Query(pattern=r"^[!-~]{1,128}$", description="Only what was done to this.", examples=["token/1"])
+]
+
+
+class AuditLine(BaseModel):
+    """One change: who made it, to what, and why."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str = Field(examples=["token.create"])
+    subject: str = Field(description="Kind and id of what was changed.", examples=["token/1"])
+    reason: str
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, line: AuditRecord) -> Self:
+        """A line for the API."""
+        return cls(**asdict(line))
+
+
+class AuditPage(BaseModel):
+    """Lines, newest first, and where the next page begins."""
+
+    lines: list[AuditLine]
+    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+
+
+@router.get("", responses=problems())
+def list_(parts: TheParts, _: Operator, subject: Subject = None, cursor: Cursor = None, limit: Limit = 50) -> AuditPage:
+    """List the audit log, newest first."""
+    found = list_audit(parts.store, subject=subject, before=cursor, limit=limit + 1)
+    return AuditPage(
+        lines=[AuditLine.of(line) for line in found[:limit]],
+        next_cursor=found[limit - 1].id if len(found) > limit else None,
+    )
