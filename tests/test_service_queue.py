@@ -1,5 +1,6 @@
 """The queue without workers: whose turn it is, who may take what, and what puts right what went wrong."""
 
+import contextlib
 import shutil
 import threading
 import time
@@ -418,7 +419,7 @@ def job_run(store: Store, job_id: int, journal: Journal, stop: Stop, *, worker_i
         ME,
         spec=spec_of(TASK, load_settings(), device="a CPU"),
         journal=journal,
-        measure=None,  # type: ignore[arg-type]  # nothing is evaluated
+        measure=contextlib.ExitStack(),  # type: ignore[arg-type]  # nothing is evaluated; it can be closed
         platform=load_platform("cpu"),
         llm=Answered(),  # type: ignore[arg-type]
         stop=stop,
