@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from db.errors import StoreError
 from db.shown import shown
 
+_NOT_THE_QUEUE = "--exclude-schema=dbos"  # what waits is in our tables, and put in line anew
 _DEBIANS = "/usr/lib/postgresql"  # one folder a version, none of them in the search path
 # What every pg_dump understands: the driver's library may be newer than it, and no secret is among them.
 _PASSED_ON = (
@@ -62,7 +63,7 @@ def _dump_postgresql(engine: Engine, partial: Path) -> None:
     # Everybody on this machine may read a command line, and only we the child's environment.
     environment = {"PATH": os.defpath, "LC_ALL": "C", **({"PGPASSWORD": password} if password else {})}
     done = subprocess.run(
-        [program, "--format=custom", "--no-password", f"--file={partial}", f"--dbname={server}"],
+        [program, "--format=custom", "--no-password", _NOT_THE_QUEUE, f"--file={partial}", f"--dbname={server}"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

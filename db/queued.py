@@ -1,5 +1,6 @@
 """Jobs that wait for a worker: putting them in line, taking one, and giving it back."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,15 @@ class NewJob:
 
 def add_queued_jobs(session: Session, new: Sequence[NewJob], *, user: str, priority: int, batch_id: int) -> None:
     """Store the jobs of a batch, in the order of their turns, by one statement: others who write wait for it."""
-    next_tag = next_fair_tag(session, user, priority)
+    # Tags are by platform, and lines are locked in one order for all.
+    tags = {
+        name: itertools.count(next_fair_tag(session, user, priority, name))
+        for name in sorted({job.platform for job in new})
+    }
     common = {"kind": "optimize", "sandbox": "", "status": JobStatus.QUEUED.value, "attempt": 1, "user": user}
     common |= {"priority": priority, "batch_id": batch_id}
     rows = [
-        {**common, **vars(job), "options": clean_json(job.options), "fair_tag": next_tag + number}
-        for number, job in enumerate(new)
+        {**common, **vars(job), "options": clean_json(job.options), "fair_tag": next(tags[job.platform])} for job in new
     ]
     if rows:
         session.execute(insert(JobRow), rows)
@@ -65,7 +69,7 @@ def add_queued_job(
         status=JobStatus.QUEUED.value,
         user=user,
         priority=priority,
-        fair_tag=next_fair_tag(session, user, priority),
+        fair_tag=next_fair_tag(session, user, priority, platform),
         attempt=1,
         batch_id=batch_id,
         sample=sample,
@@ -75,14 +79,16 @@ def add_queued_job(
     return row.id
 
 
-def next_fair_tag(session: Session, user: str, priority: int) -> int:
-    """The place in line of a user's next job: start-time fair queuing (Goyal, Vin, Cheng 1996) with jobs of equal size.
+def next_fair_tag(session: Session, user: str, priority: int, platform: str) -> int:
+    """The place of a user's next job in a platform's line.
+
+    By start-time fair queuing (Goyal, Vin, Cheng 1996) with jobs of equal size.
 
     Each user's jobs follow one another by 1, and whoever had none begins where the line now stands: so someone with one
     job waits for one job of each other user, not for a thousand of one, and nobody saves up turns by staying away.
     """
-    lock_name(session, "line", priority)
-    of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority)
+    lock_name(session, "line", priority, platform)
+    of_priority = select(func.max(JobRow.fair_tag)).where(JobRow.priority == priority, JobRow.platform == platform)
     started = JobRow.started_at.is_not(None)  # who ended without it was cancelled in line and took no turn
     waits = JobRow.status == JobStatus.QUEUED.value
     own = session.scalar(of_priority.where(JobRow.user == user, started | waits)) or 0

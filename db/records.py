@@ -70,7 +70,7 @@ class TaskRecord(TaskHead):
 class JobRecord:
     """A job with the name of its task; the task's source is with a single job (a TaskRecord), not with one of a list.
 
-    `model` is None for a candidate that a user evaluated himself.
+    `model` is None for a candidate that a user brought himself.
     """
 
     id: int

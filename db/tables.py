@@ -33,7 +33,7 @@ class TaskRow(Base):
 class JobRow(Base):
     """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model.
 
-    `fair_tag` is its place among the jobs of all users (service/fairness.py), `attempt` counts how often it was queued,
+    `fair_tag` is its place among the jobs of all users on its platform, `attempt` counts how often it was queued,
     `unsettled_usd` is the most that calls may have cost whose reply was lost. Jobs of a batch have a `sample` from 1.
     """
 
@@ -231,10 +231,7 @@ class BatchRow(Base):
 
 
 class WorkerRow(Base):
-    """A process that takes jobs and evaluations from the queue for one device of its host.
-
-    `kind` names the kind of device in a few letters: evaluations of a job stay with one kind.
-    """
+    """A process that takes from the queue for one device of its host; `kind` is that device's kind in a few letters."""
 
     __tablename__ = "workers"
     __table_args__ = (Index(None, "status"),)

@@ -16,7 +16,7 @@ from service.export import Exported, check_target, export_job
 from service.jobs import get_job, past_of, read_events
 from service.journal import Journal, Observer
 from service.keeping import keep_task
-from service.kinds import kind_of
+from service.kinds import Spot
 from service.owner import this_process
 from service.run import JobReport, JobRun, MeasureHere
 from service.settings import Settings, read_key
@@ -42,8 +42,8 @@ def optimize(
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
     with open_bench(task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
-        options["device"] = bench.platform.device().describe()  # prompts are the same when it is taken up again
-        options["device_kind"] = kind_of(bench.platform.name, options["device"])
+        spot = Spot(bench.platform.name, bench.platform.device().describe())
+        options |= {"device": spot.device, "device_kind": spot.kind}
         spec_of(task, settings, device=options["device"])
         owner = this_process()
         with store.write() as session:
@@ -81,9 +81,9 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
     with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
-        described = str(job.options["device"])
-        if described != bench.platform.device().describe():
-            first = described.partition("\n")[0]
+        keeps = Spot(bench.platform.name, bench.platform.device().describe()).options_for(job)
+        if keeps is None:
+            first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
         owner = this_process()
         with store.write() as session:
@@ -95,7 +95,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
             bench = replace(bench, settings=settings_of(jobs.get_job(session, job_id), settings))
         events, past = past_of(store, job_id)  # whoever ran it before has written the last of them by now
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, bench, described, journal, stop, past)
+        return run_here(store, job_id, owner, bench, keeps["device"], journal, stop, past)
 
 
 def run_here(

@@ -3,7 +3,8 @@
 The store is the truth: a job with status `queued` waits, whatever the queue holds, and workers put it in line (again)
 whenever it is missing there. So the queue's database can be lost, and needs no backup.
 
-Jobs that have begun stay with the kind of device that they began on, for speedups of other devices are other numbers.
+Jobs that have begun stay with the kind of device and the sandbox that they began in, for speedups in others are other
+numbers. A job that asks for a sandbox is never in line for a worker with another one.
 """
 
 import contextlib
@@ -17,13 +18,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.errors import StoreError
 from db.records import JobRecord
+from service.kinds import kind_it_began_on, sandbox_it_needs
 from service.settings import Settings
 
 RUN_JOB = "run_job"
 RUN_EVALUATION = "run_evaluation"
 
 APPLICATION = "kernelwright"
-PROTOCOL = "1"
+PROTOCOL = "2"
 """Workers of one protocol share a queue, whatever their version; to be raised when what is put in line changes."""
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
@@ -39,14 +41,15 @@ def queue_url(settings: Settings) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def jobs_queue(platform: str, kind: str | None = None) -> str:
-    """Where jobs wait: new ones for any worker of the platform, others for one with their kind of device."""
-    return f"jobs-{platform}" if kind is None else f"jobs-{platform}-{kind}"
+def jobs_queue(platform: str, sandbox: str | None = None, kind: str | None = None) -> str:
+    """Where jobs wait: new ones for any worker of the platform, or for one with the sandbox that they ask for; those
+    that have begun for one with their sandbox and kind of device."""
+    return "-".join(part for part in ("jobs", platform, sandbox, kind) if part is not None)
 
 
-def evaluations_queue(platform: str, kind: str) -> str:
-    """Where evaluations wait for a device of a kind."""
-    return f"evaluations-{platform}-{kind}"
+def evaluations_queue(platform: str, sandbox: str, kind: str) -> str:
+    """Where evaluations wait for a device of a kind, and a sandbox."""
+    return f"evaluations-{platform}-{sandbox}-{kind}"
 
 
 class WorkQueue:
@@ -60,22 +63,22 @@ class WorkQueue:
 
     def add_job(self, job: JobRecord) -> None:
         """Put a job in line for this attempt; does nothing if it is."""
-        kind = job.options.get("device_kind")
+        kind, sandbox = kind_it_began_on(job), sandbox_it_needs(job)
         options: EnqueueOptions = {
             "workflow_name": RUN_JOB,
             "workflow_id": job_workflow(job.id, job.attempt),
-            "queue_name": jobs_queue(job.platform, None if kind is None else str(kind)),
+            "queue_name": jobs_queue(job.platform, sandbox, kind),
             "priority": priority_of(job),
         }
         with _failures_named():
             self._client.enqueue(options, job.id, job.attempt)
 
     def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
-        """Put an evaluation in line for a device of this kind; does nothing if it is, or was."""
+        """Put an evaluation in line for a device of this kind and the job's sandbox; does nothing if it is, or was."""
         options: EnqueueOptions = {
             "workflow_name": RUN_EVALUATION,
             "workflow_id": evaluation_workflow(evaluation_id, job.attempt),
-            "queue_name": evaluations_queue(job.platform, kind),
+            "queue_name": evaluations_queue(job.platform, job.sandbox, kind),
             "priority": priority_of(job),
         }
         with _failures_named():

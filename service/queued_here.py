@@ -12,7 +12,7 @@ from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost
 from service.jobs import end_job, get_job, past_of, settle
 from service.journal import Journal, Observer
-from service.kinds import kind_of
+from service.kinds import Spot, sandbox_it_needs
 from service.optimize import run_here
 from service.owner import this_process
 from service.run import JobReport
@@ -37,27 +37,24 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     """
     job = get_job(store, job_id)
     settings = settings_of(job, settings)
+    settings = settings.model_copy(update={"sandbox": settings.sandbox or sandbox_it_needs(job)})
     with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
         owner = this_process()
-        here = bench.platform.device().describe()
-        described = str(job.options.get("device") or here)
-        kind = kind_of(bench.platform.name, here)
-        if job.options.get("device_kind", kind_of(bench.platform.name, described)) != kind:
-            return None  # it began on a device of another kind, and its speedups are of that one
+        keeps = Spot(bench.platform.name, bench.platform.device().describe(), bench.sandbox.name).options_for(job)
+        if keeps is None:
+            return None
         with store.write() as session:
             if not queued.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=bench.sandbox.name):
                 return None
             if allot(session, job_id) <= 0:
                 finish_without_budget(session, job_id, owner)
                 return None
-            jobs.set_options(
-                session, job_id, device=described, device_kind=kind
-            )  # prompts are the same when it is taken up again
+            jobs.set_options(session, job_id, **keeps)
             taken = jobs.get_job(session, job_id)
         bench = replace(bench, settings=settings_of(taken, settings))
         events, past = past_of(store, job_id)
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, bench, described, journal, stop, past)
+        return run_here(store, job_id, owner, bench, keeps["device"], journal, stop, past)
 
 
 def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, stop: Stop) -> None:

@@ -12,12 +12,15 @@ from service.access import Principal, Role, require
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
 from service.keeping import keep_task
+from service.kinds import SANDBOX
 from service.once import once
 from service.quotas import check_quota
 from service.settings import Settings
-from service.submit import PRIORITIES
+from service.submit import PRIORITIES, asked_sandbox
 from tasks.clean import clean_text
 from tasks.task import Task
+
+DOCKER = "docker"
 
 
 def evaluate_for(
@@ -55,7 +58,7 @@ def evaluate_for(
 
     def make(session: Session) -> str:
         check_quota(session, principal, [None])
-        options = {"candidate_hash": digest, "ref": task.id, **wanted}
+        options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
         return _queue(session, principal, keep_task(session, task), platform, options, source)
 
     request = {"do": "evaluate", "task": task.id, "source": task.source, "candidate": digest, "platform": platform}
@@ -68,6 +71,9 @@ def reevaluate(
 ) -> tuple[int, bool]:
     """A job that evaluates this candidate of `job_id` once more; its id, and False where the key had queued it.
 
+    It names the job and the model that wrote the candidate: what is found counts as the model's, and not as another
+    candidate that someone brought. A candidate that was run in Docker is run nowhere else.
+
     Raises:
         NotInStore: there is no such job, or no such candidate in it.
         NotAllowed, QuotaExceeded: the token does not allow it.
@@ -78,8 +84,10 @@ def reevaluate(
         job = jobs.get_job(session, job_id)
         source = results.get_candidate_source(session, job_id, candidate_hash)
         check_quota(session, principal, [None])
-        options = {"candidate_hash": candidate_hash, "of_job": job_id}
-        return _queue(session, principal, job.task.id, job.platform, options, source)
+        options = {"candidate_hash": candidate_hash, "of_job": job.options.get("of_job", job_id)}
+        if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
+            options[SANDBOX] = DOCKER
+        return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)
 
     request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}
     made, new = once(store, make, user=principal.user, key=key, request=request)
@@ -87,15 +95,22 @@ def reevaluate(
 
 
 def _queue(
-    session: Session, principal: Principal, task_id: int, platform: str, options: dict[str, Any], source: str
+    session: Session,
+    principal: Principal,
+    task_id: int,
+    platform: str,
+    options: dict[str, Any],
+    source: str,
+    *,
+    model: str | None = None,
 ) -> str:
-    """Store the job with its candidate, of whom no model is the author; the job's id."""
+    """Store the job with its candidate, which `model` wrote, or none; the job's id."""
     job_id = queued.add_queued_job(
         session,
         task_id=task_id,
         kind="evaluate",
         platform=platform,
-        model=None,
+        model=model,
         strategy=None,
         options=options,
         user=principal.user,

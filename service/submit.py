@@ -11,6 +11,7 @@ from db.tables import LOCAL_USER
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.keeping import keep_task
+from service.kinds import SANDBOX
 from service.settings import Settings
 from service.spec import options_of, spec_of
 from tasks.task import Task
@@ -72,4 +73,9 @@ def queue_job(
 
 def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
     """What a job of the queue keeps of what it was asked for."""
-    return options_of(settings) | {"ref": task.id, "out": None}
+    return options_of(settings) | asked_sandbox(settings) | {"ref": task.id, "out": None}
+
+
+def asked_sandbox(settings: Settings) -> dict[str, Any]:
+    """The option by which a job asks for the sandbox that the settings name, if they name one."""
+    return {} if settings.sandbox is None else {SANDBOX: settings.sandbox}

@@ -1,6 +1,8 @@
 """docs/operating.md and compose.yaml name settings, commands, metrics, files and limits that there are."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -72,6 +74,19 @@ def test_labels_in_the_alerts_are_those_of_the_metrics(store: Store):
     assert 'kernelwright_jobs{status="failed"}' in text
     assert re.search(r'kernelwright_http_requests_total\{[^}]*status="500"', text)
     assert re.search(r'kernelwright_http_request_seconds_bucket\{[^}]*route="/x"', text)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
+    (unit,) = re.findall(r"```ini\n(# /etc/systemd/system/.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "kernelwright-worker@.service"
+    path.write_text(unit.replace("ExecStart=/opt/kernelwright/bin/kernelwright", "ExecStart=/bin/true"))
+    # Whether Docker is installed by systemd here is not the question.
+    (tmp_path / "docker.service").write_text("[Service]\nExecStart=/bin/true\n")
+    command = ["systemd-analyze", "verify", "--man=no", str(path)]
+    environment = {"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_times_are_those_of_the_code():

@@ -1,5 +1,6 @@
 """The queue without workers: whose turn it is, who may take what, and what puts right what went wrong."""
 
+import contextlib
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, text, update
 
 from agents.ports import NO_PAST, Event
-from db import jobs, queued, results, workers
+from db import batches, jobs, queued, results, workers
 from db.errors import StoreError
 from db.records import JobRecord, JobStatus, Owner, TaskRecord
 from db.store import Store
@@ -30,6 +31,7 @@ from service.errors import BadRequest, JobLost
 from service.jobs import cancel_job, get_job
 from service.journal import Journal
 from service.keeping import keep_task
+from service.kinds import Spot
 from service.optimize import resume
 from service.owner import is_gone_here, this_process
 from service.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
@@ -121,13 +123,13 @@ def keeper(store: Store, queue: WorkQueue) -> Keeper:
     return Keeper(store, queue, steady_s=lambda: 1e9)
 
 
-def add(store: Store, user: str = "local", priority: int = 0, kind: str = "optimize") -> int:
+def add(store: Store, user: str = "local", priority: int = 0, kind: str = "optimize", platform: str = "cpu") -> int:
     with store.write() as session:
         return queued.add_queued_job(
             session,
             task_id=keep_task(session, TASK),
             kind=kind,
-            platform="cpu",
+            platform=platform,
             model="builtin/compiler",
             strategy="judge",
             options={},
@@ -253,6 +255,52 @@ def test_jobs_that_were_cancelled_in_line_take_no_turn_from_those_who_come(store
     assert look(store, add(store, "eve")).fair_tag == 2
 
 
+def test_jobs_on_one_platform_take_no_turn_on_another(store: Store) -> None:
+    for _ in range(20):
+        add(store, "ann", platform="cuda")
+    assert look(store, add(store, "bob")).fair_tag == 1
+    assert look(store, add(store, "ann")).fair_tag == 1
+    spec = {"task_id": look(store, 1).task.id, "model": "m", "strategy": "s", "options": {}, "sample": 1}
+    with store.write() as session:
+        batch = batches.add_batch(session, name="", user="ann", spec={}, budget_usd=None)
+        new = [queued.NewJob(**spec, platform=name) for name in ("cpu", "cuda", "cpu", "cuda")]
+        queued.add_queued_jobs(session, new, user="ann", priority=0, batch_id=batch)
+        found = jobs.list_jobs(session, batch_id=batch)[::-1]
+    assert [(job.platform, job.fair_tag) for job in found] == [("cpu", 2), ("cuda", 21), ("cpu", 3), ("cuda", 22)]
+
+
+def line_of(store: Store, queue: WorkQueue, job_id: int) -> str:
+    job = look(store, job_id)
+    queue.add_job(job)
+    found = queue._client.list_workflows(workflow_ids=[job_workflow(job.id, job.attempt)])
+    return str(found[0].queue_name)
+
+
+def test_a_job_waits_where_only_workers_that_may_take_it_look(store: Store, queue: WorkQueue) -> None:
+    free, asking, begun, old = (add(store) for _ in range(4))
+    change(store, asking, options={"sandbox": "docker"})
+    change(store, begun, sandbox="process", options={"device": "a CPU", "device_kind": "abc"})
+    change(store, old, options={"device": "a CPU", "device_kind": "abc"})
+    lines = [line_of(store, queue, job) for job in (free, asking, begun, old)]
+    assert lines == ["jobs-cpu", "jobs-cpu-docker", "jobs-cpu-process-abc", "jobs-cpu-abc"]
+
+
+def test_where_a_job_is_measured_is_where_it_began_or_asks_for(store: Store) -> None:
+    docker, process = (Spot("cpu", "a CPU", sandbox) for sandbox in ("docker", "process"))
+    other, any_sandbox = Spot("cpu", "another CPU", "docker"), Spot("cpu", "a CPU")
+    job_id = add(store)
+    keeps = {"device": "a CPU", "device_kind": docker.kind}
+    assert [spot.options_for(look(store, job_id)) for spot in (docker, process, any_sandbox)] == [keeps] * 3
+    change(store, job_id, options={"sandbox": "docker"})
+    assert [spot.options_for(look(store, job_id)) for spot in (docker, process)] == [keeps, None]
+    change(store, job_id, options={"device": "a CPU, said otherwise", "device_kind": docker.kind}, sandbox="process")
+    assert [spot.options_for(look(store, job_id)) for spot in (docker, other)] == [None, None]
+    assert process.options_for(look(store, job_id)) == {**keeps, "device": "a CPU, said otherwise"}
+    assert any_sandbox.options_for(look(store, job_id)) == {**keeps, "device": "a CPU, said otherwise"}
+    change(store, job_id, options={"device": "a CPU"})
+    assert process.options_for(look(store, job_id)) == keeps
+
+
 def test_a_job_that_goes_back_in_line_keeps_its_place(store: Store) -> None:
     job_id = add(store)
     for _ in range(3):
@@ -371,7 +419,7 @@ def job_run(store: Store, job_id: int, journal: Journal, stop: Stop, *, worker_i
         ME,
         spec=spec_of(TASK, load_settings(), device="a CPU"),
         journal=journal,
-        measure=None,  # type: ignore[arg-type]  # nothing is evaluated
+        measure=contextlib.ExitStack(),  # type: ignore[arg-type]  # nothing is evaluated; it can be closed
         platform=load_platform("cpu"),
         llm=Answered(),  # type: ignore[arg-type]
         stop=stop,
@@ -412,7 +460,8 @@ def test_who_has_lost_a_job_writes_nothing_more_to_it(store: Store) -> None:
         journal(Event("round_started", 1, {}))
     run = job_run(store, job_id, journal, Stop())
     run._work = lambda past: ("rounds", "")  # type: ignore[method-assign]
-    run.run(NO_PAST)
+    with pytest.raises(JobLost):
+        run.run(NO_PAST)
     with store.read() as session:
         assert results.list_events(session, job_id) == []
     assert look(store, job_id) == before

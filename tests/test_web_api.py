@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from db import jobs
+from db import jobs, results
 from db.jobs import set_spent
-from db.records import JobStatus
+from db.records import JobStatus, Measured
 from service.batch_spec import make_spec
 from service.batches import start_batch
 from tests.boards import Board
@@ -214,9 +214,28 @@ def test_a_candidate_is_queued_for_another_evaluation_with_its_source(client, we
     response = client.post(f"{API}/jobs/{job}/candidates/{HASHES[0]}/evaluations")
     new = response.json()
     assert (response.status_code, new["kind"], new["status"]) == (201, "evaluate", "queued")
-    assert new["options"] == {"candidate_hash": HASHES[0], "of_job": job}
+    assert new["options"] == {"candidate_hash": HASHES[0], "of_job": job, "sandbox": "docker"}
     kept = client.get(f"{API}/jobs/{new['id']}/candidates/{HASHES[0]}").json()
     assert kept["source"] == CANDIDATE
+    again = client.post(f"{API}/jobs/{new['id']}/candidates/{HASHES[0]}/evaluations").json()
+    assert again["options"] == new["options"]
+
+
+def test_a_candidate_that_is_measured_again_is_still_its_models(client, web):
+    job = add_done_job(web.store)
+    before = client.get(f"{API}/leaderboard").json()["entries"]
+    new = client.post(f"{API}/jobs/{job}/candidates/{HASHES[0]}/evaluations").json()
+    assert new["model"] == "builtin/compiler"
+    with web.store.write() as session:
+        candidate = results.add_candidate(session, new["id"], round_number=0, candidate_hash=HASHES[0], source="")
+        results.add_evaluation(
+            session, "again", candidate_id=candidate, round_number=0, platform="cpu", device="CPU A", sandbox="docker",
+            verdict="passed", code=None, message="", tags=["custom_kernel"], result={},
+            measured=Measured(speedup=1.5, speedup_low=1.4, speedup_high=1.6),
+        )  # fmt: skip
+    (entry,) = client.get(f"{API}/leaderboard").json()["entries"]
+    assert (entry["model"], entry["evaluations"]) == ("builtin/compiler", before[0]["evaluations"] + 1)
+    assert entry["evaluation_id"] == before[0]["evaluation_id"]
 
 
 def test_a_retracted_result_leaves_the_leaderboard_and_can_come_back(client, web):

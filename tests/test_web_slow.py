@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
@@ -147,9 +148,14 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(web, address):
 
 
 def test_a_connection_is_used_for_many_requests_as_long_as_each_is_in_time(web, address):
-    request = head(f"Authorization: Bearer {web.token()}", method="GET", path="/api/v1/me")
-    with connected(address) as connection:
+    headers = {"Authorization": f"Bearer {web.token()}"}
+    with contextlib.closing(HTTPConnection(urlsplit(address).netloc)) as connection:
+        connection.connect()
+        first = connection.sock
         for _ in range(4):
-            connection.sendall(request)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-            time.sleep(0.7)
+            connection.request("GET", "/api/v1/me", headers=headers)
+            response = connection.getresponse()
+            assert response.status == 200
+            response.read()
+            assert connection.sock is first
+            time.sleep(0.5)

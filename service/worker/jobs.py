@@ -2,8 +2,6 @@
 
 import logging
 
-from sqlalchemy.orm import Session
-
 from agents.ports import Event
 from db import jobs, queued, results, workers
 from db.errors import StoreError
@@ -14,7 +12,6 @@ from service.allotment import allot, finish_without_budget
 from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.jobs import cancel_requested, end_job, get_job, past_of
 from service.journal import Journal, Observer
-from service.kinds import kind_of
 from service.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
 from service.settings import Settings
 from service.spec import for_provider, settings_of, spec_of, task_of
@@ -76,26 +73,19 @@ def _take(place: Place, job_id: int, attempt: int) -> bool:
     with place.store.write() as session:
         if place.running.requested() or not workers.hold(session, place.worker_id):
             raise Stopped
+        keeps = place.spot.options_for(jobs.get_job(session, job_id))
+        if keeps is None:  # it was in line for others, too: before it began, or by an earlier version
+            queued.renew_attempt(session, job_id, attempt)
+            return False
         if not queued.take_job(
             session, job_id, attempt, place.owner, worker_id=place.worker_id, sandbox=place.sandbox.name
         ):
             return False
+        jobs.set_options(session, job_id, **keeps)
         if allot(session, job_id) <= 0:
             finish_without_budget(session, job_id, place.owner)
             return False
-        return _is_ours_to_measure(place, session, job_id)
-
-
-def _is_ours_to_measure(place: Place, session: Session, job_id: int) -> bool:
-    """Whether a job that we took began on a device like ours, or begins now; else it waits for one like its own."""
-    job = jobs.get_job(session, job_id)
-    described = str(job.options.get("device") or place.device.describe())
-    kind = str(job.options.get("device_kind") or kind_of(job.platform, described))
-    jobs.set_options(session, job_id, device=described, device_kind=kind)
-    if kind == place.kind:
         return True
-    queued.requeue_job(session, job_id, worker_id=place.worker_id)
-    return False
 
 
 def _refuse(place: Place, job_id: int, error: str) -> None:

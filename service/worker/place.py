@@ -6,7 +6,7 @@ from db.records import Owner
 from db.store import Store
 from evaluator.platforms import Device, Platform
 from sandbox.base import Sandbox
-from service.kinds import kind_of
+from service.kinds import Spot
 from service.queue import WorkQueue, evaluations_queue, jobs_queue
 from service.settings import Settings
 from service.stopping import StopGroup
@@ -30,16 +30,23 @@ class Place:
     running: StopGroup
 
     @property
+    def spot(self) -> Spot:
+        """Where this worker measures."""
+        return Spot(self.platform.name, self.device.describe(), self.sandbox.name)
+
+    @property
     def kind(self) -> str:
         """Which devices give comparable figures, in a few letters."""
-        return kind_of(self.platform.name, self.device.describe())
+        return self.spot.kind
 
     @property
     def queues(self) -> dict[str, int]:
         """The queues that this worker takes from, with how much of each at once."""
-        name = self.platform.name
+        name, sandbox = self.platform.name, self.sandbox.name
         return {
             jobs_queue(name): JOBS_AT_ONCE,
-            jobs_queue(name, self.kind): JOBS_AT_ONCE,
-            evaluations_queue(name, self.kind): 1,
+            jobs_queue(name, sandbox): JOBS_AT_ONCE,
+            jobs_queue(name, sandbox, self.kind): JOBS_AT_ONCE,
+            jobs_queue(name, None, self.kind): JOBS_AT_ONCE,
+            evaluations_queue(name, sandbox, self.kind): 1,
         }

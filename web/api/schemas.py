@@ -192,7 +192,7 @@ class Job(BaseModel):
         """A job for the API: without its task's source, its owner's process, and what only the server needs to know."""
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
-        shown = (*OPTIONS, "ref", "device", "candidate_hash", "of_job", "profile", "cold", "tolerance")
+        shown = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
         values["options"] = {name: value for name, value in job.options.items() if name in shown}
         return cls.model_validate(values)
 
