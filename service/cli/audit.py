@@ -9,7 +9,7 @@ from service.cli.options import Json, Server
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Examples: kernelwright audit --limit 20; kernelwright audit --server http://host:8765")(audit)
+    app.command(epilog="Example: kernelwright audit --limit 20; kernelwright audit --server http://host:8765")(audit)
 
 
 def audit(

@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
         epilog="Example: kernelwright batch run --tasks starter --rounds 2",
     )
     group.command(
-        epilog="Examples: kernelwright batch run week.toml --budget-usd 20;"
+        epilog="Example: kernelwright batch run week.toml --budget-usd 20;"
         " kernelwright batch run --tasks 'kernelbench-level1/*' --models openai/gpt-5 --samples 3 --detach;"
         " kernelwright batch run --tasks starter --server http://host:8765"
     )(run)

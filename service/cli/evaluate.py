@@ -12,7 +12,7 @@ from service.cli.options import Json, Op, Platform, SandboxName, Server
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        epilog="Examples: kernelwright evaluate op.py best.py --json;"
+        epilog="Example: kernelwright evaluate op.py best.py --json;"
         " kernelwright evaluate op.py best.py --server http://host:8765"
     )(evaluate)
 

@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
     )
     group.command(
         "list",
-        epilog="Examples: kernelwright tasks list --suite starter; kernelwright tasks list --server http://host:8765",
+        epilog="Example: kernelwright tasks list --suite starter; kernelwright tasks list --server http://host:8765",
     )(list_)
     group.command(epilog="Example: kernelwright tasks show starter/rmsnorm_gelu")(show)
     group.command(epilog="Example: kernelwright tasks check op.py")(check)
