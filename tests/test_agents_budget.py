@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agents.asking import Asker, check_prices, ledger_key
 from agents.budget import Budget, Purse, prompt_bound
+from agents.builds import NO_BUILDS
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
 from agents.litellm_setup import import_litellm
 from agents.ports import (
@@ -261,6 +262,7 @@ def workshop(purse: Purse, evaluate: Callable[[str], Outcome], past: Past = NO_P
         coder_is_search=False,
         asker=Asker(Provider([]), lambda event: None, lambda: False, purse),
         evaluate=evaluate,
+        builds=NO_BUILDS,
         record=lambda event: None,
         should_stop=lambda: False,
         past=past,

@@ -8,7 +8,7 @@ from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee.perturb import NEGATIVE
+from evaluator.referee.perturb import ENDS, FLIPPED, LOW_BITS, NEGATIVE, UP
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -58,6 +58,34 @@ def test_nan_in_an_input_that_the_op_changes_says_that_the_op_is_not_for_negativ
     found = judged(HONEST / "optimizer_step.py", process_sandbox)
     [check] = [check for check in found.correctness.checks if check.inputs == NEGATIVE]
     assert "the reference gives NaN for negative numbers" in check.note
+
+
+MASKING = """import torch
+import torch.nn as nn
+
+
+class Model{new}(nn.Module):
+    def forward(self, scores, mask):
+        return torch.softmax(scores.masked_fill_(mask > 0.3, -torch.inf), dim=-1)
+"""
+ITS_INPUTS = """
+
+def get_inputs():
+    return [torch.randn(64, 128), torch.rand(64, 128)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_infinities_that_an_op_leaves_in_an_input_excuse_no_family_from_being_judged(process_sandbox: Sandbox) -> None:
+    task = task_from_source(MASKING.format(new="") + ITS_INPUTS, name="masking")
+    cpu = load_platform("cpu")
+    found = evaluate(task, MASKING.format(new="New"), sandbox=process_sandbox, platform=cpu, effort=EFFORT)
+    assert found.passed, found.detail
+    skipped = {check.inputs: check.note for check in found.correctness.checks if "skipped" in check.note}
+    assert {UP, FLIPPED, LOW_BITS, ENDS}.isdisjoint(skipped), skipped
 
 
 def test_a_slow_build_is_paid_for_once(docker_sandbox: Sandbox, tmp_path: Path) -> None:

@@ -159,14 +159,13 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     """Why the outputs for these inputs are no ground to judge on; empty if they are."""
     if family == perturb.NON_FINITE or family.startswith(perturb.GENERATED):
         return ""
-    if any(
-        want.own[path].finite < 0.5 and value.numel() > 0 for path, value in want.values.items() if path in want.own
-    ):
+    rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
+    if any(want.own[path].finite < 0.5 and value.numel() > 0 for path, value in rounded):
         return "the reference itself overflows here"
     if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(want.judged()):
         return "the reference gives NaN for negative numbers"
-    for path, value in want.values.items():
-        own = want.own.get(path, Own())
+    for path, value in rounded:
+        own = want.own[path]
         if own.distance > oracle_limit(path, value, evidence):
             return f"the reference itself is off by {own.distance:.1%} here"
     return ""
