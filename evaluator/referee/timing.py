@@ -43,7 +43,7 @@ class Plan:
     calls_max: int = 24
     warm_calls: int = 2
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
-    budget_s: float = 9.0
+    budget_s: float = 6.0
 
     @property
     def share_s(self) -> float:
