@@ -39,7 +39,7 @@ def ratio_interval(
     """What paired ratios come to, and the 95 % interval: process sets hold rounds, rounds the ratios of paired calls.
 
     The interquartile mean of their logarithms: as deaf to interruptions as a median as long as they meet less than a
-    quarter of the pairs, while it takes 0.6 times as many calls to be as exact (measured, docs/timing.md).
+    quarter of the pairs, while it is as exact with 0.6 times as many calls (replayed on recorded ones, docs/timing.md).
 
     Raises:
         ValueError: no values.
