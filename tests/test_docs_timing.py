@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evaluator.evaluate import Effort
 from evaluator.referee import limits
+from evaluator.referee.measure import _LATE_A_S
 from evaluator.referee.timing import RESOLUTION, UNEVEN, Plan
 from service.settings import Settings
 
@@ -15,10 +16,9 @@ def test_the_pages_constants_are_the_plans() -> None:
     plan = Plan()
     text = re.sub(r"\s+", " ", PAGE)
     assert f"At least {plan.sets} sets of freshly forked processes" in text
-    assert f"At least {plan.rounds_min} rounds a set, at most {plan.rounds_max}" in text
-    assert f"{plan.warm_calls} untimed calls first" in text
+    assert f"At least {plan.rounds_min} rounds a set" in text
     assert f"at least {plan.calls_min} and at most {plan.calls_max} timed calls" in text
-    assert f"as many as last {plan.block_s * 1e3:g} ms together" in text
+    assert f"as many as last {plan.round_s * 1e3:g} ms together" in text
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
@@ -27,6 +27,8 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s
     assert f"To either side {RESOLUTION * 100:g} % is added" in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
+    assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
+    assert f"{_LATE_A_S:g} a second" in text
 
 
 def test_the_pages_limits_are_those_that_times_are_held_to() -> None:

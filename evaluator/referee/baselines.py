@@ -42,7 +42,11 @@ class Baselines:
             raise of_task(failure, doing="setting up its baseline") from None
 
     def compile_ahead(self, inputs: InputSet, count: int) -> None:
-        """Begin to seat `count` runners under torch.compile on another thread, while the candidate is checked."""
+        """Begin to have `count` runners under torch.compile ready, on another thread, unless it cannot run the task."""
+        if self._worker is not None:
+            self._worker.join()
+        if self.compile_fails:
+            return
         self._worker = threading.Thread(target=self._fill, args=(inputs, count), daemon=True)
         self._worker.start()
 
@@ -71,7 +75,7 @@ class Baselines:
     def _fill(self, inputs: InputSet, count: int) -> None:
         # WireError and OSError: the trial is over and its nursery gone.
         with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
-            for _ in range(count):
+            while len(self._ready) < count:
                 self._ready.append(self._seat_compile(inputs))
 
     def _seat_compile(self, inputs: InputSet) -> Handle:

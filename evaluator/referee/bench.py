@@ -1,4 +1,4 @@
-"""The bench of a trial: it seats runners, gives them model and parameters, and makes fresh inputs."""
+"""The bench of a trial: it seats runners and gives them model and parameters."""
 
 import contextlib
 import itertools
@@ -15,16 +15,16 @@ import torch
 
 from . import perturb, shortage, state_check
 from .audit import Audit
-from .calls import InputSet, copy_value
+from .calls import copy_value
 from .failures import RunnerFailed
-from .handle import Handle, House
+from .handle import Handle
 from .inbox import Inbox, bytes_needed
+from .leash import House
 from .seeds import Seeds
 from .tree import Tree
 from .verdicts import MORE_MEMORY, Finding, of_task
 
 _FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
-_AT_ONCE_BYTES = 64 << 20  # of inputs in one turn of the reference
 _LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
@@ -125,15 +125,15 @@ class Bench:
         """
         limit = self.memory_bytes // 3
         handle = self.seat("reference")
-        with _task_step("loading the task"):
+        with task_step("loading the task"):
             self._load(handle, self.request.task_source, "task", "get_inputs")
             self.init = copy_value(handle, handle.reveal({"op": "init_inputs"}, timeout_s=60), limit)
-        with _task_step("building the model"):
+        with task_step("building the model"):
             tree = self._construct(handle, "Model")
             self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
             message = {"op": "vary_state", "seed": self.seeds.named("state")}
             self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
-        with _task_step("making inputs"):
+        with task_step("making inputs"):
             [tree] = handle.reveal_each({"op": "inputs", "seeds": [1], "family": perturb.FAMILIES[0]}, timeout_s=60)
             self.input_bytes = bytes_needed(tree)
             if self.input_bytes > limit:
@@ -191,47 +191,6 @@ class Bench:
         handle.ask({"op": "release"}, timeout_s=60)
         return state_check.values_by_name(*found)
 
-    def make_inputs(self, reference: Handle, family: str = perturb.FAMILIES[0]) -> InputSet:
-        """A fresh set of inputs, copied out of the reference runner.
-
-        Raises:
-            Finding: the task's generator fails.
-        """
-        [inputs] = self._make(reference, family, 1)
-        return inputs
-
-    def make_many(self, reference: Handle, count: int) -> list[InputSet]:
-        """So many sets of inputs as generated, several a turn.
-
-        Raises:
-            Finding: the task's generator fails.
-        """
-        made: list[InputSet] = []
-        at_once = 1 if self.one_by_one else max(1, _AT_ONCE_BYTES // max(1, self.input_bytes))
-        while len(made) < count:
-            made += self._make(reference, perturb.FAMILIES[0], min(at_once, count - len(made)))
-        return made
-
-    def _make(self, reference: Handle, family: str, count: int) -> list[InputSet]:
-        seeds = [self.seeds.next() for _ in range(count)]
-        message = {"op": "inputs", "family": family, "domains": self.request.domain}
-        with _task_step(f"making inputs ({family})"):
-            asked = {**message, "seeds": [seed for seed, _ in seeds]}
-            trees = reference.reveal_each(asked, timeout_s=60 * count)
-            if len(trees) != count:
-                raise Finding(
-                    "task_invalid", "the reference's process answered with other inputs than asked for", "protocol"
-                )
-            if _share_memory(trees):
-                # A generator that fills one buffer anew: only the last of these inputs is still what it was.
-                self.one_by_one = True
-                return [inputs for _ in range(count) for inputs in self._make(reference, family, 1)]
-            if family.startswith(perturb.GENERATED) and any(bytes_needed(tree) > self.input_bytes for tree in trees):
-                raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
-            sets = [copy_value(reference, tree, self.memory_bytes // 3) for tree in trees]
-            reference.ask({"op": "release"}, timeout_s=60)
-        return [InputSet(tree, contents, call) for (tree, contents), (_, call) in zip(sets, seeds, strict=True)]
-
     def slots(self) -> int:
         """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
         per_set = max(1, self.input_bytes)
@@ -259,25 +218,13 @@ class Bench:
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
 
 
-def _share_memory(trees: list[Tree]) -> bool:
-    """Whether tensors of one tree lie where those of another do."""
-    spans = sorted(
-        (row.place, row.place + row.span_bytes, number)
-        for number, tree in enumerate(trees)
-        for row in tree.tensors
-        if row.span_bytes
-    )
-    end, owner = 0, -1
-    for start, stop, number in spans:
-        if start < end and number != owner:
-            return True
-        if stop > end:
-            end, owner = stop, number
-    return False
-
-
 @contextlib.contextmanager
-def _task_step(doing: str) -> Iterator[None]:
+def task_step(doing: str) -> Iterator[None]:
+    """A failure of the runner inside is the task's.
+
+    Raises:
+        Finding: the runner failed.
+    """
     try:
         yield
     except RunnerFailed as failure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import accuracy, answers, perturb, state_check
+from . import accuracy, answers, fresh, perturb, state_check
 from .accuracy import flatten
 from .answers import value_of
 from .bench import Bench
@@ -64,7 +64,7 @@ class Examination:
             self.evidence.skip(family, reason)
             return
         try:
-            inputs = self.bench.make_inputs(self.reference, family)
+            inputs = fresh.make_inputs(self.bench, self.reference, family)
         except Finding as finding:
             if not family.startswith(perturb.GROUP) or finding.code != "out_of_memory":
                 raise
@@ -85,7 +85,7 @@ class Examination:
         bench, evidence = self.bench, self.evidence
         if bench.state is None or not bench.state[0].tensors:
             return
-        inputs = bench.make_inputs(self.reference)
+        inputs = fresh.make_inputs(bench, self.reference)
         try:
             want = self._state_after_a_call(self.reference, inputs)
         except RunnerFailed as failure:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from .tolerances import EPSILON, Traits
 
@@ -51,7 +52,16 @@ _UNSTABLE = frozenset({"sort", "topk", "kthvalue", "median", "mode", "argsort"})
 _ORDER = ("exact", "elementwise", "other", "reduction", "scan", "matmul")
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator that runs while it is entered, without having torch.compile's machinery imported for it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch imports Dynamo when the first operator runs, only to keep it away from here: 0.5 s in each runner.
+        return False
+
+
+class Watch(Mode):
     """Notes the operators that run while it is entered."""
 
     def __init__(self) -> None:
@@ -83,6 +93,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Everything is float64 here but what the op itself has converted.
             if EPSILON.get(dtype, 0.0) > EPSILON.get(self._narrowest or "float64", 0.0):
                 self._narrowest = dtype
+
+
+class FlopCount(Mode):
+    """Counts floating-point operations by the formulas of torch's own counter (products and convolutions)."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Run the operator, or what it consists of, and count."""
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                out = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if out is NotImplemented else out
+        out = func(*args, **kwargs)
+        self.total += int(formula(*args, **kwargs, out_val=out))
+        return out
 
 
 def _adds_up(func: Any, name: str, args: tuple[Any, ...]) -> bool:

@@ -4,9 +4,8 @@ import copy
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from .kinds import Watch
+from .kinds import FlopCount, Watch
 
 OUTPUTS, TRAITS, INPUTS = "outputs", "traits", "inputs"
 
@@ -65,7 +64,7 @@ def _wide_model(model: Any) -> Any:
 
 def count_flops(model: Any, arguments: list[Any]) -> int:
     """FLOPs of one call as torch's FLOP counter sees them."""
-    counter = FlopCounterMode(display=False)
+    counter = FlopCount()
     with torch.no_grad(), counter:
         copy.deepcopy(model)(*arguments)
-    return int(counter.get_total_flops())
+    return counter.total

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from . import profile_callgrind, profile_counting, profile_native, profile_remarks
+from . import fresh, profile_callgrind, profile_counting, profile_native, profile_remarks
 from .bench import Bench, progress
 from .calls import InputSet
 from .profile_claims import text
@@ -46,7 +46,7 @@ class Profiling:
             with stage(self.cost_s, "inputs"):
                 progress("profile: making inputs")
                 reference = self.bench.seat_reference()
-                sets = [self.bench.make_inputs(reference) for _ in range(_SETS)]
+                sets = [fresh.make_inputs(self.bench, reference) for _ in range(_SETS)]
                 self.bench.dismiss(reference)
             with stage(self.cost_s, "native"):
                 progress("profile: watching calls")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import fresh
 from .accuracy import flatten
 from .answers import value_of
 from .bench import Bench, progress
@@ -44,7 +45,7 @@ def _inspect(
     bench: Bench, reference: Handle, warnings: list[str], problems: list[dict[str, str]], facts: dict[str, Any]
 ) -> None:
     evidence = Evidence()
-    sets = [bench.make_inputs(reference) for _ in range(2)]
+    sets = [fresh.make_inputs(bench, reference) for _ in range(2)]
     want = [consult(bench, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
     facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
     facts["outputs"] = [

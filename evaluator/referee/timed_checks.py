@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import accuracy, answers, perturb, state_check
+from . import accuracy, answers, fresh, perturb, state_check
 from .answers import Answer, input_path, value_of
 from .bench import Bench
 from .calls import Call, InputSet, tensor
@@ -23,8 +23,7 @@ from .inbox import bytes_needed
 from .judging import judge, refuse
 from .verdicts import Finding
 
-_BUDGET_S = 0.5  # to make the surprises of a process set
-_LATE = 0.2  # share of the later rounds that have one: of twenty, all but 1 % of the time at least one
+_BUDGET_S = 0.15  # to make the surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
@@ -64,16 +63,16 @@ def compare(evidence: Evidence, want: dict[str, torch.Tensor], have: dict[str, t
 
 @dataclass
 class Surprise:
-    """An untimed call among those of a block. `place`: how many of them come before it."""
+    """An untimed call among those of a round. `after`: which share of them come before it."""
 
     family: str
     inputs: InputSet
     want: Expected
-    place: int
+    after: float
     answer: Answer | None = None
 
     def take(self, evidence: Evidence, handle: Handle, call: Call) -> None:
-        """Read what the candidate answered, to be judged when its block is over.
+        """Read what the candidate answered, to be judged when its round is over.
 
         Raises:
             Finding: the outputs have another form, or lie where they may not.
@@ -96,10 +95,9 @@ class Surprise:
 
 
 def surprises(
-    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, rounds: int, calls: int
+    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, rounds: int
 ) -> list[list[Surprise]]:
-    """Surprises for the first rounds of a process set, whose blocks have so many calls; none where there is no other
-    family.
+    """Surprises for the first rounds of a process set; none where there is no other family.
 
     As many families as can be made in a short time, at least one, in an order that nobody can foresee.
     """
@@ -109,19 +107,17 @@ def surprises(
     for family in families:
         if any(found) and time.perf_counter() > deadline:
             break
-        if made := _make(bench, reference, evidence, family, rng.randrange(calls)):
+        if made := _make(bench, reference, evidence, family, rng):
             rng.choice(found).append(made)
     return found
 
 
-def late_surprise(
-    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, calls: int
-) -> list[Surprise]:
-    """Perhaps one for a later round: a candidate that counts its rounds must never know that none will follow."""
+def late_surprise(bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random) -> list[Surprise]:
+    """One for a later round; none where there is no other family."""
     families = _families(evidence, rng)
-    if not families or rng.random() > _LATE:
+    if not families:
         return []
-    made = _make(bench, reference, evidence, families[0], rng.randrange(calls))
+    made = _make(bench, reference, evidence, families[0], rng)
     return [] if made is None else [made]
 
 
@@ -133,13 +129,13 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
     return families
 
 
-def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, place: int) -> Surprise | None:
+def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random) -> Surprise | None:
     with contextlib.suppress(Finding):
-        inputs = bench.make_inputs(reference, family)
+        inputs = fresh.make_inputs(bench, reference, family)
         if bytes_needed(inputs.tree) <= bench.input_bytes:
             want = consult(bench, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
-                return Surprise(family, inputs, want, place)
+                return Surprise(family, inputs, want, rng.random())
     return None
 
 

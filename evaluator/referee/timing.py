@@ -1,14 +1,14 @@
-"""How long a call takes: blocks of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
+"""How long a call takes: calls of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
 
-A *set* is one freshly forked process of each variant. A *round* is one block of each variant, on the same fresh
-inputs. A *block* is untimed calls first (so that a variant meets its own cache and allocator state, not its
-predecessor's), then timed ones, each with inputs never shown before and each with its outputs read and checked. All
-other runners are stopped.
+A *set* is one freshly forked process of each variant. In a *round* all variants take turns on each of some inputs that
+were never shown before: each makes an untimed call (so that it meets its own cache and allocator state, not its
+predecessor's) and then a timed one, whose outputs are read and checked. All other runners are stopped. A *block* is
+one variant's timed calls of a round.
 """
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from . import statistics
@@ -26,7 +26,7 @@ _A_LOOK = 250  # resamples that are enough to see whether the interval is narrow
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure. `budget_s` is spent only as long as the interval is wider than `target_width`.
+    """How much to measure. `budget_s` is spent (seating included) only as long as the interval is wider than wanted.
 
     More sets follow the first `sets` where those were not enough: another process tells more than another round.
     """
@@ -34,15 +34,15 @@ class Plan:
     sets: int = 2
     sets_max: int = 8
     wall_s: float = math.inf  # no set begins that would not be over by then, since timing began
-    set_s: float = 2.25  # the most that one set is measured for
+    set_s: float = 1.0  # the most that one set is measured for
     rounds_min: int = 6
-    rounds_max: int = 40
     retries: int = 4  # rounds of a set that may be thrown away
-    block_s: float = 0.006  # timed calls of a block last this long together, if `calls_max` allows
-    calls_min: int = 4
-    calls_max: int = 24
-    warm_calls: int = 2
-    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it
+    round_s: float = 0.006  # timed calls of eager in a round last this long together, if `calls_max` allows
+    calls_min: int = 2
+    calls_max: int = 12
+    warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
+    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
+    target_effect: float = 0.06  # ... or below this share of its logarithm: what is far from 1 needs less
     budget_s: float = 6.0
 
     @property
@@ -50,12 +50,14 @@ class Plan:
         """For how long a set is measured, if the interval stays wide."""
         return min(self.set_s, self.budget_s / self.sets)
 
-    def room_for_another(self, sets: int, spent_s: float, elapsed_s: float) -> bool:
-        """Whether another set may follow these, measured for so long together and over after so long in all."""
+    def room_for_another(self, sets: int, elapsed_s: float) -> bool:
+        """Whether another set may follow these, which took so long with all that belongs to them."""
         if sets < self.sets:
             return True
-        in_time = elapsed_s + 1.5 * elapsed_s / max(1, sets) <= self.wall_s
-        return in_time and sets < self.sets_max and spent_s + self.share_s / 2 <= self.budget_s
+        each_s = elapsed_s / max(1, sets)
+        return (
+            sets < self.sets_max and elapsed_s + each_s / 2 <= self.budget_s and elapsed_s + 1.5 * each_s <= self.wall_s
+        )
 
 
 @dataclass
@@ -112,17 +114,16 @@ class Measurement:
             for cut, most in UNEVEN
         )
 
-    def precise(self, target_width: float) -> bool:
+    def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""
         value, low, high = self.speedup("eager", resamples=_A_LOOK)
-        return high - low <= target_width * value
+        return high - low <= value * max(plan.target_width, plan.target_effect * abs(math.log(value)))
 
 
-def orders(variants: Sequence[str], rounds: int, rng: random.Random) -> list[tuple[str, ...]]:
-    """Balanced orders: each is followed by its mirror image (ABBA), and who precedes whom is shuffled."""
-    result: list[tuple[str, ...]] = []
-    while len(result) < rounds:
+def orders(variants: Sequence[str], rng: random.Random) -> Iterator[tuple[str, ...]]:
+    """Balanced orders without end: each is followed by its mirror image (ABBA), and who precedes whom is shuffled."""
+    while True:
         order = list(variants)
         rng.shuffle(order)
-        result += [tuple(order), tuple(reversed(order))]
-    return result[:rounds]
+        yield tuple(order)
+        yield tuple(reversed(order))

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import correctness, limits, timing
+from . import correctness, fresh, limits, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
@@ -76,7 +76,7 @@ class Trial:
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = bench.seat_reference()
-            self.warm = [bench.make_inputs(reference) for _ in range(self.plan.warm_calls)]
+            self.warm = [fresh.make_inputs(bench, reference) for _ in range(self.plan.warm_inputs)]
         if "compile" in bench.request.baselines:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
         with stage(self.cost_s, "build"):

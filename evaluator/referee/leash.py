@@ -1,0 +1,184 @@
+"""The referee's hold on a runner's processes: spawn, let go for a turn under the clock, stop, kill."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import homes, processes, wire
+from .audit import Audit
+from .failures import RunnerFailed, names_role, of_end
+from .nursery import LOG_BYTES
+
+_LOG_TAIL_BYTES = 4000
+_NO_WRAP_S = processes.no_wrap_s()
+
+
+@dataclass(frozen=True)
+class House:
+    """What all runners of one evaluation share."""
+
+    nursery: socket.socket
+    scratch: str
+    memory_bytes: int
+    separate_uids: bool
+    audit: Audit
+
+
+class Leash:
+    """The processes of one runner. All are stopped whenever it is not its turn."""
+
+    @names_role
+    def __init__(self, house: House, role: str, uid: int) -> None:
+        self.role = role
+        self._house = house
+        self.uid = uid if house.separate_uids else None
+        self._stopped: list[int] = []
+        self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
+        self._aside = False  # whether it may run now though it is nobody's turn
+        self._sock, theirs = socket.socketpair()
+        self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
+        self.home, self.built = homes.choose(house.scratch, role)
+        wire.send(
+            house.nursery,
+            {
+                "op": "spawn",
+                "uid": self.uid,
+                "home": self.home,
+                "built": self.built,
+                "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
+                # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
+                "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
+            },
+        )
+        socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
+        theirs.close()
+        spawned = wire.receive(house.nursery)
+        if "pid" not in spawned:
+            self._sock.close()
+            os.close(self._log)
+            raise RunnerFailed("no_room", f"no process could be made for it: {spawned.get('error')}", role=role)
+        self.pid = int(spawned["pid"])
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._freeze()
+
+    def members(self) -> list[int]:
+        """Every living process of this runner."""
+        if self.uid is not None:
+            return processes.pids_of_uid(self.uid)
+        return processes.descendants([self.pid])
+
+    def resume(self) -> None:
+        """Let it go on with what it has been sent until `pause`, unless it has answered."""
+        if not self._poll.poll(0):
+            self._aside = True
+            processes.thaw(self._stopped)
+
+    @names_role
+    def pause(self) -> None:
+        """Stop it, whatever it is doing.
+
+        Raises:
+            RunnerFailed: it does not stop.
+        """
+        if not self._aside:
+            return
+        self._aside = False
+        known = self._stopped
+        processes.stop(known)
+        newest = processes.newest_pid()
+        if not processes.wait_stopped(known) or newest != self._newest:
+            self._freeze()
+            self._house.audit.allow(self._stopped)
+        processes.wait_off_processor(self._stopped)
+        self._newest, self._frozen_at = newest, time.perf_counter()
+
+    def log_tail(self) -> str:
+        """The end of what the runner printed."""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_TAIL_BYTES)
+        return os.pread(self._log, _LOG_TAIL_BYTES, start).decode("utf-8", "replace")
+
+    def close(self) -> bool:
+        """Kill the runner with everything it started; whether all of it went."""
+        gone = processes.kill_all(self.members)
+        if self.uid is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._reap()
+        self._sock.close()
+        os.close(self._pidfd)
+        os.close(self._log)
+        return gone
+
+    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[bytes, float]:
+        """Let the runner go until its whole answer is here and it has been seen to stop; the answer and that time."""
+        audit, whole_sandbox = self._house.audit, self.role == "candidate"
+        known = self._stopped
+        deadline = time.monotonic() + timeout_s
+        audit.let_go(known, whole_sandbox=whole_sandbox)
+        start = time.perf_counter()
+        processes.thaw(known)
+        if meanwhile is not None:
+            meanwhile()
+        body = self._await(timeout_s, deadline)
+        processes.stop(known)
+        # Neither part of an answer stops the clock nor an answer whose sender goes on: until it has been seen to stop.
+        stopped = processes.wait_stopped(known)
+        seconds = time.perf_counter() - start
+        newest = processes.newest_pid()
+        # Where nobody was forked since all were stopped there is nobody to look for: half of what a short call costs.
+        # (A runner that has just been spawned may not have been found yet.)
+        nobody_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
+        if not (nobody_new and stopped):
+            self._freeze()
+        if not stopped or set(self._stopped) - set(known) or processes.newest_pid() != newest:
+            # Someone who was not among those told to stop may have gone on working until now, or someone who was.
+            self._freeze()
+            seconds = time.perf_counter() - start
+        processes.wait_off_processor(known)
+        self._newest, self._frozen_at = newest, time.perf_counter()
+        audit.stopped()
+        return body, seconds
+
+    def _await(self, timeout_s: float, deadline: float) -> bytes:
+        ready = self._poll.poll(timeout_s * 1000)
+        if not ready:
+            raise RunnerFailed("timed_out", f"no answer within {timeout_s:g} s", self.log_tail())
+        if all(fd != self._sock.fileno() for fd, _ in ready):
+            raise self._death()
+        try:
+            return wire.receive_bytes(self._sock, deadline=deadline)
+        except wire.WireError as error:
+            if str(error) == "connection closed":
+                raise self._death() from None
+            raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
+        except TimeoutError:
+            raise RunnerFailed("timed_out", f"the {self.role} runner stopped in the middle of an answer") from None
+        except OSError:
+            raise self._death() from None
+
+    def _death(self) -> RunnerFailed:
+        return of_end(self._reap(wait_s=1.0), self.log_tail())
+
+    def _reap(self, wait_s: float = 0.0) -> int | None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            wire.send(self._house.nursery, {"op": "reap", "pid": self.pid})
+            status = wire.receive(self._house.nursery)["status"]
+            if status is not None or time.monotonic() > deadline:
+                return None if status is None else int(status)
+            time.sleep(0.01)
+
+    def _freeze(self) -> None:
+        try:
+            self._stopped = processes.freeze(self.members)
+        except processes.FreezeError as error:
+            raise RunnerFailed("protocol", str(error)) from None
