@@ -5,8 +5,10 @@ from pathlib import Path
 
 from evaluator.evaluate import Effort
 from evaluator.referee import limits
-from evaluator.referee.measure import _LATE_A_S
-from evaluator.referee.timing import RESOLUTION, UNEVEN, Plan
+from evaluator.referee.fresh import _AT_ONCE_BYTES
+from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
+from evaluator.referee.rounds import CHECKED_UNTIMED
+from evaluator.referee.timing import RESOLUTION, UNEVEN, UNTIMED_EXTRA, Plan
 from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -17,18 +19,19 @@ def test_the_pages_constants_are_the_plans() -> None:
     text = re.sub(r"\s+", " ", PAGE)
     assert f"At least {plan.sets} sets of freshly forked processes" in text
     assert f"At least {plan.rounds_min} rounds a set" in text
-    assert f"at least {plan.calls_min} and at most {plan.calls_max} timed calls" in text
-    assert f"as many as last {plan.round_s * 1e3:g} ms together" in text
+    assert f"{plan.calls // 2} timed ones (1, where four inputs take more than {_FRESH_BYTES >> 20} MB)" in text
+    assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
+    assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED_UNTIMED == 1 / 8
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
-    assert f"at most {plan.set_s:g} s; where" in text
+    assert f"at most {plan.set_s:g} s ({plan.rounds_min} rounds in any case)" in text
     assert f"{plan.budget_s:g} s unless set" in text
     assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s
     assert f"To either side {RESOLUTION * 100:g} % is added" in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
     assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
-    assert f"{_LATE_A_S:g} a second" in text
+    assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
 
 
 def test_the_pages_limits_are_those_that_times_are_held_to() -> None:

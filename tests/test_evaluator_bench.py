@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluator.referee.bench import _share_memory
+from evaluator.referee.fresh import _share_memory
 from evaluator.referee.tree import TensorRow, Tree
 
 

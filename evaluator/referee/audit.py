@@ -2,7 +2,8 @@
 
 A stopped process might be made to go on (by a timer that continues it, by children that are never caught, by threads
 that outlive their leader). However it is done, it shows in the kernel's account of the sandbox: in any stretch of time,
-what the sandbox used must be what the referee used and, while it is its turn, what one runner used. The account
+what the sandbox used must be what the referee used, what one runner used while it was its turn, and what the
+reference used that makes inputs between turns. The account
 includes processes that have ended since. The kernel charges a running thread at its ticks, so it may lag by some of
 them.
 """
@@ -52,7 +53,7 @@ class Audit:
         return self._account is not None and self._own is not None
 
     def begin(self) -> None:
-        """From here on everything is stopped but the referee, except between `let_go` and `stopped`.
+        """From here on everything is stopped but the referee and what it allows, except between `let_go` and `stopped`.
 
         What was unaccounted for before is forgotten: too little in one stretch must not hide too much in another.
         """
@@ -62,9 +63,9 @@ class Audit:
             self._last = self._read([])
 
     def allow(self, pids: list[int]) -> None:
-        """What these use is accounted for from now on, whoever's turn it is. Said while all are stopped."""
+        """What these use is accounted for, whoever's turn it is, until others are named. Said while all are stopped."""
         if self.running:
-            self._settle([])
+            self._settle(pids)
         self._allowed = list(pids)
         if self.running:
             self._last = self._read([])

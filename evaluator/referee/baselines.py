@@ -26,6 +26,11 @@ class Baselines:
     _worker: threading.Thread | None = None
     _compiled: bool = False  # whether any runner has come so far
 
+    @property
+    def certain(self) -> bool:
+        """Whether torch.compile is known to run the task, so that it may not fail any more."""
+        return bool(self.packed) or self._compiled
+
     def absent(self) -> dict[str, str]:
         """The baselines that could not be measured, with the reason."""
         return {"compile": self.compile_fails} if self.compile_fails else {}
@@ -42,7 +47,10 @@ class Baselines:
             raise of_task(failure, doing="setting up its baseline") from None
 
     def compile_ahead(self, inputs: InputSet, count: int) -> None:
-        """Begin to have `count` runners under torch.compile ready, on another thread, unless it cannot run the task."""
+        """Begin to have `count` runners under torch.compile ready, on another thread, unless it cannot run the task.
+
+        Waits for the thread that was begun before.
+        """
         if self._worker is not None:
             self._worker.join()
         if self.compile_fails:
@@ -66,7 +74,7 @@ class Baselines:
         try:
             return self._seat_compile(inputs)
         except RunnerFailed as failure:
-            if self.packed or self._compiled:
+            if self.certain:
                 text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
                 raise Finding("sandbox_error", text, "baseline_lost", failure.detail) from None
             self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"

@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ class Bench:
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
     audit: Audit = field(default_factory=Audit)
+    locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
     seated: list[Handle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
     init: tuple[Tree, list[torch.Tensor]] | None = None
@@ -81,8 +83,8 @@ class Bench:
 
     def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
-        nursery = self.compiler_nursery if role == "compile" else self.nursery
-        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.audit)
+        nursery, lock = (self.compiler_nursery if role == "compile" else self.nursery), self.locks[role == "compile"]
+        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.audit, lock)
         handle = Handle(house, role, next(self.uids))
         self.seated.append(handle)
         return handle

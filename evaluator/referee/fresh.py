@@ -68,7 +68,8 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: wire.Message)
 class Supply:
     """Fresh inputs for one round of timed calls after another.
 
-    While a round goes on, the reference makes the next one's, but only within `meanwhile`: when nothing is timed.
+    While a round goes on, the reference makes the next one's, as many as it makes in one turn, but only between
+    `resume` and `pause`: when nothing is timed.
     """
 
     bench: Bench

@@ -14,7 +14,7 @@ from .tree import TensorRow, TooLarge, Tree, TreeError
 
 
 class Handle(Leash):
-    """One runner. Stopped whenever it is not answering."""
+    """One runner. Stopped whenever it is neither answering nor doing what was begun beside other work."""
 
     def __init__(self, house: House, role: str, uid: int) -> None:
         super().__init__(house, role, uid)

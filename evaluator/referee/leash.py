@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,10 +28,11 @@ class House:
     memory_bytes: int
     separate_uids: bool
     audit: Audit
+    lock: threading.Lock  # held while the nursery is asked and answers
 
 
 class Leash:
-    """The processes of one runner. All are stopped whenever it is not its turn."""
+    """The processes of one runner. All are stopped whenever it is not its turn, but between `resume` and `pause`."""
 
     @names_role
     def __init__(self, house: House, role: str, uid: int) -> None:
@@ -43,21 +45,22 @@ class Leash:
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         self.home, self.built = homes.choose(house.scratch, role)
-        wire.send(
-            house.nursery,
-            {
-                "op": "spawn",
-                "uid": self.uid,
-                "home": self.home,
-                "built": self.built,
-                "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
-                # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
-                "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
-            },
-        )
-        socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
+        with house.lock:
+            wire.send(
+                house.nursery,
+                {
+                    "op": "spawn",
+                    "uid": self.uid,
+                    "home": self.home,
+                    "built": self.built,
+                    "file_bytes": max(LOG_BYTES, 512 * 1024 * 1024),
+                    # Address space is mostly reserved, not used: leave room for thread stacks, arenas and mapped files.
+                    "address_bytes": house.memory_bytes * 2 + 16 * 1024**3,
+                },
+            )
+            socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
+            spawned = wire.receive(house.nursery)
         theirs.close()
-        spawned = wire.receive(house.nursery)
         if "pid" not in spawned:
             self._sock.close()
             os.close(self._log)
@@ -171,8 +174,9 @@ class Leash:
     def _reap(self, wait_s: float = 0.0) -> int | None:
         deadline = time.monotonic() + wait_s
         while True:
-            wire.send(self._house.nursery, {"op": "reap", "pid": self.pid})
-            status = wire.receive(self._house.nursery)["status"]
+            with self._house.lock:
+                wire.send(self._house.nursery, {"op": "reap", "pid": self.pid})
+                status = wire.receive(self._house.nursery)["status"]
             if status is not None or time.monotonic() > deadline:
                 return None if status is None else int(status)
             time.sleep(0.01)

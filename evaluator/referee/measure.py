@@ -30,7 +30,8 @@ from .verdicts import Finding
 _UNACCOUNTED_S = 0.006  # in a process set
 _UNACCOUNTED_SHARE = 0.01
 _HANDOVERS = 15
-_LATE_A_S = 1.0  # surprises a second in later rounds
+_FRESH_BYTES = 512 << 20  # of inputs for one round
+_LATE_SHARE = 0.08  # of the timed part's seconds that may go into making surprises
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Stopwatch:
         load = LoadMeter()
         scrub = Scrubber() if self.bench.request.cold else None
         supply = Supply(self.bench, self.reference)
-        sets, enough, begun = 0, False, math.inf
+        sets, enough, seated_s, started = 0, False, math.inf, time.perf_counter()
         while not enough:
             sets += 1
             progress(f"timing, process set {sets}")
@@ -73,18 +74,18 @@ class Stopwatch:
                 surprises = beside.submit(self._surprises, rng.getrandbits(64))
                 runners = self._seat(checked)
             checked = None
-            begun = min(begun, time.perf_counter())  # the first runners may have waited for a compiler
+            seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = timing.orders(list(runners), rng)
-            seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, scrub)
-            calls = self._calls(self._settle(seated))
+            seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, rng, scrub)
+            self._settle(seated)
             load.begin()
             self.bench.audit.begin()
-            self._measure_set(seated, calls, surprises.result(), rng)
+            self._measure_set(seated, surprises.result(), rng)
             self.bench.audit.end()
             load.end()
             self._nothing_else_ran()
             narrow = sets >= self.plan.sets and self.measurement.precise(self.plan)
-            enough = narrow or not self.plan.room_for_another(sets, time.perf_counter() - begun)
+            enough = narrow or not self.plan.room_for_another(sets, time.perf_counter() - started, seated_s)
             if enough:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
@@ -97,20 +98,22 @@ class Stopwatch:
         compiles = "compile" in self.bench.request.baselines
         if compiles:
             self.baselines.compile_ahead(self.warm[0], 1)
-        runners = {"eager": self.baselines.seat_eager()}
+        eager, compiled = self.baselines.seat_eager(), None
+        first = compiles and not self.baselines.certain  # then nothing of the candidate's may stand in its way
+        if first:
+            compiled = self.baselines.seat_compile(self.warm[0])
         if checked is None:
             candidate = self.builder.seat()
         else:
             self.bench.load_state(candidate := checked)
-        if compiles and (compiled := self.baselines.seat_compile(self.warm[0])) is not None:
-            runners["compile"] = compiled
-        return {**runners, "candidate": candidate}
+        if compiles and not first:
+            compiled = self.baselines.seat_compile(self.warm[0])
+        return {"eager": eager, **({} if compiled is None else {"compile": compiled}), "candidate": candidate}
 
-    def _surprises(self, seed: int) -> list[list[Surprise]]:
+    def _surprises(self, seed: int) -> list[Surprise]:
         """Those of a process set; made on another thread, while its runners are seated."""
         rng = random.Random(seed)  # noqa: S311 - which families, and where
-        rounds = self.plan.rounds_min
-        return timed_checks.surprises(self.bench, self.reference, self.evidence, rng, rounds=rounds)
+        return timed_checks.surprises(self.bench, self.reference, self.evidence, rng)
 
     def _nothing_else_ran(self) -> None:
         """Refuse what was timed in the last set while something ran out of its turn.
@@ -134,37 +137,33 @@ class Stopwatch:
                 "ran_out_of_turn",
             )
 
-    def _settle(self, seated: ProcessSet) -> float:
-        """Untimed calls, until threads and memory are as they will stay; the shortest call of the eager baseline."""
-        shortest = math.inf
+    def _settle(self, seated: ProcessSet) -> None:
+        """Untimed calls, until threads and memory are as they will stay."""
         for name, handle in seated.runners.items():
             with blame(name):
                 for settled in (False, True):
                     for inputs in self.warm:
-                        seconds = seated.call(handle, inputs).seconds
-                        if name == "eager":
-                            shortest = min(shortest, seconds)
+                        seated.call(handle, inputs)
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
         handovers = [seated.runners["eager"].handover_s() for _ in range(_HANDOVERS)]
         self.profile["handover_ms"] = round(statistics.median(handovers) * 1e3, 4)
-        return shortest
 
-    def _calls(self, call_s: float) -> int:
-        """How many timed calls each variant makes in a round: an even number, so that both orders count alike."""
-        wanted = 2 * math.ceil(self.plan.round_s / 2 / max(call_s, 1e-6))
-        return max(self.plan.calls_min, min(wanted, self.plan.calls_max))
+    def _calls(self) -> int:
+        """How many timed calls each variant makes in a round: fewer where their inputs are large."""
+        return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= _FRESH_BYTES else 2
 
-    def _measure_set(self, seated: ProcessSet, calls: int, surprises: list[list[Surprise]], rng: random.Random) -> None:
-        runners, supply = seated.runners, seated.supply
+    def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random) -> None:
+        runners, supply, calls = seated.runners, seated.supply, self._calls()
         self.measurement.open_set(list(runners))
         candidate = runners["candidate"]
-        usage = [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
+        usage = _usage(candidate)
         thrown_away = rounds = 0
-        looked_s = look_at = last_s = spent = 0.0
+        looked_s = look_at = made_s = 0.0
+        certain = rng.randrange(self.plan.rounds_min)  # the round that has a surprise in any case
         start = time.perf_counter()
         while True:
-            last_s, spent = spent, time.perf_counter() - start - looked_s
+            spent = time.perf_counter() - start - looked_s
             if rounds >= self.plan.rounds_min:
                 if spent > self.plan.share_s:
                     break
@@ -175,9 +174,16 @@ class Stopwatch:
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 4 * look  # a fifth of the time at most
             fresh = supply.take(calls)
-            now = surprises.pop() if surprises else self._late_surprise(rng, spent - last_s)
+            # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
+            # that counts its rounds must never know that no surprise will follow.
+            if not surprises and made_s < _LATE_SHARE * spent:
+                made = time.perf_counter()
+                surprises = timed_checks.surprises(self.bench, self.reference, self.evidence, rng, most=1)
+                made_s += time.perf_counter() - made
             supply.prepare(calls)
-            done = seated.run(fresh, now)
+            due = bool(surprises) and (rounds == certain or rng.random() < timed_checks.SHARE)
+            done = seated.run(fresh, [surprises.pop()] if due else [])
+            del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
             # rounds repeated for it, it could choose which ones count.)
@@ -187,21 +193,16 @@ class Stopwatch:
             rounds += 1
             for variant, seconds in done.seconds.items():
                 self.measurement.add_block(variant, seconds)
-        usage = [cpu_time_s(candidate.pid) - usage[0], page_faults(candidate.pid) - usage[1]]
+                self.measurement.add_untimed(variant, done.untimed_s[variant])
+        usage = [after - before for after, before in zip(_usage(candidate), usage, strict=True)]
         supply.collect()
         with blame("candidate"):
             timed_checks.compare_state(self.bench, runners["eager"], candidate, self.evidence)
         timed = self.measurement.calls("candidate")[-1]
-        every_call = (rounds + thrown_away) * 2 * calls
+        every_call = (rounds + thrown_away) * (calls + 2)
         self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, every_call * statistics.median(timed)), 2)
         self.profile["page_faults_per_call"] = round(usage[1] / max(1, every_call), 1)
         self.profile["rounds_measured_again"] = self.profile.get("rounds_measured_again", 0) + thrown_away
-
-    def _late_surprise(self, rng: random.Random, seconds: float) -> list[Surprise]:
-        """Perhaps one for a later round: a candidate that counts its rounds must never know that none will follow."""
-        if rng.random() > _LATE_A_S * seconds:
-            return []
-        return timed_checks.late_surprise(self.bench, self.reference, self.evidence, rng)
 
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
         """Where the candidate's time goes: as seen from outside, and as it says itself."""
@@ -216,3 +217,16 @@ class Stopwatch:
         with contextlib.suppress(RunnerFailed):
             reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
             self.profile["torch_operators_claimed"] = sampling.claimed_operators(reply)
+
+
+def _usage(candidate: Handle) -> list[float]:
+    """Processor seconds and page faults so far.
+
+    Raises:
+        Finding: the candidate is gone.
+    """
+    with blame("candidate"):
+        try:
+            return [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
+        except OSError:
+            raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None

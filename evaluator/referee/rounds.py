@@ -1,8 +1,11 @@
 """Rounds of timed calls: the variants take turns on the same fresh inputs, and each answer is read and checked."""
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import torch
 
 from . import answers, timed_checks
 from .bench import Bench
@@ -13,16 +16,23 @@ from .fresh import Supply
 from .handle import Handle
 from .processes import page_faults
 from .timed_checks import Surprise
-from .verdicts import of_candidate, of_task
+from .verdicts import of_candidate, of_failure, of_task
 
+CHECKED_UNTIMED = 0.125  # share of the turns whose untimed call is checked
 _FEW_FAULTS = 32  # page faults in a round that are not worth a thought
+
+Values = dict[str, torch.Tensor]
 
 
 @dataclass
 class Round:
-    """What a round has measured: seconds of each call by variant. `even`: no baseline met fresh pages in it."""
+    """What a round has measured: seconds of each call by variant, and of each untimed one.
 
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    `even`: no baseline met fresh pages in it.
+    """
+
+    seconds: dict[str, list[float]]
+    untimed_s: dict[str, list[float]]
     even: bool = True
 
 
@@ -30,8 +40,8 @@ class Round:
 class ProcessSet:
     """The runners of one process set, by variant, and what their calls need.
 
-    `warm` are the inputs of untimed calls, `orders` who goes first, `scrub` is called before each call where caches
-    shall be cold.
+    `warm` are the inputs of untimed calls, `orders` who goes first, `rng` what nobody can foresee; `scrub` is called
+    before each call where caches shall be cold.
     """
 
     bench: Bench
@@ -40,49 +50,61 @@ class ProcessSet:
     warm: list[InputSet]
     supply: Supply
     orders: Iterator[tuple[str, ...]]
+    rng: random.Random
     scrub: Callable[[], None] | None = None
 
     def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
-        """One round: for each of the fresh inputs, every variant makes an untimed call and then a timed one on it.
+        """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
 
-        The untimed one is there for a variant to meet its own cache and allocator, not its predecessor's.
+        In its turn a variant makes an untimed call, to meet its own cache and allocator instead of its predecessor's,
+        and then a timed one on each of the inputs. Some of the untimed calls are checked, too.
 
         Raises:
             Finding: a call failed or was wrong.
         """
-        done = Round()
-        due: list[list[Surprise]] = [[] for _ in range(2 * len(fresh))]
+        done = Round({name: [] for name in self.runners}, {name: [] for name in self.runners})
+        due: list[list[Surprise]] = [[] for _ in fresh]
         for surprise in surprises:
             due[int(surprise.after * len(due))].append(surprise)
-        faults = {name: page_faults(handle.pid) for name, handle in self.runners.items()}
-        for number, inputs in enumerate(fresh):
-            outputs = {}
+        baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
+        faults = [page_faults(handle.pid) for handle in baselines]
+        half = len(fresh) // 2
+        for warm, turn in enumerate((range(half), range(half, len(fresh)))):
+            checked = self.rng.random() < CHECKED_UNTIMED
+            outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
-                handle = self.runners[variant]
                 with blame(variant):
-                    self._surprise(due[2 * number], variant, handle)
-                    self.call(handle, self.warm[number % len(self.warm)])
-                    self._surprise(due[2 * number + 1], variant, handle)
-                    call = self.call(handle, inputs)
-                    done.seconds.setdefault(variant, []).append(call.seconds)
-                    outputs[variant] = timed_checks.read(self.evidence, variant, handle, call, inputs)
-            timed_checks.compare(self.evidence, outputs["eager"], outputs["candidate"])
+                    first = self._untimed(variant, self.warm[warm % len(self.warm)], done, checked=checked)
+                    timed = [self._timed(variant, fresh[index], due[index], done) for index in turn]
+                outputs[variant] = first + timed
+            for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
+                timed_checks.compare(self.evidence, want, have)
         self.supply.pause()
         for surprise in surprises:
             surprise.judge(self.evidence)
         done.even = all(
-            page_faults(handle.pid) - faults[name] <= _FEW_FAULTS
-            for name, handle in self.runners.items()
-            if name != "candidate"
+            page_faults(handle.pid) - before <= _FEW_FAULTS for handle, before in zip(baselines, faults, strict=True)
         )
         return done
 
     def call(self, handle: Handle, inputs: InputSet) -> Call:
-        """One call with all else stopped; afterwards the reference goes on making inputs."""
+        """One call with all else stopped."""
         timeout_s = self.bench.request.call_timeout_s
-        call = handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, before=self._quiet)
-        self.supply.resume()
-        return call
+        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, before=self._quiet)
+
+    def _untimed(self, variant: str, inputs: InputSet, done: Round, *, checked: bool) -> list[Values]:
+        handle = self.runners[variant]
+        call = self.call(handle, inputs)
+        done.untimed_s[variant].append(call.seconds)
+        return [timed_checks.read(self.evidence, variant, handle, call, inputs)] if checked else []
+
+    def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], done: Round) -> Values:
+        handle = self.runners[variant]
+        self._surprise(surprises, variant, handle)
+        call = self.call(handle, inputs)
+        done.seconds[variant].append(call.seconds)
+        self.supply.resume()  # until the next call the reference may go on making inputs
+        return timed_checks.read(self.evidence, variant, handle, call, inputs)
 
     def _quiet(self) -> None:
         self.supply.pause()
@@ -113,6 +135,8 @@ def blame(variant: str) -> Iterator[None]:
     try:
         yield
     except RunnerFailed as failure:
+        if failure.role not in ("", variant):
+            raise of_failure(failure) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

@@ -6,6 +6,7 @@ are on inputs of other families, and are judged as in the correctness stage; the
 
 import contextlib
 import random
+import sys
 import time
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ from .inbox import bytes_needed
 from .judging import judge, refuse
 from .verdicts import Finding
 
-_BUDGET_S = 0.15  # to make the surprises of a process set
+SHARE = 0.25  # of the rounds that have a surprise, as long as any are there
+_BUDGET_S = 0.15  # to make the first surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
@@ -95,30 +97,20 @@ class Surprise:
 
 
 def surprises(
-    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, rounds: int
-) -> list[list[Surprise]]:
-    """Surprises for the first rounds of a process set; none where there is no other family.
+    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, most: int = sys.maxsize
+) -> list[Surprise]:
+    """Surprises for rounds to come; none where there is no other family.
 
     As many families as can be made in a short time, at least one, in an order that nobody can foresee.
     """
-    families = _families(evidence, rng)
-    found: list[list[Surprise]] = [[] for _ in range(rounds)]
+    found: list[Surprise] = []
     deadline = time.perf_counter() + _BUDGET_S
-    for family in families:
-        if any(found) and time.perf_counter() > deadline:
+    for family in _families(evidence, rng):
+        if len(found) >= most or (found and time.perf_counter() > deadline):
             break
         if made := _make(bench, reference, evidence, family, rng):
-            rng.choice(found).append(made)
+            found.append(made)
     return found
-
-
-def late_surprise(bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random) -> list[Surprise]:
-    """One for a later round; none where there is no other family."""
-    families = _families(evidence, rng)
-    if not families:
-        return []
-    made = _make(bench, reference, evidence, families[0], rng)
-    return [] if made is None else [made]
 
 
 def _families(evidence: Evidence, rng: random.Random) -> list[str]:

@@ -1,9 +1,9 @@
 """How long a call takes: calls of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
 
-A *set* is one freshly forked process of each variant. In a *round* all variants take turns on each of some inputs that
-were never shown before: each makes an untimed call (so that it meets its own cache and allocator state, not its
-predecessor's) and then a timed one, whose outputs are read and checked. All other runners are stopped. A *block* is
-one variant's timed calls of a round.
+A *set* is one freshly forked process of each variant. A *round* is two turns of each variant, the second ones in the
+mirrored order, on inputs never shown before. In a *turn* comes an untimed call first (so that a variant meets its own
+cache and allocator state, not its predecessor's), then timed ones, each with its outputs read and checked. All other
+runners are stopped. A *block* is one variant's timed calls of a round.
 """
 
 import math
@@ -16,6 +16,9 @@ from . import statistics
 UNEVEN = ((0.05, 1.10), (0.02, 1.25))
 """By what factor, and without which share of the slowest calls, a candidate may be less even than eager. Of 36
 evaluations of an op against itself or against a slower one, the largest factors were 1.05 and 1.11."""
+
+UNTIMED_EXTRA = 0.25
+"""By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
 
 RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
@@ -33,13 +36,11 @@ class Plan:
 
     sets: int = 2
     sets_max: int = 8
-    wall_s: float = math.inf  # no set begins that would not be over by then, since timing began
+    wall_s: float = math.inf  # no set begins that would not be over by then, since the stage began
     set_s: float = 1.0  # the most that one set is measured for
     rounds_min: int = 6
     retries: int = 4  # rounds of a set that may be thrown away
-    round_s: float = 0.006  # timed calls of eager in a round last this long together, if `calls_max` allows
-    calls_min: int = 2
-    calls_max: int = 12
+    calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
     target_effect: float = 0.06  # ... or below this share of its logarithm: what is far from 1 needs less
@@ -50,14 +51,14 @@ class Plan:
         """For how long a set is measured, if the interval stays wide."""
         return min(self.set_s, self.budget_s / self.sets)
 
-    def room_for_another(self, sets: int, elapsed_s: float) -> bool:
-        """Whether another set may follow these, which took so long with all that belongs to them."""
+    def room_for_another(self, sets: int, elapsed_s: float, first_seat_s: float = 0.0) -> bool:
+        """Whether another set may follow these: so much time is gone, so much of it until the first was seated."""
         if sets < self.sets:
             return True
-        each_s = elapsed_s / max(1, sets)
-        return (
-            sets < self.sets_max and elapsed_s + each_s / 2 <= self.budget_s and elapsed_s + 1.5 * each_s <= self.wall_s
-        )
+        spent_s = elapsed_s - first_seat_s
+        each_s = spent_s / max(1, sets)
+        in_time = elapsed_s + 1.5 * each_s <= self.wall_s
+        return in_time and sets < self.sets_max and spent_s + each_s / 2 <= self.budget_s
 
 
 @dataclass
@@ -65,6 +66,7 @@ class Measurement:
     """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
     blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
+    untimed: dict[str, list[float]] = field(default_factory=dict)  # of the calls that begin a turn
 
     def open_set(self, variants: Sequence[str]) -> None:
         """Begin a process set."""
@@ -74,6 +76,10 @@ class Measurement:
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
         self.blocks[variant][-1].append(list(seconds))
+
+    def add_untimed(self, variant: str, seconds: Sequence[float]) -> None:
+        """Record the calls that began the turns of a block."""
+        self.untimed.setdefault(variant, []).extend(seconds)
 
     def calls(self, variant: str) -> list[list[float]]:
         """Every call's time, by set; none for a variant that was not timed."""
@@ -106,8 +112,25 @@ class Measurement:
         value, low, high = statistics.median_interval(self.calls(variant))
         return value * 1e3, low * 1e3, high * 1e3
 
-    def uneven(self) -> bool:
-        """Whether the candidate's slow calls cost it clearly more than eager's cost eager: what counts flatters it."""
+    def flattered(self) -> bool:
+        """Whether what counts shows the candidate better than it is.
+
+        Its slow calls cost it clearly more than eager's cost eager, or its untimed calls take clearly longer than its
+        timed ones, beyond twice what the first call of a turn costs a baseline: there it may do what does not count.
+        """
+        return self._uneven() or self._prepares()
+
+    def _prepares(self) -> bool:
+        if "candidate" not in self.untimed:
+            return False
+        timed = {
+            name: statistics.median([time for times in self.calls(name) for time in times]) for name in self.untimed
+        }
+        extra = {name: statistics.median(seconds) - timed[name] for name, seconds in self.untimed.items()}
+        usual = max(seconds for name, seconds in extra.items() if name != "candidate")
+        return extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
+
+    def _uneven(self) -> bool:
         values = {name: [time for times in self.calls(name) for time in times] for name in ("candidate", "eager")}
         return any(
             statistics.unevenness(values["candidate"], cut) > most * statistics.unevenness(values["eager"], cut)

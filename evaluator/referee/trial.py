@@ -112,7 +112,7 @@ class Trial:
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
         if self.bench.request.cold:
             self.tags.append("cold")
-        if self.measurement.uneven():
+        if self.measurement.flattered():
             self.tags.append("uneven")
         others = self.profile["others_cores_busy"]
         if others is not None and others > _NOISY_CORES:
