@@ -86,7 +86,7 @@ class FakeAccount(Audit):
         return True
 
     def _read(self, pids: list[int]) -> tuple[int, int, int]:
-        return self.total, self.own, sum(self.used.get(pid, 0) for pid in pids)
+        return self.total, self.own, sum(self.used.get(pid, 0) for pid in {*pids, *self._allowed})
 
 
 def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
@@ -115,6 +115,22 @@ def test_time_that_others_use_counts_except_in_a_candidates_own_turn(whole_sandb
     account.begin()
     account.end()
     assert account.unaccounted_s == 0, "each set is judged by itself"
+
+
+def test_time_of_what_works_beside_is_accounted_for_from_when_it_was_allowed() -> None:
+    account = FakeAccount()
+    account.used = {9: 60_000_000_000}  # what it used before is in no reading
+    account.begin()
+    account.allow([9])
+    account.total, account.used = 2_000_000_000, {9: 61_000_000_000}
+    account.let_go([7], whole_sandbox=False)
+    assert account.unaccounted_s == 1, "a second was used by someone else"
+    account.total, account.used = 3_000_000_000, {7: 1_000_000_000, 9: 61_000_000_000}
+    account.stopped()
+    account.allow([])
+    account.total += 500_000_000  # it has been stopped for good
+    account.end()
+    assert account.unaccounted_s == 1.5
 
 
 @pytest.mark.parametrize(("told", "seconds"), [("32768\n", 0.065536), ("4194304\n", 0.25), ("what?", 0.0), (None, 0.0)])

@@ -10,6 +10,7 @@ them.
 
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,10 +63,14 @@ class Audit:
         if self.running:
             self._last = self._read([])
 
-    def allow(self, pids: list[int]) -> None:
-        """What these use is accounted for, whoever's turn it is, until others are named. Said while all are stopped."""
+    def allow(self, pids: list[int], *, born: Iterable[int] = ()) -> None:
+        """What these use is accounted for, whoever's turn it is, until others are named. Said while all are stopped.
+
+        `born`: those among them that were forked by them since the last reading, whose whole life is accounted for.
+        """
         if self.running:
-            self._settle(pids)
+            self._settle([])
+            self.unaccounted_s -= sum(map(used_ns, born)) / 1e9
         self._allowed = list(pids)
         if self.running:
             self._last = self._read([])

@@ -99,7 +99,7 @@ class Leash:
         newest = processes.newest_pid()
         if not processes.wait_stopped(known) or newest != self._newest:
             self._freeze()
-            self._house.audit.allow(self._stopped)
+            self._house.audit.allow(self._stopped, born=set(self._stopped) - set(known))
         processes.wait_off_processor(self._stopped)
         self._newest, self._frozen_at = newest, time.perf_counter()
 
