@@ -16,7 +16,7 @@ WORDS = {
     "beyond_roofline": "quarantined",
     "too_short": "hand-over",
     "cold": "cold caches",
-    "uneven": "median hides",
+    "uneven": "that the speedup counts",
 }
 
 

@@ -1,4 +1,4 @@
-"""The timed stage of a trial: seats process sets, runs their blocks, checks what every timed call returned."""
+"""The timed stage of a trial: seats process sets, runs their rounds until they tell enough, keeps the times."""
 
 import contextlib
 import math
@@ -62,7 +62,7 @@ class Stopwatch:
         """
         # From here on one thread for the referee itself: a pool that spins for a while would steal time from runners.
         torch.set_num_threads(1)
-        rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of blocks
+        rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of turns
         load = LoadMeter()
         scrub = Scrubber() if self.bench.request.cold else None
         supply = Supply(self.bench, self.reference)

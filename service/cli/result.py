@@ -19,7 +19,7 @@ TOO_NOISY = "other programs kept this machine busy; measure again when it is qui
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
 TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
 COLD = "measured with cold caches, as asked for; not comparable with other results"
-UNEVEN = "some of its calls take much longer than the others; the median hides it"
+UNEVEN = "some of its calls take much longer than those that the speedup counts"
 UNRELIABLE = {
     "noisy": TOO_NOISY,
     "beyond_roofline": BEYOND_ROOFLINE,
