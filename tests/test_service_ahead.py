@@ -67,6 +67,8 @@ def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_
     builds = BuildsAhead(bench, lambda text: None)
     for number in (1, 2):
         builds.start(variant(number))
+    while not sandbox.inside:
+        time.sleep(0.01)
     began = time.monotonic()
     with turn(bench.lock, on_wait=lambda: None):  # as who measures does
         assert sandbox.inside == 0, "nobody measures while something is built"

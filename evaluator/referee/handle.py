@@ -92,13 +92,16 @@ class Handle(Leash):
         seed: int,
         timeout_s: float,
         keep: bool = False,
+        quiet: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
         The clock runs from before the runner is let go until its answer is here and it has been seen to stop; see
-        DESIGN §4. `before` is called when the inputs lie there, `meanwhile` once the runner runs.
+        DESIGN §4. `quiet` stops what may run beside the referee; it is called before the runner is let go for whatever
+        reason, and may be called more than once. `before` is called when the inputs lie there, `meanwhile` once the
+        runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -106,8 +109,10 @@ class Handle(Leash):
         assert self.inbox is not None
         # The runner learns where inputs will lie before they lie there.
         placed = self.inbox.place(tree)
-        message = {"op": "call", "layout": self._layout(placed), "seed": seed, "keep": keep}
+        message = {"op": "call", "layout": self._layout(placed, quiet), "seed": seed, "keep": keep}
         self.inbox.fill(placed, contents)
+        if quiet is not None:
+            quiet()
         if before is not None:
             before()
         reply, seconds = self._exchange(message, timeout_s, meanwhile)
@@ -150,9 +155,11 @@ class Handle(Leash):
             raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
         return data
 
-    def _layout(self, placed: Tree) -> int:
+    def _layout(self, placed: Tree, quiet: Callable[[], None] | None) -> int:
         form = placed.to_json()
         if form not in self._layouts:
+            if quiet is not None:
+                quiet()
             self.ask({"op": "layout", "tree": form}, timeout_s=60)
             self._layouts.append(form)
         return self._layouts.index(form)

@@ -90,7 +90,14 @@ class ProcessSet:
     def call(self, handle: Handle, inputs: InputSet) -> Call:
         """One call with all else stopped."""
         timeout_s = self.bench.request.call_timeout_s
-        return handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, before=self._quiet)
+        return handle.call(
+            inputs.tree,
+            inputs.contents,
+            seed=inputs.seed,
+            timeout_s=timeout_s,
+            quiet=self.supply.pause,
+            before=self.scrub,
+        )
 
     def _untimed(self, variant: str, inputs: InputSet, done: Round, *, checked: bool) -> list[Values]:
         handle = self.runners[variant]
@@ -105,11 +112,6 @@ class ProcessSet:
         done.seconds[variant].append(call.seconds)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return timed_checks.read(self.evidence, variant, handle, call, inputs)
-
-    def _quiet(self) -> None:
-        self.supply.pause()
-        if self.scrub is not None:
-            self.scrub()
 
     def _surprise(self, surprises: Sequence[Surprise], variant: str, handle: Handle) -> None:
         """Calls on other families.

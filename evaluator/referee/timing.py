@@ -73,6 +73,11 @@ class Measurement:
         for variant in variants:
             self.blocks.setdefault(variant, []).append([])
 
+    def drop_set(self) -> None:
+        """Forget the last process set."""
+        for blocks in self.blocks.values():
+            blocks.pop()
+
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
         self.blocks[variant][-1].append(list(seconds))
