@@ -73,6 +73,12 @@ def wait_for(condition, seconds=10):
         time.sleep(0.02)
 
 
+def wait_until_looked(web, holds=lambda state: True):
+    """Wait until the hub has read a state for which `holds`, and told it."""
+    watched = web.app.state.hub._watched
+    wait_for(lambda: any(each.state is not None and holds(each.state) for each in list(watched.values())))
+
+
 def rounds(text):
     return [json.loads(data)["round"] for name, _, data in events_of(text) if name == "message"]
 
@@ -161,10 +167,9 @@ def test_states_are_told_when_they_change(web, address):
     job, seen = add_waiting_job(web), []
     thread = threading.Thread(target=follow, args=(address, job, seen))
     thread.start()
-    wait_for(lambda: web.app.state.hub.listeners == 1)
-    time.sleep(hubs.POLL_S * 1.5)
+    wait_until_looked(web)
     set_status(web, job, JobStatus.RUNNING)
-    time.sleep(hubs.POLL_S * 1.5)
+    wait_until_looked(web, lambda state: state.status == JobStatus.RUNNING.value)
     set_status(web, job, JobStatus.CANCELLED)
     thread.join(10)
     states = [json.loads(data)["status"] for name, _, data in events_of(seen[0]) if name == "status"]
@@ -283,9 +288,8 @@ def test_a_batch_is_told_at_once_at_each_change_and_to_its_end(web, address):
     batch, seen = add_batch_of(web, *jobs), []
     thread = threading.Thread(target=follow_path, args=(address, f"/batches/{batch}/events", seen))
     thread.start()
-    wait_for(lambda: web.app.state.hub.listeners == 1)
-    for job, cost in zip(jobs, (0.25, 0.5), strict=True):
-        time.sleep(hubs.POLL_S * 1.5)
+    for job, cost, queued_now in zip(jobs, (0.25, 0.5), (2, 1), strict=True):
+        wait_until_looked(web, lambda state, left=queued_now: state.counts.get("queued") == left)
         with web.store.write() as session:
             set_spent(session, job, cost_usd=cost, tokens=1)
             session.get_one(JobRow, job).status = JobStatus.DONE.value
@@ -379,7 +383,7 @@ def test_when_the_server_ends_so_do_the_streams_of_devices(tmp_path):
         seen = []
         thread = threading.Thread(target=follow_path, args=(address, "/devices/events", seen))
         thread.start()
-        wait_for(lambda: web.app.state.hub.listeners == 1)
+        wait_until_looked(web)
         object.__setattr__(web.app.state.parts, "stopping", lambda: True)
         thread.join(5)
         assert not thread.is_alive()
