@@ -85,8 +85,11 @@ class FakeAccount(Audit):
     def possible(self) -> bool:
         return True
 
-    def _read(self, pids: list[int]) -> tuple[int, int, int]:
-        return self.total, self.own, sum(self.used.get(pid, 0) for pid in {*pids, *self._allowed})
+    def _accounts_ns(self) -> tuple[int, int]:
+        return self.total, self.own
+
+    def _used_ns(self, pid: int) -> int:
+        return self.used.get(pid, 0)
 
 
 def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
@@ -131,6 +134,25 @@ def test_time_of_what_works_beside_is_accounted_for_from_when_it_was_allowed() -
     account.total += 500_000_000  # it has been stopped for good
     account.end()
     assert account.unaccounted_s == 1.5
+
+
+def test_one_whose_turn_is_over_is_accounted_for_no_more_and_one_born_beside_from_its_birth() -> None:
+    account = FakeAccount()
+    account.begin()
+    account.let_go([7], whole_sandbox=False)
+    account.total, account.used = 1_000_000_000, {7: 1_000_000_000}
+    account.stopped()
+    account.total, account.used = 2_000_000_000, {7: 2_000_000_000}  # it goes on
+    account.let_go([8], whole_sandbox=False)
+    account.stopped()
+    assert account.unaccounted_s == 1
+    account.total += 250_000_000
+    account.used[10] = 250_000_000  # forked by what works beside, since the last reading
+    account.allow([9, 10], born=[10])
+    account.total += 250_000_000
+    account.used[10] += 250_000_000
+    account.end()
+    assert account.unaccounted_s == 1
 
 
 @pytest.mark.parametrize(("told", "seconds"), [("32768\n", 0.065536), ("4194304\n", 0.25), ("what?", 0.0), (None, 0.0)])

@@ -33,8 +33,8 @@ class Audit:
     _own: int | None = None
     _prefix: bytes = b""
     _scale: int = 1
-    _last: tuple[int, int, int] = (0, 0, 0)
-    _runner: list[int] = field(default_factory=list)
+    _last: tuple[int, int] = (0, 0)
+    _spent: dict[int, int] = field(default_factory=dict)  # nanoseconds of those accounted for from now on
     _whole_sandbox: bool = False
     _allowed: list[int] = field(default_factory=list)
 
@@ -61,54 +61,60 @@ class Audit:
         self.unaccounted_s = 0.0
         self.running = self.possible
         if self.running:
-            self._last = self._read([])
+            self._charge(self._allowed)
 
     def allow(self, pids: list[int], *, born: Iterable[int] = ()) -> None:
         """What these use is accounted for, whoever's turn it is, until others are named. Said while all are stopped.
 
         `born`: those among them that were forked by them since the last reading, whose whole life is accounted for.
         """
-        if self.running:
-            self._settle([])
-            self.unaccounted_s -= sum(map(used_ns, born)) / 1e9
         self._allowed = list(pids)
         if self.running:
-            self._last = self._read([])
+            self.unaccounted_s += self._charge(self._allowed) - sum(map(self._used_ns, born)) / 1e9
 
     def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
         """A runner's turn begins. `whole_sandbox`: whatever it starts may run, too (a candidate's own turn)."""
         if self.running:
-            self._settle([])
-            self._runner, self._whole_sandbox = pids, whole_sandbox
-            self._last = self._read(pids)
+            self._whole_sandbox = whole_sandbox
+            self.unaccounted_s += self._charge({*pids, *self._allowed})
 
     def stopped(self) -> None:
         """The turn is over and everything stopped again."""
         if self.running:
             # The same reading for everyone, lest it make calls of one side shorter than those of the other.
-            before = self.unaccounted_s
-            self._settle(self._runner)
-            if self._whole_sandbox:
-                self.unaccounted_s = before
-            self._last = self._read([])
+            unaccounted_s = self._charge(self._allowed)
+            if not self._whole_sandbox:
+                self.unaccounted_s += unaccounted_s
 
     def end(self) -> None:
         """Others may run again."""
         if self.running:
-            self._settle([])
+            self.unaccounted_s += self._charge(())
         self.running = False
 
-    def _settle(self, pids: list[int]) -> None:
-        total, own, runner = (now - then for now, then in zip(self._read(pids), self._last, strict=True))
-        self.unaccounted_s += (total - own - runner) / 1e9
+    def _charge(self, pids: Iterable[int]) -> float:
+        """Seconds that the sandbox has used since the last reading, but for the referee and those read now and then.
 
-    def _read(self, pids: list[int]) -> tuple[int, int, int]:
-        """Processor time of the sandbox, of the referee's thread and of these processes, in nanoseconds."""
+        From here on, these processes' time is accounted for.
+        """
+        total, own = self._accounts_ns()
+        wanted = set(pids)
+        now = {pid: self._used_ns(pid) for pid in wanted | self._spent.keys()}
+        used = total - self._last[0] - (own - self._last[1])
+        used -= sum(now[pid] - spent for pid, spent in self._spent.items())
+        self._last = total, own
+        self._spent = {pid: now[pid] for pid in wanted}
+        return used / 1e9
+
+    def _accounts_ns(self) -> tuple[int, int]:
+        """Processor time of the sandbox and of the referee's thread."""
         assert self._account is not None and self._own is not None
         text = os.pread(self._account, 4096, 0)
         start = text.index(self._prefix) + len(self._prefix)
-        total = int(text[start:].split(None, 1)[0]) * self._scale
-        return total, int(os.pread(self._own, 64, 0).split()[0]), sum(map(used_ns, {*pids, *self._allowed}))
+        return int(text[start:].split(None, 1)[0]) * self._scale, int(os.pread(self._own, 64, 0).split()[0])
+
+    def _used_ns(self, pid: int) -> int:
+        return used_ns(pid)
 
 
 def used_ns(pid: int) -> int:

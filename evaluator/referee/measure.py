@@ -176,7 +176,7 @@ class Stopwatch:
                     if self.measurement.precise(self.plan):
                         break
                     look = time.perf_counter() - look
-                    looked_s, look_at = looked_s + look, spent + 4 * look  # a fifth of the time at most
+                    looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most
             fresh = supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no surprise will follow.

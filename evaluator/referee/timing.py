@@ -43,7 +43,7 @@ class Plan:
     calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
-    target_effect: float = 0.06  # ... or below this share of its logarithm: what is far from 1 needs less
+    target_effect: float = 0.1  # ... or below this share of its logarithm: what is far from 1 needs less
     budget_s: float = 6.0
 
     @property
