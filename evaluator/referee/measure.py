@@ -84,12 +84,13 @@ class Stopwatch:
             self.bench.audit.end()
             load.end()
             sets += self._check_turns()
-            narrow = sets >= self.plan.sets and self.measurement.precise(self.plan)
-            enough = narrow or not self.plan.room_for_another(sets, time.perf_counter() - started, seated_s)
+            told = sets >= self.plan.sets and self.measurement.precise(self.plan) and not self.measurement.doubtful()
+            enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, seated_s)
             if enough:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
                 self.bench.dismiss(handle)
+        self.profile["interrupted_share"] = round(self.measurement.interrupted_share(), 3)
         others = load.others_cores()
         self.profile["others_cores_busy"] = None if others is None else round(others, 2)
 

@@ -11,11 +11,16 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from . import statistics
 
 UNEVEN = ((0.05, 1.10), (0.02, 1.25))
-"""By what factor, and without which share of the slowest calls, a candidate may be less even than eager. Of 36
+"""By what factor, and without which share of the slowest calls, a candidate may be less even than the baselines. Of 36
 evaluations of an op against itself or against a slower one, the largest factors were 1.05 and 1.11."""
+
+SURE = 0.9
+"""In what share of resampled measurements it must be less even at all: interruptions may meet anyone by chance."""
 
 UNTIMED_EXTRA = 0.25
 """By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
@@ -123,7 +128,7 @@ class Measurement:
         Its slow calls cost it clearly more than eager's cost eager, or its untimed calls take clearly longer than its
         timed ones, beyond twice what the first call of a turn costs a baseline: there it may do what does not count.
         """
-        return self._uneven() or self._prepares()
+        return self._unevenness()[1] or self._prepares()
 
     def _prepares(self) -> bool:
         if "candidate" not in self.untimed:
@@ -135,12 +140,38 @@ class Measurement:
         usual = max(seconds for name, seconds in extra.items() if name != "candidate")
         return extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
 
-    def _uneven(self) -> bool:
-        values = {name: [time for times in self.calls(name) for time in times] for name in ("candidate", "eager")}
-        return any(
-            statistics.unevenness(values["candidate"], cut) > most * statistics.unevenness(values["eager"], cut)
-            for cut, most in UNEVEN
-        )
+    def doubtful(self) -> bool:
+        """Whether the candidate seems uneven, but may only have been interrupted: more calls would tell."""
+        seems, surely = self._unevenness()
+        return seems and not surely
+
+    def interrupted_share(self) -> float:
+        """What calls half as long again as the median, and longer, add to the baseline that they add less to.
+
+        A share of its median, without the slowest calls that are nobody's concern: how much the machine interrupts.
+        """
+        found = self._excess(UNEVEN[0][0])
+        return min(float(each.jumps[0] / each.median[0]) for name, each in found.items() if name != "candidate")
+
+    def _excess(self, cut: float) -> dict[str, statistics.Excess]:
+        rounds = {name: [block for blocks in sets for block in blocks] for name, sets in self.blocks.items()}
+        return {name: statistics.excess(calls, cut) for name, calls in rounds.items()}
+
+    def _unevenness(self) -> tuple[bool, bool]:
+        """Whether the candidate seems uneven, and whether that is more than chance."""
+        seems = surely = False
+        for cut, most in UNEVEN:
+            found = self._excess(cut)
+            own = found.pop("candidate")
+            # Interruptions cost a long call as much as a short one; whatever else is uneven, its share.
+            share = torch.stack([each.mean / each.median for each in found.values()]).amax(dim=0)
+            jumps = torch.stack([each.jumps for each in found.values()]).amax(dim=0)
+            usual = torch.maximum(share * own.median, jumps)
+            allowed = torch.maximum((most * (1 + share) - 1) * own.median, jumps + (most - 1) * own.median)
+            if own.mean[0] > allowed[0]:
+                seems = True
+                surely |= bool((own.mean - usual)[1:].quantile(1 - SURE) > 0)
+        return seems, surely
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

@@ -5,7 +5,7 @@ TAGS = {
     "torch_only": "Operators of torch did the work; there is no kernel of its own.",
     "tie": "The difference to eager lies inside the noise: it is not known to be faster.",
     "slower": "Slower than eager.",
-    "noisy": "Others kept the machine busy meanwhile: no rank; measure again.",
+    "noisy": "The machine was busy with something else at times: no rank; measure again.",
     "beyond_roofline": "Faster than the device's measured limits seem to allow: quarantined, no rank.",
     "too_short": "A call is hardly longer than the hand-over to its process: no rank.",
     "uneven": "Some calls take much longer than those that the speedup counts: no rank.",
