@@ -8,8 +8,7 @@ from evaluator.referee import limits
 from evaluator.referee.fresh import _AT_ONCE_BYTES
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
 from evaluator.referee.rounds import CHECKED_UNTIMED
-from evaluator.referee.timing import RESOLUTION, SURE, UNEVEN, UNTIMED_EXTRA, Plan
-from evaluator.referee.trial import _NOISY_SHARE
+from evaluator.referee.timing import INTERRUPTED, RESOLUTION, SURE, UNEVEN, UNTIMED_EXTRA, Plan
 from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -27,7 +26,7 @@ def test_the_pages_constants_are_the_plans() -> None:
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
     assert f"at least {SURE:.0%}".replace("%", " %") + " of resampled measurements" in text
-    assert "more than a quarter of it to every baseline's mean" in text and _NOISY_SHARE == 1 / 4
+    assert "more than a quarter of it to every baseline's mean" in text and INTERRUPTED == 1 / 4
     assert f"at most {plan.set_s:g} s ({plan.rounds_min} rounds in any case)" in text
     assert f"{plan.budget_s:g} s unless set" in text
     assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s

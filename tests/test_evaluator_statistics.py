@@ -195,21 +195,6 @@ def test_interruptions_that_meet_all_alike_make_nobody_uneven(variants: tuple[st
     assert flattered <= most * 200
 
 
-def test_what_may_be_chance_is_in_doubt_until_there_are_more_calls() -> None:
-    def measured(rounds: int) -> timing.Measurement:
-        rng, measurement = random.Random(9), timing.Measurement()
-        measurement.open_set(("eager", "candidate"))
-        for number in range(rounds):
-            measurement.add_block("eager", [rng.lognormvariate(0.0, 0.02) for _ in range(4)])
-            slow = 20.0 if number % 4 == 3 else 1.0  # one of sixteen calls
-            measurement.add_block("candidate", [0.5, 0.5, 0.5, 0.5 * slow])
-        return measurement
-
-    few, many = measured(8), measured(80)
-    assert few.doubtful() and not few.flattered()
-    assert many.flattered() and not many.doubtful()
-
-
 @pytest.mark.parametrize(("often", "share"), [(0.0, 0.0), (0.04, 0.0), (0.15, 2.0)])
 def test_interruptions_show_in_every_baseline(often: float, share: float) -> None:
     rng, measurement = random.Random(4), timing.Measurement()
@@ -218,6 +203,7 @@ def test_interruptions_show_in_every_baseline(often: float, share: float) -> Non
         for name in ("eager", "compile", "candidate"):
             measurement.add_block(name, [0.2e-3 + (rng.random() < often) * 4e-3 for _ in range(4)])
     assert measurement.interrupted_share() == pytest.approx(share, abs=0.6 if share else 0.0)
+    assert measurement.calm() is (share == 0)
     calm = timing.Measurement(blocks=measurement.blocks | {"compile": [[[0.2e-3] * 4] * 100]})
     assert calm.interrupted_share() == 0, "what only one of them shows is its own affair"
 

@@ -22,6 +22,9 @@ evaluations of an op against itself or against a slower one, the largest factors
 SURE = 0.9
 """In what share of resampled measurements it must be less even at all: interruptions may meet anyone by chance."""
 
+INTERRUPTED = 0.25
+"""From which `interrupted_share` on the machine is too noisy: so much might be hidden in it."""
+
 UNTIMED_EXTRA = 0.25
 """By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
 
@@ -128,7 +131,7 @@ class Measurement:
         Its slow calls cost it clearly more than eager's cost eager, or its untimed calls take clearly longer than its
         timed ones, beyond twice what the first call of a turn costs a baseline: there it may do what does not count.
         """
-        return self._unevenness()[1] or self._prepares()
+        return self._uneven() or self._prepares()
 
     def _prepares(self) -> bool:
         if "candidate" not in self.untimed:
@@ -140,10 +143,9 @@ class Measurement:
         usual = max(seconds for name, seconds in extra.items() if name != "candidate")
         return extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
 
-    def doubtful(self) -> bool:
-        """Whether the candidate seems uneven, but may only have been interrupted: more calls would tell."""
-        seems, surely = self._unevenness()
-        return seems and not surely
+    def calm(self) -> bool:
+        """Whether the machine interrupted so little that nothing can be hidden in it; otherwise more calls tell more."""
+        return self.interrupted_share() <= INTERRUPTED
 
     def interrupted_share(self) -> float:
         """What calls half as long again as the median, and longer, add to the baseline that they add less to.
@@ -157,9 +159,7 @@ class Measurement:
         rounds = {name: [block for blocks in sets for block in blocks] for name, sets in self.blocks.items()}
         return {name: statistics.excess(calls, cut) for name, calls in rounds.items()}
 
-    def _unevenness(self) -> tuple[bool, bool]:
-        """Whether the candidate seems uneven, and whether that is more than chance."""
-        seems = surely = False
+    def _uneven(self) -> bool:
         for cut, most in UNEVEN:
             found = self._excess(cut)
             own = found.pop("candidate")
@@ -168,10 +168,9 @@ class Measurement:
             jumps = torch.stack([each.jumps for each in found.values()]).amax(dim=0)
             usual = torch.maximum(share * own.median, jumps)
             allowed = torch.maximum((most * (1 + share) - 1) * own.median, jumps + (most - 1) * own.median)
-            if own.mean[0] > allowed[0]:
-                seems = True
-                surely |= bool((own.mean - usual)[1:].quantile(1 - SURE) > 0)
-        return seems, surely
+            if own.mean[0] > allowed[0] and (own.mean - usual)[1:].quantile(1 - SURE) > 0:
+                return True
+        return False
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

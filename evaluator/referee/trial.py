@@ -22,7 +22,6 @@ _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to 
 _HANDOVERS_AT_LEAST = 2.0  # a call's time in hand-overs, to say something about the kernel
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
-_NOISY_SHARE = 0.25  # of its median that interruptions added to each baseline's call
 
 
 @dataclass
@@ -117,7 +116,7 @@ class Trial:
             self.tags.append("uneven")
         others = self.profile["others_cores_busy"]
         busy = others is not None and others > _NOISY_CORES
-        if busy or self.profile["interrupted_share"] > _NOISY_SHARE:
+        if busy or self.profile["interrupted_share"] > timing.INTERRUPTED:
             self.tags.append("noisy")
         # What runs in the candidate's process can hasten the hand-over; a time that is little else says nothing.
         if self.measurement.latency_ms("candidate")[0] < _HANDOVERS_AT_LEAST * self.profile["handover_ms"]:
