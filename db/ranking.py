@@ -5,8 +5,8 @@ are never ranked against each other, and those of the process sandbox are boards
 kept a candidate from cheating. On a board each model enters once, with its best passed candidate: the highest speedup
 over eager, of equal ones the earliest. Where the intervals of two entries overlap, the difference is not known and they
 share a rank. A model that was tried and passed nothing stands last, without rank or speedup; before it, without rank,
-those whose only times cannot be relied on: taken on a machine that others kept busy, or better than the device's limit.
-What was taken back counts for nothing.
+those whose only times cannot be relied on: taken on a machine that was busy with other things, say, or better than the
+device's limit. What was taken back counts for nothing.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
     if "tie" in best.tags:
         lines.append("The difference to eager lies inside the noise: it is not known to be faster.")
     if "noisy" in best.tags:
-        lines.append("Other programs kept the machine busy meanwhile: do not rely on these times; measure again.")
+        lines.append("The machine was busy with something else at times: do not rely on this; measure again.")
     if "beyond_roofline" in best.tags:
         lines.append(
             "It is faster than the device's measured limits seem to allow for this op: "

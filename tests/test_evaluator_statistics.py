@@ -164,65 +164,19 @@ def test_what_is_far_from_one_needs_a_less_narrow_interval(ratio: float, spread:
     assert measurement.precise(timing.Plan()) is enough
 
 
-def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
-    def measured(candidate: list[float]) -> bool:
-        measurement = timing.Measurement()
-        measurement.open_set(("eager", "candidate"))
-        for _ in range(9):
-            measurement.add_block("eager", [2.0, 2.1, 2.0, 2.4])
-            measurement.add_block("candidate", candidate)
-        return measurement.flattered()
-
-    assert not measured([1.0, 1.05, 1.0, 1.2])
-    assert measured([1.0, 1.0, 1.0, 2.0])
-    assert measured([1.0] * 23 + [40.0])
-    assert not measured([1.0] * 23 + [2.0])
-
-
-@pytest.mark.parametrize(("variants", "most"), [(("eager", "compile"), 0.04), (("eager",), 0.08)])
-def test_interruptions_that_meet_all_alike_make_nobody_uneven(variants: tuple[str, ...], most: float) -> None:
-    """As seen on a machine that takes a processor away for 4 ms at times: 3 % of the calls are twenty times as long."""
-    rng, flattered = random.Random(21), 0
-    for _ in range(200):
-        measurement = timing.Measurement()
-        measurement.open_set((*variants, "candidate"))
-        for _ in range(rng.randint(20, 70)):
-            for name in (*variants, "candidate"):
-                call_s = 0.16e-3 if name == "candidate" else 0.24e-3
-                times = [call_s * rng.lognormvariate(0.0, 0.05) + (rng.random() < 0.03) * 4e-3 for _ in range(4)]
-                measurement.add_block(name, times)
-        flattered += measurement.flattered()
-    assert flattered <= most * 200
-
-
-@pytest.mark.parametrize(("often", "share"), [(0.0, 0.0), (0.04, 0.0), (0.15, 2.0)])
-def test_interruptions_show_in_every_baseline(often: float, share: float) -> None:
-    rng, measurement = random.Random(4), timing.Measurement()
-    measurement.open_set(("eager", "compile", "candidate"))
-    for _ in range(100):
-        for name in ("eager", "compile", "candidate"):
-            measurement.add_block(name, [0.2e-3 + (rng.random() < often) * 4e-3 for _ in range(4)])
-    assert measurement.interrupted_share() == pytest.approx(share, abs=0.6 if share else 0.0)
-    assert measurement.calm() is (share == 0)
-    calm = timing.Measurement(blocks=measurement.blocks | {"compile": [[[0.2e-3] * 4] * 100]})
-    assert calm.interrupted_share() == 0, "what only one of them shows is its own affair"
-
-
-@pytest.mark.parametrize(("every", "factor"), [(5, 3.0), (10, 5.0), (20, 20.0)])
-def test_one_that_pays_now_and_then_is_uneven(every: int, factor: float) -> None:
-    rng, flattered = random.Random(22), 0
-    for _ in range(100):
-        measurement, number = timing.Measurement(), 0
-        measurement.open_set(("eager", "candidate"))
-        for _ in range(40):
-            measurement.add_block("eager", [rng.lognormvariate(0.0, 0.05) for _ in range(4)])
-            times = []
-            for _ in range(4):
-                number += 1
-                times.append(rng.lognormvariate(-0.5, 0.05) * (factor if number % every == 0 else 1.0))
-            measurement.add_block("candidate", times)
-        flattered += measurement.flattered()
-    assert flattered >= 95
+@pytest.mark.parametrize(
+    ("handovers_s", "too_short"),
+    [((0.1, 0.1), False), ((0.6, 0.6), True), ((0.6, 0.1), True), ((0.6, 0.1, 0.1), False)],
+)
+def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
+    handovers_s: tuple[float, ...], too_short: bool
+) -> None:
+    measurement = timing.Measurement()
+    for handover_s in handovers_s:
+        measurement.open_set(("eager", "candidate"), handover_s)
+        for variant in ("eager", "candidate"):
+            measurement.add_block(variant, [1.0, 1.0])
+    assert measurement.too_short() is too_short
 
 
 def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
@@ -234,7 +188,7 @@ def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
             measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
             measurement.add_untimed("eager", [2.2, 2.2])
             measurement.add_untimed("candidate", [untimed, untimed])
-        return measurement.flattered()
+        return measurement.prepares()
 
     assert not measured(0.9)
     assert not measured(1.2)

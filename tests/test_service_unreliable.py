@@ -12,7 +12,7 @@ from service.cli import result as shown
 from service.report import _roofline, _summary
 
 WORDS = {
-    "noisy": "machine busy",
+    "noisy": "busy with something else",
     "beyond_roofline": "quarantined",
     "too_short": "hand-over",
     "cold": "cold caches",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import sampling, statistics, timed_checks, timing
+from . import cores, sampling, statistics, timed_checks, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
@@ -77,20 +77,22 @@ class Stopwatch:
             seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = timing.orders(list(runners), rng)
             seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, rng, scrub)
-            self._settle(seated)
-            load.begin()
-            self.bench.audit.begin()
-            self._measure_set(seated, surprises.result(), rng)
-            self.bench.audit.end()
-            load.end()
+            with cores.on_the_callers():
+                self.measurement.open_set(list(runners), self._settle(seated))
+                load.begin()
+                self.bench.audit.begin()
+                self._measure_set(seated, surprises.result(), rng)
+                self.bench.audit.end()
+                load.end()
             sets += self._check_turns()
-            told = sets >= self.plan.sets and self.measurement.precise(self.plan) and self.measurement.calm()
+            told = sets >= self.plan.sets and self.measurement.told(self.plan)
             enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, seated_s)
             if enough:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
                 self.bench.dismiss(handle)
-        self.profile["interrupted_share"] = round(self.measurement.interrupted_share(), 3)
+        self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)
+        self.profile["evenness"] = self.measurement.evenness().value
         others = load.others_cores()
         self.profile["others_cores_busy"] = None if others is None else round(others, 2)
 
@@ -142,8 +144,9 @@ class Stopwatch:
             )
         return False
 
-    def _settle(self, seated: ProcessSet) -> None:
-        """Untimed calls, until threads and memory are as they will stay."""
+    def _settle(self, seated: ProcessSet) -> float:
+        """Untimed calls, until threads and memory are as they will stay; what a hand-over takes, in seconds."""
+        handovers: list[float] = []
         for name, handle in seated.runners.items():
             with blame(name):
                 for settled in (False, True):
@@ -151,10 +154,9 @@ class Stopwatch:
                         seated.call(handle, inputs)
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
-        handovers = [seated.runners["eager"].handover_s() for _ in range(_HANDOVERS)]
-        handover_ms = round(statistics.median(handovers) * 1e3, 4)
-        # Interruptions only lengthen it, in one set or the other.
-        self.profile["handover_ms"] = min(handover_ms, self.profile.get("handover_ms", math.inf))
+            if name == "eager":  # before the candidate runs in this set
+                handovers = [handle.handover_s() for _ in range(_HANDOVERS)]
+        return statistics.median(handovers)
 
     def _calls(self) -> int:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
@@ -162,7 +164,6 @@ class Stopwatch:
 
     def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random) -> None:
         runners, supply, calls = seated.runners, seated.supply, self._calls()
-        self.measurement.open_set(list(runners))
         candidate = runners["candidate"]
         usage = _usage(candidate)
         thrown_away = rounds = 0
@@ -176,7 +177,7 @@ class Stopwatch:
                     break
                 if spent >= look_at:
                     look = time.perf_counter()
-                    if self.measurement.precise(self.plan):
+                    if self.measurement.told(self.plan):
                         break
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most

@@ -7,8 +7,10 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch  # not at run time: `warmup` needs this module before torch may be imported
 
 _PROC = Path("/proc")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -176,7 +178,7 @@ def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> boo
     return True
 
 
-def read_memory(pid: int, address: int, into: torch.Tensor) -> None:
+def read_memory(pid: int, address: int, into: "torch.Tensor") -> None:
     """Fill `into`, contiguous bytes, from another process's memory (process_vm_readv).
 
     Raises:
@@ -195,7 +197,7 @@ def read_memory(pid: int, address: int, into: torch.Tensor) -> None:
         done += count
 
 
-def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
     """Whether two contiguous tensors of bytes are equal: memcmp, 20 times as fast as comparing element by element."""
     size = left.numel()
     return size == right.numel() and _libc.memcmp(left.data_ptr(), right.data_ptr(), size) == 0

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import compiler_cache, oracle, perturb, roofline, state, wire
+from . import compiler_cache, cores, oracle, perturb, roofline, state, wire
 from .tree import Tree, TreeError, decode, encode, view
 
 _MAX_TRACE = 4000
@@ -173,7 +173,7 @@ class Runner:
 
         Only now, so that threads which a candidate has started by itself may run on every core.
         """
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        cores.bind_to_first()
         self.kept.clear()
         gc.collect()
         gc.freeze()

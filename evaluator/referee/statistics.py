@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -15,35 +14,6 @@ def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-@dataclass(frozen=True)
-class Excess:
-    """By how much the mean of calls is above their median, without the slowest: what a median does not see.
-
-    Each holds one value of the calls as they are, then values of resampled rounds. `jumps` is the part of `mean` that
-    comes of calls half as long again as the median, and longer.
-    """
-
-    median: torch.Tensor
-    mean: torch.Tensor
-    jumps: torch.Tensor
-
-
-def excess(rounds: Sequence[Sequence[float]], cut: float, *, resamples: int = 400, seed: int = 0) -> Excess:
-    """The excess without the largest `cut` of the calls (a share), and what comes of it by chance.
-
-    The same rounds are drawn for the same `seed` and number of rounds, so that variants may be compared.
-    """
-    fewest = min(len(calls) for calls in rounds)
-    data = torch.tensor([list(calls[:fewest]) for calls in rounds], dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(data), (resamples, len(data)), generator=generator)
-    ordered = torch.cat([data.flatten().unsqueeze(0), data[picks].flatten(1)]).sort(dim=1).values
-    middle = ordered.quantile(0.5, dim=1, keepdim=True)
-    above = (ordered - middle)[:, : ordered.shape[1] - int(ordered.shape[1] * cut)]
-    jumps = torch.where(above > middle / 2, above, 0.0)
-    return Excess(middle.squeeze(1), above.mean(dim=1), jumps.mean(dim=1))
 
 
 def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[float, float, float]:

@@ -11,19 +11,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
+from . import evenness, statistics
+from .evenness import Evenness
 
-from . import statistics
-
-UNEVEN = ((0.05, 1.10), (0.02, 1.25))
-"""By what factor, and without which share of the slowest calls, a candidate may be less even than the baselines. Of 36
-evaluations of an op against itself or against a slower one, the largest factors were 1.05 and 1.11."""
-
-SURE = 0.9
-"""In what share of resampled measurements it must be less even at all: interruptions may meet anyone by chance."""
-
-INTERRUPTED = 0.25
-"""From which `interrupted_share` on the machine is too noisy: so much might be hidden in it."""
+HANDOVERS_AT_LEAST = 2.0
+"""A call's time in hand-overs of the same process set, to say something about the kernel. Whatever runs in the
+candidate's process can hasten its hand-over, which must not pay."""
 
 UNTIMED_EXTRA = 0.25
 """By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
@@ -75,16 +68,20 @@ class Measurement:
 
     blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     untimed: dict[str, list[float]] = field(default_factory=dict)  # of the calls that begin a turn
+    handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
+    seed: int = 0  # of what is resampled to judge a candidate
 
-    def open_set(self, variants: Sequence[str]) -> None:
+    def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
         for variant in variants:
             self.blocks.setdefault(variant, []).append([])
+        self.handovers_s.append(handover_s)
 
     def drop_set(self) -> None:
         """Forget the last process set."""
         for blocks in self.blocks.values():
             blocks.pop()
+        self.handovers_s.pop()
 
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
@@ -125,15 +122,27 @@ class Measurement:
         value, low, high = statistics.median_interval(self.calls(variant))
         return value * 1e3, low * 1e3, high * 1e3
 
-    def flattered(self) -> bool:
-        """Whether what counts shows the candidate better than it is.
+    def too_short(self) -> bool:
+        """Whether the candidate's call takes hardly longer than its hand-over, in half of the sets or more."""
+        pairs = zip(self.calls("candidate"), self.handovers_s, strict=True)
+        short = [statistics.median(calls) < HANDOVERS_AT_LEAST * handover_s for calls, handover_s in pairs]
+        return 2 * sum(short) >= len(short)
 
-        Its slow calls cost it clearly more than eager's cost eager, or its untimed calls take clearly longer than its
-        timed ones, beyond twice what the first call of a turn costs a baseline: there it may do what does not count.
+    def evenness(self) -> Evenness:
+        """Whether the candidate's slow calls cost it clearly more than the baselines' cost them."""
+        rounds = {name: [block for blocks in sets for block in blocks] for name, sets in self.blocks.items()}
+        return evenness.judge(rounds, seed=self.seed)
+
+    def told(self, plan: Plan) -> bool:
+        """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls."""
+        return self.precise(plan) and self.evenness() != Evenness.UNCLEAR
+
+    def prepares(self) -> bool:
+        """Whether the candidate's untimed calls take clearly longer than its timed ones: there it may do what does not
+        count.
+
+        Longer by `UNTIMED_EXTRA`, and by twice what the first call of a turn costs a baseline.
         """
-        return self._uneven() or self._prepares()
-
-    def _prepares(self) -> bool:
         if "candidate" not in self.untimed:
             return False
         timed = {
@@ -142,35 +151,6 @@ class Measurement:
         extra = {name: statistics.median(seconds) - timed[name] for name, seconds in self.untimed.items()}
         usual = max(seconds for name, seconds in extra.items() if name != "candidate")
         return extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
-
-    def calm(self) -> bool:
-        """Whether the machine interrupted so little that nothing can be hidden in it; otherwise more calls tell more."""
-        return self.interrupted_share() <= INTERRUPTED
-
-    def interrupted_share(self) -> float:
-        """What calls half as long again as the median, and longer, add to the baseline that they add less to.
-
-        A share of its median, without the slowest calls that are nobody's concern: how much the machine interrupts.
-        """
-        found = self._excess(UNEVEN[0][0])
-        return min(float(each.jumps[0] / each.median[0]) for name, each in found.items() if name != "candidate")
-
-    def _excess(self, cut: float) -> dict[str, statistics.Excess]:
-        rounds = {name: [block for blocks in sets for block in blocks] for name, sets in self.blocks.items()}
-        return {name: statistics.excess(calls, cut) for name, calls in rounds.items()}
-
-    def _uneven(self) -> bool:
-        for cut, most in UNEVEN:
-            found = self._excess(cut)
-            own = found.pop("candidate")
-            # Interruptions cost a long call as much as a short one; whatever else is uneven, its share.
-            share = torch.stack([each.mean / each.median for each in found.values()]).amax(dim=0)
-            jumps = torch.stack([each.jumps for each in found.values()]).amax(dim=0)
-            usual = torch.maximum(share * own.median, jumps)
-            allowed = torch.maximum((most * (1 + share) - 1) * own.median, jumps + (most - 1) * own.median)
-            if own.mean[0] > allowed[0] and (own.mean - usual)[1:].quantile(1 - SURE) > 0:
-                return True
-        return False
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

@@ -9,6 +9,7 @@ from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
 from .calls import InputSet
+from .evenness import Evenness
 from .evidence import Evidence
 from .failures import RunnerFailed
 from .handle import Handle
@@ -19,7 +20,6 @@ from .stages import stage
 from .verdicts import Finding, of_failure, of_fault
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
-_HANDOVERS_AT_LEAST = 2.0  # a call's time in hand-overs, to say something about the kernel
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
 _NOISY_CORES = 0.25  # kept busy by others while calls were timed
 
@@ -42,6 +42,7 @@ class Trial:
         """The baselines need the bench."""
         self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         self.began_s = time.perf_counter()
+        self.measurement.seed = self.bench.seeds.named("evenness")
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
 
@@ -112,14 +113,13 @@ class Trial:
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
         if self.bench.request.cold:
             self.tags.append("cold")
-        if self.measurement.flattered():
+        even = watch.profile["evenness"]
+        if even == Evenness.UNEVEN or self.measurement.prepares():
             self.tags.append("uneven")
         others = self.profile["others_cores_busy"]
-        busy = others is not None and others > _NOISY_CORES
-        if busy or self.profile["interrupted_share"] > timing.INTERRUPTED:
+        if even == Evenness.UNCLEAR or (others is not None and others > _NOISY_CORES):
             self.tags.append("noisy")
-        # What runs in the candidate's process can hasten the hand-over; a time that is little else says nothing.
-        if self.measurement.latency_ms("candidate")[0] < _HANDOVERS_AT_LEAST * self.profile["handover_ms"]:
+        if self.measurement.too_short():
             self.tags.append("too_short")
 
     def _find_limit(self, reference: Handle) -> None:

@@ -15,7 +15,13 @@ from .processes import executable_files
 
 
 def import_torch() -> None:
-    """Import what runners need. No thread pool may start here: a fork would break it."""
+    """Import what runners need. No thread pool may start here: a fork would break it.
+
+    Raises:
+        RuntimeError: OpenMP has read its settings already, which are not those wanted.
+    """
+    if "torch" in sys.modules and os.environ.get("OMP_PROC_BIND") != "true":
+        raise RuntimeError("torch was imported before it was told to bind its threads to cores")
     # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a call of
     # 2 ms took 6 or 30.
     os.environ["OMP_PROC_BIND"] = "true"

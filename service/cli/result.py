@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 INDENT = " " * 11
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
-TOO_NOISY = "other programs kept this machine busy; measure again when it is quiet"
+TOO_NOISY = "this machine was busy with something else at times; measure again when it is quiet"
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
 TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
 COLD = "measured with cold caches, as asked for; not comparable with other results"

@@ -1,0 +1,26 @@
+"""Which core does what while calls are timed.
+
+OpenMP binds each of a runner's threads to a core, the calling one to the first (`warmup`, `Runner.settle`). The referee
+shares that core: it sleeps while the caller works and goes on as soon as the caller sleeps. On any other core it would
+find a worker that still spins, and wait there until the kernel's tick: 4 ms, in up to one call of ten.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+
+def bind_to_first() -> None:
+    """Have the calling thread run on the first of its cores only."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+@contextlib.contextmanager
+def on_the_callers() -> Iterator[None]:
+    """Inside, the calling thread runs where runners' calling threads do."""
+    every = os.sched_getaffinity(0)
+    bind_to_first()
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, every)

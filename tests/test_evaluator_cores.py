@@ -1,0 +1,96 @@
+"""Which core does what while calls are timed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Verdict
+from evaluator.platforms import load_platform
+from evaluator.referee import cores
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_nothing_imports_torch_before_its_threads_are_to_be_bound() -> None:
+    code = "import sys, evaluator.referee.warmup; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
+    code = "import torch, evaluator.referee.warmup as warmup; warmup.import_torch()"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    )
+    assert "torch was imported before it was told to bind its threads to cores" in found.stderr
+
+
+def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
+    before = os.sched_getaffinity(0)
+    with pytest.raises(ZeroDivisionError), cores.on_the_callers():
+        assert os.sched_getaffinity(0) == {min(before)}
+        raise ZeroDivisionError
+    assert os.sched_getaffinity(0) == before
+
+
+TASK = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+def get_inputs():
+    return [torch.randn(1024, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+# Once its calls are many, it must be among the timed ones; then it tells where its threads may run by failing.
+CANDIDATE = """
+import os
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        y = torch.tanh(x)
+        self.calls += 1
+        if self.calls == 20:
+            words = [path.read_text() for path in Path("/proc/self/task").glob("*/status")]
+            cores = [text.split("Cpus_allowed_list:")[1].split()[0] for text in words]
+            raise RuntimeError(f"threads on {sorted(cores)}")
+        return y
+"""
+
+
+@pytest.mark.docker
+def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: Sandbox) -> None:
+    found = evaluate(
+        task_from_source(TASK, name="tanh", where="tanh"),
+        CANDIDATE,
+        sandbox=docker_sandbox,
+        platform=load_platform("cpu"),
+        effort=Effort(wall_s=120, memory_mb=4096, measure_budget_s=2, baselines=("eager",)),
+    )
+    assert found.verdict == Verdict.CRASHED, found.message
+    expected = [str(core) for core in sorted(os.sched_getaffinity(0))]
+    assert f"threads on {expected}" in found.message + found.detail
