@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
@@ -94,3 +95,12 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
     assert found.verdict == Verdict.CRASHED, found.message
     expected = [str(core) for core in sorted(os.sched_getaffinity(0))]
     assert f"threads on {expected}" in found.message + found.detail
+
+
+def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    with cores.on_the_callers(), cores.beside_the_callers(before):
+        assert os.sched_getaffinity(0) == (before - {min(before)} or before)
+        assert torch.get_num_threads() == 1
+    assert os.sched_getaffinity(0) == before
+    assert torch.get_num_threads() == threads

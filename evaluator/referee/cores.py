@@ -9,6 +9,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import torch
+
 
 def bind_to_first() -> None:
     """Have the calling thread run on the first of its cores only."""
@@ -24,3 +26,19 @@ def on_the_callers() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, every)
+
+
+@contextlib.contextmanager
+def beside_the_callers(every_core: set[int]) -> Iterator[None]:
+    """Inside, the calling thread keeps off the first of these cores, if there is another, and computes alone.
+
+    A team's threads would spin on the cores that this one was sent to.
+    """
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, every_core - {min(every_core)} or every_core)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        os.sched_setaffinity(0, before)

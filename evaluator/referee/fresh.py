@@ -103,7 +103,7 @@ class Supply:
             return
         self._ordered = _order(self.bench, perturb.FAMILIES[0], wanted)
         with task_step("making inputs"):
-            self.reference.begin(self._ordered.message)
+            self.reference.begin({**self._ordered.message, "beside": True})
 
     def collect(self) -> None:
         """Wait for what is being made, so that the reference stands still.

@@ -4,6 +4,7 @@ Nothing that this process says is evidence. It claims where its outputs lie; the
 holds no secret, no clock that counts and no result channel, so a candidate that takes it over gains nothing.
 """
 
+import contextlib
 import gc
 import importlib.util
 import mmap
@@ -38,6 +39,7 @@ class Runner:
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
+        self.every_core = os.sched_getaffinity(0)  # before OpenMP binds this thread
 
     def commands(self) -> Commands:
         """What the referee may ask for, by name."""
@@ -134,10 +136,14 @@ class Runner:
         return self._reveal(state.all_tensors(self.model))
 
     def inputs(self, message: wire.Message) -> wire.Message:
-        """A fresh set of inputs for each seed from the task's own generator, changed as the family says."""
+        """A fresh set of inputs for each seed from the task's own generator, changed as the family says.
+
+        `beside`: while the referee works on the first core.
+        """
         self.kept.clear()
         domains = message.get("domains", ())
-        made = [perturb.make(self.module, message["family"], seed, domains) for seed in message["seeds"]]
+        with cores.beside_the_callers(self.every_core) if message.get("beside") else contextlib.nullcontext():
+            made = [perturb.make(self.module, message["family"], seed, domains) for seed in message["seeds"]]
         return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
 
     def layout(self, message: wire.Message) -> wire.Message:
