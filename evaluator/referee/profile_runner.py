@@ -93,7 +93,7 @@ class ProfiledRunner(Runner):
 def main() -> None:
     """Import torch, say so, serve."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    warmup.import_torch()
+    warmup.import_torch(timed=False)
     home = Path.cwd()
     scratch = home / "profile"
     wire.send(sock, {"ok": True})

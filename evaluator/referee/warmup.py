@@ -14,18 +14,21 @@ from . import compiler_cache
 from .processes import executable_files
 
 
-def import_torch() -> None:
+def import_torch(*, timed: bool = True) -> None:
     """Import what runners need. No thread pool may start here: a fork would break it.
 
+    `timed`: calls will be timed, so threads are bound.
+
     Raises:
-        RuntimeError: OpenMP has read its settings already, which are not those wanted.
+        RuntimeError: torch is imported already, and OpenMP has read its settings.
     """
-    if "torch" in sys.modules and os.environ.get("OMP_PROC_BIND") != "true":
-        raise RuntimeError("torch was imported before it was told to bind its threads to cores")
-    # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a call of
-    # 2 ms took 6 or 30.
-    os.environ["OMP_PROC_BIND"] = "true"
-    os.environ["OMP_PLACES"] = "cores"
+    if timed:
+        if "torch" in sys.modules:
+            raise RuntimeError("torch was imported before it was told to bind its threads to cores")
+        # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a
+        # call of 2 ms took 6 or 30.
+        os.environ["OMP_PROC_BIND"] = "true"
+        os.environ["OMP_PLACES"] = "cores"
     every_core = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
