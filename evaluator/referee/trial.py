@@ -42,7 +42,6 @@ class Trial:
         """The baselines need the bench."""
         self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
         self.began_s = time.perf_counter()
-        self.measurement.seed = self.bench.seeds.named("evenness")
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
 
@@ -97,6 +96,7 @@ class Trial:
         # What is left of the sandbox's time, less what follows.
         left_s = self.bench.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
         plan = replace(self.plan, wall_s=left_s)
+        self.measurement.seed = self.bench.seeds.named("evenness")
         watch = Stopwatch(
             self.bench, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
         )
