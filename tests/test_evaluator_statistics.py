@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.referee import statistics, timing
+from evaluator.referee.evenness import Evenness
 
 times = st.lists(st.floats(1e-6, 10.0), min_size=3, max_size=20)
 
@@ -162,6 +163,40 @@ def test_what_is_far_from_one_needs_a_less_narrow_interval(ratio: float, spread:
             measurement.add_block("eager", [ratio * math.exp(rng.gauss(0.0, spread)) for _ in range(4)])
             measurement.add_block("candidate", [1.0] * 4)
     assert measurement.precise(timing.Plan()) is enough
+
+
+def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
+    def measured(candidate: list[float]) -> timing.Measurement:
+        measurement = timing.Measurement()
+        for _ in range(3):
+            measurement.open_set(("eager", "candidate"))
+            for _ in range(3):
+                measurement.add_block("eager", [2.0, 2.1, 2.0, 2.4])
+                measurement.add_block("candidate", candidate)
+        return measurement
+
+    assert measured([1.0, 1.05, 1.0, 1.2]).evenness() == Evenness.EVEN
+    assert measured([1.0, 1.0, 1.0, 2.0]).evenness() == Evenness.UNEVEN
+    assert measured([1.0] * 23 + [40.0]).evenness() == Evenness.UNEVEN
+    assert measured([1.0] * 23 + [2.0]).evenness() == Evenness.EVEN
+
+
+def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() -> None:
+    def measured(slow: tuple[int, ...], seed: int) -> timing.Measurement:
+        measurement = timing.Measurement(seed=seed)
+        measurement.open_set(("eager", "candidate"))
+        for number in range(12):
+            measurement.add_block("eager", [2.0] * 4)
+            measurement.add_block("candidate", [3.0 if number in slow else 1.0] * 4)
+        return measurement
+
+    plan = timing.Plan(target_width=10.0)
+    for seed in range(10):
+        assert measured((0,), seed).told(plan)
+        unclear = measured((0, 5, 9), seed)
+        assert unclear.precise(plan)
+        assert unclear.evenness() == Evenness.UNCLEAR
+        assert not unclear.told(plan)
 
 
 @pytest.mark.parametrize(

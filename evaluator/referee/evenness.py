@@ -1,7 +1,7 @@
 """Whether a candidate's calls are as even as a baseline's: what a middle mean or a median of them does not see.
 
 Work that is put off into a few slow calls makes all others faster. Interruptions by the machine look alike, and they
-meet a short call about as often as a long one; so what cannot be told apart is said to be unclear, and gets no rank.
+may meet a short call as often as a long one; so what cannot be told apart is said to be unclear, and gets no rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ import torch
 
 UNEVEN = ((0.05, 1.10), (0.02, 1.25))
 """By what factor, and without which share of the slowest calls, a candidate's mean over its median may be larger than
-the most even baseline's. Of 36 evaluations of an op against itself or against a slower one, on a quiet machine, the
-largest factors to eager were 1.05 and 1.11."""
+the most even baseline's. Of 36 evaluations of an op against itself or against a slower one, the largest factors to
+eager were 1.05 and 1.11."""
 
 SURE = 0.95
 """In what share of resampled measurements it must be less even than the baselines to be called uneven."""
@@ -41,11 +41,12 @@ def judge(rounds: Mapping[str, Sequence[Sequence[float]]], *, seed: int) -> Even
     the most even baseline has, or in seconds what its jumps come to: calls half as long again as the median or longer.
     `seed`: of the bootstrap over rounds, for nobody to foresee.
     """
-    baselines = [calls for name, calls in rounds.items() if name != "candidate"]
+    ordered = {name: _resampled(calls, seed) for name, calls in rounds.items()}
+    candidate = ordered.pop("candidate")
     found = Evenness.EVEN
     for cut, most in UNEVEN:
-        median, excess, _ = _excess(rounds["candidate"], cut, seed)
-        theirs = [_excess(calls, cut, seed) for calls in baselines]
+        median, excess, _ = _excess(candidate, cut)
+        theirs = [_excess(calls, cut) for calls in ordered.values()]
         share = torch.stack([mean / middle for middle, mean, _ in theirs]).amin(dim=0)
         jumps = torch.stack([jumps for _, _, jumps in theirs]).amin(dim=0)
         proportional = (most * (1 + share) - 1) * median
@@ -63,18 +64,20 @@ def judge(rounds: Mapping[str, Sequence[Sequence[float]]], *, seed: int) -> Even
     return found
 
 
-def _excess(
-    rounds: Sequence[Sequence[float]], cut: float, seed: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The median, the excess without the largest `cut` of the calls (a share), and the jumps' part of it.
+def _resampled(rounds: Sequence[Sequence[float]], seed: int) -> torch.Tensor:
+    """Calls in the order of their times: first those that there are, then those of resampled rounds, each in a row.
 
-    Each first of the calls as they are, then of resampled rounds: the same rounds for all variants.
+    The same rounds are drawn for all variants.
     """
     fewest = min(len(calls) for calls in rounds)
     data = torch.tensor([list(calls[:fewest]) for calls in rounds], dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     picks = torch.randint(len(data), (_RESAMPLES, len(data)), generator=generator)
-    ordered = torch.cat([data.flatten().unsqueeze(0), data[picks].flatten(1)]).sort(dim=1).values
+    return torch.cat([data.flatten().unsqueeze(0), data[picks].flatten(1)]).sort(dim=1).values
+
+
+def _excess(ordered: torch.Tensor, cut: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each row the median, the excess without the largest `cut` (a share) of the calls, and the jumps' part."""
     median = ordered.quantile(0.5, dim=1, keepdim=True)
     above = (ordered - median)[:, : ordered.shape[1] - int(ordered.shape[1] * cut)]
     jumps = torch.where(above > median / 2, above, 0.0)

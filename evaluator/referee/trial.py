@@ -113,7 +113,7 @@ class Trial:
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
         if self.bench.request.cold:
             self.tags.append("cold")
-        even = watch.profile["evenness"]
+        even = self.profile["evenness"]
         if even == Evenness.UNEVEN or self.measurement.prepares():
             self.tags.append("uneven")
         others = self.profile["others_cores_busy"]
