@@ -25,7 +25,7 @@ class Effort:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 6.0
+    measure_budget_s: float = 10.0
     baselines: tuple[str, ...] = ("eager", "compile")
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`

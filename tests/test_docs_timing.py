@@ -9,7 +9,7 @@ from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
 from evaluator.referee.rounds import CHECKED_UNTIMED
-from evaluator.referee.timing import HANDOVERS_AT_LEAST, RESOLUTION, UNTIMED_EXTRA, Plan
+from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, Plan
 from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -23,13 +23,14 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"{plan.calls // 2} timed ones (1, where four inputs take more than {_FRESH_BYTES >> 20} MB)" in text
     assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
     assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED_UNTIMED == 1 / 8
+    assert f"a quarter more than a baseline and {READY_EXTRA:.0%} of its".replace("%", " %") in text
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
     assert f"at least {SURE:.0%}".replace("%", " %") + " of resampled measurements" in text
     assert f"in {UNCLEAR:.0%}".replace("%", " %") + " of resampled measurements only" in text
     assert "up to a quarter of its median" in text and CREDIT == 1 / 4
-    assert f"less than {HANDOVERS_AT_LEAST:g} hand-overs in half of the sets" in text
+    assert f"less than {HANDOVERS_AT_LEAST:g} such questions in half of the sets" in text
     assert f"at most {plan.set_s:g} s ({plan.rounds_min} rounds in any case)" in text
     assert f"{plan.budget_s:g} s unless set" in text
     assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s

@@ -215,19 +215,21 @@ def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
 
 
 def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
-    def measured(untimed: float) -> bool:
+    def measured(untimed: float, ready: float = 0.1) -> bool:
         measurement = timing.Measurement()
         measurement.open_set(("eager", "candidate"))
         for _ in range(9):
             measurement.add_block("eager", [2.0, 2.0, 2.0, 2.0])
             measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
-            measurement.add_untimed("eager", [2.2, 2.2])
-            measurement.add_untimed("candidate", [untimed, untimed])
+            measurement.add_untimed("eager", [2.2, 2.2], [0.1] * 6)
+            measurement.add_untimed("candidate", [untimed, untimed], [ready] * 6)
         return measurement.prepares()
 
     assert not measured(0.9)
     assert not measured(1.2)
     assert measured(1.7)
+    assert not measured(0.9, ready=0.17)
+    assert measured(0.9, ready=0.18)
 
 
 def test_every_order_is_followed_by_its_mirror_image() -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .processes import read_start
+
 _ACCOUNTS = (
     (Path("/sys/fs/cgroup/cpuacct/cpuacct.usage"), "", 1),  # control groups, version 1
     (Path("/sys/fs/cgroup/cpu.stat"), "usage_usec ", 1000),  # version 2
@@ -122,6 +124,6 @@ def used_ns(pid: int) -> int:
     total = 0
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - hot path
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:  # noqa: PTH123
-                total += int(file.read(64).split()[0])
+            with contextlib.suppress(OSError):
+                total += int(read_start(f"/proc/{pid}/task/{task}/schedstat").split()[0])
     return total

@@ -19,11 +19,15 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay."""
+    """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
+
+    `ready_s`: how long the runner took before it was ready for the inputs.
+    """
 
     outputs: Tree
     seconds: float
     placed: Tree
+    ready_s: float
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from . import processes, wire
 from .calls import Call
 from .failures import RunnerFailed, names_role, of_refusal
 from .inbox import Inbox
-from .leash import House, Leash
+from .leash import House, Leash, Turn
 from .tree import TensorRow, TooLarge, Tree, TreeError
 
 
@@ -19,7 +19,6 @@ class Handle(Leash):
     def __init__(self, house: House, role: str, uid: int) -> None:
         super().__init__(house, role, uid)
         self.inbox: Inbox | None = None
-        self._layouts: list[dict[str, object]] = []  # those that the runner has read already
 
     def close(self) -> bool:
         """Kill the runner with everything it started; whether all of it went."""
@@ -35,8 +34,7 @@ class Handle(Leash):
         Raises:
             RunnerFailed: it died, failed, lied about the protocol or took too long.
         """
-        reply, _ = self._exchange(message, timeout_s)
-        return reply
+        return self._exchange(message, timeout_s)[0]
 
     @names_role
     def begin(self, message: wire.Message) -> None:
@@ -67,7 +65,7 @@ class Handle(Leash):
         Raises:
             RunnerFailed: it died, failed or lied.
         """
-        return self._exchange({"op": "release"}, timeout_s=60)[1]
+        return self._exchange({"op": "release"}, timeout_s=60)[1].seconds
 
     @names_role
     def attach(self, inbox: Inbox) -> None:
@@ -75,7 +73,6 @@ class Handle(Leash):
         if self.inbox is not None:
             self.inbox.close()
         self.inbox = inbox
-        self._layouts.clear()
         try:
             wire.send(self._sock, {"op": "attach", "size": inbox.size})
             socket.send_fds(self._sock, [b"x"], [inbox.fd])
@@ -98,25 +95,28 @@ class Handle(Leash):
     ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
-        The clock runs from before the runner is let go until its answer is here and it has been seen to stop; see
-        DESIGN §4. `quiet` stops what may run beside the referee; it is called before the runner is let go for whatever
-        reason, and may be called more than once. `before` is called when the inputs lie there, `meanwhile` once the
-        runner runs.
+        The runner has all but the inputs ready before they lie there, so that what it does then is the model's call and
+        no more. The clock runs from before it is let go for that until its answer is here and it has been seen to stop;
+        see DESIGN §4. `quiet` stops what may run beside the referee; it is called before the runner is let go for
+        whatever reason, and may be called more than once. `before` is called when the inputs lie there, `meanwhile`
+        once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
         """
         assert self.inbox is not None
-        # The runner learns where inputs will lie before they lie there.
+        if quiet is not None:
+            quiet()
         placed = self.inbox.place(tree)
-        message = {"op": "call", "layout": self._layout(placed, quiet), "seed": seed, "keep": keep}
+        message = {"op": "call", "tree": placed.to_json(), "seed": seed, "keep": keep}
+        _, getting_ready = self._exchange(message, timeout_s)
         self.inbox.fill(placed, contents)
         if quiet is not None:
             quiet()
         if before is not None:
             before()
-        reply, seconds = self._exchange(message, timeout_s, meanwhile)
-        return Call(self._tree(reply.get("tree")), seconds, placed)
+        reply, turn = self._exchange({}, timeout_s, meanwhile)
+        return Call(self._tree(reply.get("tree")), turn.seconds, placed, getting_ready.answered_s)
 
     def give(
         self, message: wire.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
@@ -155,18 +155,9 @@ class Handle(Leash):
             raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
         return data
 
-    def _layout(self, placed: Tree, quiet: Callable[[], None] | None) -> int:
-        form = placed.to_json()
-        if form not in self._layouts:
-            if quiet is not None:
-                quiet()
-            self.ask({"op": "layout", "tree": form}, timeout_s=60)
-            self._layouts.append(form)
-        return self._layouts.index(form)
-
     def _exchange(
         self, message: wire.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[wire.Message, float]:
+    ) -> tuple[wire.Message, Turn]:
         self._send(message, timeout_s)
         return self._answer(timeout_s, meanwhile)
 
@@ -178,15 +169,15 @@ class Handle(Leash):
         except OSError:
             raise self._death() from None
 
-    def _answer(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[wire.Message, float]:
-        body, seconds = self._turn(timeout_s, meanwhile)
+    def _answer(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[wire.Message, Turn]:
+        turn = self._turn(timeout_s, meanwhile)
         try:
-            reply = wire.parse(body)
+            reply = wire.parse(turn.body)
         except wire.WireError as error:
             raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         if reply.get("ok") is not True:
             raise of_refusal(reply, self.log_tail())
-        return reply, seconds
+        return reply, turn
 
     def _tree(self, told: object) -> Tree:
         try:

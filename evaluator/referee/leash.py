@@ -31,6 +31,15 @@ class House:
     lock: threading.Lock  # held while the nursery is asked and answers
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What a runner answered; seconds from when it was let go until the answer was there, and until it had stopped."""
+
+    body: bytes
+    answered_s: float
+    seconds: float
+
+
 class Leash:
     """The processes of one runner. All are stopped whenever it is not its turn, but between `resume` and `pause`."""
 
@@ -121,8 +130,8 @@ class Leash:
         os.close(self._log)
         return gone
 
-    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[bytes, float]:
-        """Let the runner go until its whole answer is here and it has been seen to stop; the answer and that time."""
+    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> Turn:
+        """Let the runner go until its whole answer is here and it has been seen to stop."""
         audit, whole_sandbox = self._house.audit, self.role == "candidate"
         known = self._stopped
         deadline = time.monotonic() + timeout_s
@@ -132,6 +141,7 @@ class Leash:
         if meanwhile is not None:
             meanwhile()
         body = self._await(timeout_s, deadline)
+        answered_s = time.perf_counter() - start
         processes.stop(known)
         # Neither part of an answer stops the clock nor an answer whose sender goes on: until it has been seen to stop.
         stopped = processes.wait_stopped(known)
@@ -149,7 +159,7 @@ class Leash:
         processes.wait_off_processor(known)
         self._newest, self._frozen_at = newest, time.perf_counter()
         audit.stopped()
-        return body, seconds
+        return Turn(body, answered_s, seconds)
 
     def _await(self, timeout_s: float, deadline: float) -> bytes:
         ready = self._poll.poll(timeout_s * 1000)

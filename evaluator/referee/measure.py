@@ -201,7 +201,7 @@ class Stopwatch:
             rounds += 1
             for variant, seconds in done.seconds.items():
                 self.measurement.add_block(variant, seconds)
-                self.measurement.add_untimed(variant, done.untimed_s[variant])
+                self.measurement.add_untimed(variant, done.untimed_s[variant], done.ready_s[variant])
         usage = [after - before for after, before in zip(_usage(candidate), usage, strict=True)]
         supply.collect()
         with blame("candidate"):

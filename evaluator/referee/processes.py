@@ -44,6 +44,22 @@ def pids_of_uid(uid: int) -> list[int]:
     return found
 
 
+def read_start(name: str) -> bytes:
+    """The start of a small file of /proc, in as few steps as can be: calls wait for this."""
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256)
+    finally:
+        os.close(fd)
+
+
+def _state(name: str) -> bytes:
+    """The one letter that a `stat` file has for the state of a thread, after a name in brackets (proc(5))."""
+    text = read_start(name)
+    after = text.rindex(b")") + 2
+    return text[after : after + 1]
+
+
 def _status_uid(pid: str) -> int:
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         text = file.read(2048)
@@ -56,14 +72,13 @@ def _status_uid(pid: str) -> int:
 
 def newest_pid() -> int:
     """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg): it tells of any fork."""
-    with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - hot path
-        return int(file.read(128).rsplit(None, 1)[1])
+    return int(read_start("/proc/loadavg").rsplit(None, 1)[1])
 
 
 def _has_living_thread(pid: str) -> bool:
     for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:  # noqa: PTH123
-            if file.read(256).rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+        with contextlib.suppress(OSError):
+            if _state(f"/proc/{pid}/task/{task}/stat") not in b"ZX":
                 return True
     return False
 
@@ -122,8 +137,7 @@ def wait_off_processor(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                with open(f"/proc/{pid}/task/{task}/syscall", "rb") as file:  # noqa: PTH123
-                    file.read(64)
+                read_start(f"/proc/{pid}/task/{task}/syscall")
 
 
 def no_wrap_s(pid_max: Path = _PROC / "sys/kernel/pid_max") -> float:
@@ -149,11 +163,8 @@ def is_stopped(pid: int) -> bool:
         return True
     for task in tasks:
         # A thread that ends meanwhile says nothing of the others.
-        with (
-            contextlib.suppress(FileNotFoundError, ProcessLookupError),
-            open(f"/proc/{pid}/task/{task}/stat", "rb") as file,  # noqa: PTH123
-        ):
-            if file.read(256).rpartition(b")")[2].split()[0] not in (b"T", b"Z", b"X"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if _state(f"/proc/{pid}/task/{task}/stat") not in b"TZX":
                 return False
     return True
 

@@ -2,8 +2,9 @@
 
 import contextlib
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,13 +27,14 @@ Values = dict[str, torch.Tensor]
 
 @dataclass
 class Round:
-    """What a round has measured: seconds of each call by variant, and of each untimed one.
+    """What a round has measured, by variant: seconds of each call, of each untimed one, and of getting ready for each.
 
     `even`: no baseline met fresh pages in it.
     """
 
-    seconds: dict[str, list[float]]
-    untimed_s: dict[str, list[float]]
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    untimed_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ready_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     even: bool = True
 
 
@@ -62,7 +64,7 @@ class ProcessSet:
         Raises:
             Finding: a call failed or was wrong.
         """
-        done = Round({name: [] for name in self.runners}, {name: [] for name in self.runners})
+        done = Round()
         due: list[list[Surprise]] = [[] for _ in fresh]
         for surprise in surprises:
             due[int(surprise.after * len(due))].append(surprise)
@@ -103,6 +105,7 @@ class ProcessSet:
         handle = self.runners[variant]
         call = self.call(handle, inputs)
         done.untimed_s[variant].append(call.seconds)
+        done.ready_s[variant].append(call.ready_s)
         return [timed_checks.read(self.evidence, variant, handle, call, inputs)] if checked else []
 
     def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], done: Round) -> Values:
@@ -110,6 +113,7 @@ class ProcessSet:
         self._surprise(surprises, variant, handle)
         call = self.call(handle, inputs)
         done.seconds[variant].append(call.seconds)
+        done.ready_s[variant].append(call.ready_s)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return timed_checks.read(self.evidence, variant, handle, call, inputs)
 

@@ -34,7 +34,6 @@ class Runner:
     def __init__(self, sock: socket.socket, built: Path) -> None:
         self.sock = sock
         self.built = built  # where torch.compile and load_inline put what they build
-        self.layouts: list[Tree] = []
         self.module: Any = None
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
@@ -52,7 +51,6 @@ class Runner:
             "state": self.state,
             "init_inputs": self.init_inputs,
             "inputs": self.inputs,
-            "layout": self.layout,
             "call": self.call,
             "oracle": self.oracle,
             "flops": self.flops,
@@ -75,6 +73,8 @@ class Runner:
                 return
             try:
                 reply = {"ok": True, **commands[message["op"]](message)}
+            except wire.WireError:
+                return
             except (Exception, SystemExit) as error:
                 reply = failure(error)
             wire.send(self.sock, reply)
@@ -85,7 +85,6 @@ class Runner:
         size = message["size"]
         self.inbox = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         os.close(fds[0])
-        self.layouts.clear()  # the referee numbers them anew
         return {}
 
     def load(self, message: wire.Message) -> wire.Message:
@@ -146,18 +145,15 @@ class Runner:
             made = [perturb.make(self.module, message["family"], seed, domains) for seed in message["seeds"]]
         return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
 
-    def layout(self, message: wire.Message) -> wire.Message:
-        """Where in the inbox the inputs of later calls will lie, said before so that no timed call need read it."""
-        self.layouts.append(Tree.from_json(message["tree"]))
-        return {}
-
     def call(self, message: wire.Message) -> wire.Message:
-        """One call of the model on inputs in the inbox."""
-        if not message["keep"]:
-            self.kept.clear()
-        arguments = decode(self.layouts[message["layout"]], self._at)
+        """One call of the model. What lies in the inbox then is put there when all else is ready."""
+        arguments = self._decode(message["tree"])
         torch.default_generator.manual_seed(message["seed"])
         with torch.no_grad():
+            wire.send(self.sock, {"ok": True})
+            wire.receive(self.sock)
+            if not message["keep"]:
+                self.kept.clear()
             return self._reveal(self.model(*arguments))
 
     def oracle(self, message: wire.Message) -> wire.Message:

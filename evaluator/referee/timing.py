@@ -21,6 +21,9 @@ candidate's process can hasten its hand-over, which must not pay."""
 UNTIMED_EXTRA = 0.25
 """By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
 
+READY_EXTRA = 0.05
+"""And by what share of one its getting ready may, beside a quarter of what eager's takes."""
+
 RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
 evaluations whose own spread was 0.25 %."""
@@ -45,7 +48,7 @@ class Plan:
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
     target_effect: float = 0.1  # ... or below this share of its logarithm: what is far from 1 needs less
-    budget_s: float = 6.0
+    budget_s: float = 10.0
 
     @property
     def share_s(self) -> float:
@@ -68,6 +71,7 @@ class Measurement:
 
     blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     untimed: dict[str, list[float]] = field(default_factory=dict)  # of the calls that begin a turn
+    ready: dict[str, list[float]] = field(default_factory=dict)  # before each call's inputs lie there
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
 
@@ -87,9 +91,10 @@ class Measurement:
         """Record one block of timed calls."""
         self.blocks[variant][-1].append(list(seconds))
 
-    def add_untimed(self, variant: str, seconds: Sequence[float]) -> None:
-        """Record the calls that began the turns of a block."""
+    def add_untimed(self, variant: str, seconds: Sequence[float], ready_s: Sequence[float]) -> None:
+        """Record the calls that began the turns of a block, and what getting ready for each of its calls took."""
         self.untimed.setdefault(variant, []).extend(seconds)
+        self.ready.setdefault(variant, []).extend(ready_s)
 
     def calls(self, variant: str) -> list[list[float]]:
         """Every call's time, by set; none for a variant that was not timed."""
@@ -138,10 +143,10 @@ class Measurement:
         return self.precise(plan) and self.evenness() != Evenness.UNCLEAR
 
     def prepares(self) -> bool:
-        """Whether the candidate's untimed calls take clearly longer than its timed ones: there it may do what does not
-        count.
+        """Whether the candidate takes clearly longer than baselines do where its time does not count.
 
-        Longer by `UNTIMED_EXTRA`, and by twice what the first call of a turn costs a baseline.
+        There it may do what belongs into its calls: in the untimed one of a turn, beside `UNTIMED_EXTRA` and twice what
+        the first call of a turn costs a baseline; in getting ready, beside `READY_EXTRA` and a quarter of a baseline's.
         """
         if "candidate" not in self.untimed:
             return False
@@ -150,7 +155,12 @@ class Measurement:
         }
         extra = {name: statistics.median(seconds) - timed[name] for name, seconds in self.untimed.items()}
         usual = max(seconds for name, seconds in extra.items() if name != "candidate")
-        return extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
+        ready = {name: statistics.median(seconds) for name, seconds in self.ready.items()}
+        usually_ready = max(seconds for name, seconds in ready.items() if name != "candidate")
+        return (
+            extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
+            or ready["candidate"] > 1.25 * usually_ready + READY_EXTRA * timed["candidate"]
+        )
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""
