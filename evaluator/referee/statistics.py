@@ -16,6 +16,13 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def mean_without_slowest(values: Sequence[float], share: float) -> float:
+    """The mean of all but the largest `share` of the values: what few do not hide, and many cannot."""
+    ordered = sorted(values)
+    kept = ordered[: len(ordered) - int(share * len(ordered))]
+    return math.fsum(kept) / len(kept)
+
+
 def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[float, float, float]:
     """Median of all values and its 95 % interval; groups are freshly started process sets, values call times.
 
