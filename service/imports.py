@@ -20,7 +20,7 @@ Status = Literal["imported", "changed", "unchanged", "refused"]
 STATUSES: tuple[Status, ...] = ("imported", "changed", "unchanged", "refused")
 
 TOO_SHORT_MS = 0.2
-"""About two hand-overs of a call: a candidate hardly faster than this gets no rank (docs/timing.md)."""
+"""About two questions that ask for nothing: a candidate hardly faster than this gets no rank (docs/timing.md)."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,10 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
     if "too_short" in best.tags:
         lines.append("A call is hardly longer than the hand-over to its process: its times say little of the kernel.")
     if "uneven" in best.tags:
-        lines.append("Some of its calls take much longer than those that the speedup counts: do not rely on it.")
+        lines.append(
+            "Some of its calls take much longer than those that the speedup counts, or it prepares untimed: "
+            "do not rely on it."
+        )
     if "cold" in best.tags:
         lines.append("Measured with cold caches, as asked for: not comparable with other results.")
     if "slower" in best.tags:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.referee import audit, processes
+from evaluator.referee import processes
 from evaluator.referee.audit import Audit
 
 SPIN = "while True: pass"
@@ -37,9 +37,9 @@ def start() -> Iterator[Callable[[str], int]]:
 
 
 def runs(pid: int) -> bool:
-    before = audit.used_ns(pid)
+    before = processes.cpu_time_ns(pid)
     time.sleep(0.2)
-    return audit.used_ns(pid) - before > 10_000_000
+    return processes.cpu_time_ns(pid) - before > 10_000_000
 
 
 def test_what_is_frozen_does_not_run_and_what_is_thawed_does(start) -> None:
@@ -70,7 +70,32 @@ def test_a_fork_shows_in_the_newest_pid() -> None:
 
 def test_time_of_threads_is_counted_to_the_process(start) -> None:
     pid = start(ZOMBIE_LEADER)
-    assert audit.used_ns(pid) > 100_000_000
+    assert processes.cpu_time_ns(pid) > 100_000_000
+
+
+ENDED_THREAD = """
+import threading, time
+def work():
+    end = time.perf_counter() + 0.2
+    while time.perf_counter() < end:
+        pass
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+time.sleep(60)
+"""
+
+
+def test_time_of_threads_that_have_ended_is_too(start) -> None:
+    pid = start(ENDED_THREAD)
+    assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+    assert processes.cpu_time_ns(pid) > 100_000_000
+
+
+def test_a_process_that_is_gone_has_no_time() -> None:
+    done = subprocess.Popen(["true"])
+    done.wait()
+    assert processes.cpu_time_ns(done.pid) == 0
 
 
 class FakeAccount(Audit):

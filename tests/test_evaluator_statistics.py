@@ -234,7 +234,21 @@ def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
     # In less than half of the calls it shows, too; a few that the machine has interrupted say nothing.
     assert measured(3.0, share=0.45)
     assert measured(0.9, ready=0.5, share=0.45)
-    assert not measured(5.0, ready=5.0, share=0.1)
+    assert not measured(5.0, ready=5.0, share=0.2)
+
+
+def test_a_set_that_is_dropped_leaves_nothing_behind() -> None:
+    measurement = timing.Measurement()
+    for ready in (0.1, 0.9):
+        measurement.open_set(("eager", "candidate"), 0.1)
+        for variant in ("eager", "candidate"):
+            measurement.add_block(variant, [1.0] * 4)
+            measurement.add_untimed(variant, [1.0] * 2, [ready if variant == "candidate" else 0.1] * 6)
+    assert measurement.prepares()
+    measurement.drop_set()
+    assert not measurement.prepares()
+    assert measurement.handovers_s == [0.1]
+    assert measurement.ready == {"eager": [[0.1] * 6], "candidate": [[0.1] * 6]}
 
 
 def test_every_order_is_followed_by_its_mirror_image() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .processes import read_start
+from .processes import cpu_time_ns
 
 _ACCOUNTS = (
     (Path("/sys/fs/cgroup/cpuacct/cpuacct.usage"), "", 1),  # control groups, version 1
@@ -103,7 +103,7 @@ class Audit:
         wanted = set(pids)
         now = {pid: self._used_ns(pid) for pid in wanted | self._spent.keys()}
         used = total - self._last[0] - (own - self._last[1])
-        used -= sum(now[pid] - spent for pid, spent in self._spent.items())
+        used -= sum(max(0, now[pid] - spent) for pid, spent in self._spent.items())  # who is gone says nothing
         self._last = total, own
         self._spent = {pid: now[pid] for pid in wanted}
         return used / 1e9
@@ -116,14 +116,4 @@ class Audit:
         return int(text[start:].split(None, 1)[0]) * self._scale, int(os.pread(self._own, 64, 0).split()[0])
 
     def _used_ns(self, pid: int) -> int:
-        return used_ns(pid)
-
-
-def used_ns(pid: int) -> int:
-    """Processor time of a process's living threads (proc(5), schedstat)."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - hot path
-            with contextlib.suppress(OSError):
-                total += int(read_start(f"/proc/{pid}/task/{task}/schedstat").split()[0])
-    return total
+        return cpu_time_ns(pid)

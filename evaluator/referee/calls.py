@@ -21,13 +21,14 @@ class Readable(Protocol):
 class Call:
     """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
 
-    `ready_s`: how long the runner took before it was ready for the inputs.
+    `ready_s`: how long the runner took before it was ready for the inputs; `cpu_s`: its processor time in the call.
     """
 
     outputs: Tree
     seconds: float
     placed: Tree
     ready_s: float
+    cpu_s: float
 
 
 @dataclass(frozen=True)

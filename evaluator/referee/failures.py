@@ -17,7 +17,7 @@ class RunnerFailed(Exception):
 
     def __init__(self, kind: str, message: str, detail: str = "", *, role: str = "") -> None:
         super().__init__(message)
-        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, unreadable, no_room
+        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable, no_room
         self.message = message
         self.detail = detail
         self.role = role

@@ -60,7 +60,7 @@ class Handle(Leash):
 
     @names_role
     def handover_s(self) -> float:
-        """The time of a question that asks for nothing: what every timed call holds besides the call.
+        """The time of a question that asks for nothing; a timed call holds more than that besides the model's.
 
         Raises:
             RunnerFailed: it died, failed or lied.
@@ -95,11 +95,10 @@ class Handle(Leash):
     ) -> Call:
         """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
-        The runner has all but the inputs ready before they lie there, so that what it does then is the model's call and
-        no more. The clock runs from before it is let go for that until its answer is here and it has been seen to stop;
-        see DESIGN §4. `quiet` stops what may run beside the referee; it is called before the runner is let go for
-        whatever reason, and may be called more than once. `before` is called when the inputs lie there, `meanwhile`
-        once the runner runs.
+        The runner makes tensors of the inputs' places before they lie there, so that what it does then is the model's
+        call and little more. The clock runs from before it is let go for that until its answer is here and it has been
+        seen to stop; see DESIGN §4. `quiet` stops what may run beside the referee, before the runner is let go for
+        whatever reason; `before` is called when the inputs lie there, `meanwhile` once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -108,15 +107,18 @@ class Handle(Leash):
         if quiet is not None:
             quiet()
         placed = self.inbox.place(tree)
-        message = {"op": "call", "tree": placed.to_json(), "seed": seed, "keep": keep}
-        _, getting_ready = self._exchange(message, timeout_s)
+        told = placed.to_json()
+        _, getting_ready = self._exchange({"op": "call", "tensors": told["tensors"]}, timeout_s)
         self.inbox.fill(placed, contents)
-        if quiet is not None:
-            quiet()
         if before is not None:
             before()
-        reply, turn = self._exchange({}, timeout_s, meanwhile)
-        return Call(self._tree(reply.get("tree")), turn.seconds, placed, getting_ready.answered_s)
+        used_ns = processes.cpu_time_ns(self.pid)
+        message = {"spec": told["spec"], "seed": seed, "keep": keep}
+        reply, turn = self._exchange(message, max(0.001, timeout_s - getting_ready.seconds), meanwhile)
+        used_ns = processes.cpu_time_ns(self.pid) - used_ns
+        # Whoever is slow to stop has that counted in the call itself.
+        ready_s = getting_ready.seconds - (turn.seconds - turn.answered_s)
+        return Call(self._tree(reply.get("tree")), turn.seconds, placed, ready_s, used_ns / 1e9)
 
     def give(
         self, message: wire.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float

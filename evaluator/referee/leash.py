@@ -136,6 +136,8 @@ class Leash:
         known = self._stopped
         deadline = time.monotonic() + timeout_s
         audit.let_go(known, whole_sandbox=whole_sandbox)
+        if not all(map(processes.is_stopped, known)):
+            raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
         start = time.perf_counter()
         processes.thaw(known)
         if meanwhile is not None:

@@ -21,7 +21,7 @@ from .failures import RunnerFailed
 from .fresh import Supply
 from .handle import Handle
 from .load import LoadMeter
-from .processes import cpu_time_s, page_faults
+from .processes import page_faults
 from .rounds import ProcessSet, blame
 from .timed_checks import Surprise
 from .verdicts import Finding
@@ -165,8 +165,9 @@ class Stopwatch:
     def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random) -> None:
         runners, supply, calls = seated.runners, seated.supply, self._calls()
         candidate = runners["candidate"]
-        usage = _usage(candidate)
+        faults = _page_faults(candidate)
         thrown_away = rounds = 0
+        cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
         certain = rng.randrange(self.plan.rounds_min)  # the round that has a surprise in any case
         start = time.perf_counter()
@@ -199,17 +200,18 @@ class Stopwatch:
                 thrown_away += 1
                 continue
             rounds += 1
+            cpu_s += done.cpu_s["candidate"]
             for variant, seconds in done.seconds.items():
                 self.measurement.add_block(variant, seconds)
                 self.measurement.add_untimed(variant, done.untimed_s[variant], done.ready_s[variant])
-        usage = [after - before for after, before in zip(_usage(candidate), usage, strict=True)]
+        faults = _page_faults(candidate) - faults
         supply.collect()
         with blame("candidate"):
             timed_checks.compare_state(self.bench, runners["eager"], candidate, self.evidence)
-        timed = self.measurement.calls("candidate")[-1]
+        timed_s = math.fsum(self.measurement.calls("candidate")[-1])
         every_call = (rounds + thrown_away) * (calls + 2)
-        self.profile["cpu_utilization_cores"] = round(usage[0] / max(1e-9, every_call * statistics.median(timed)), 2)
-        self.profile["page_faults_per_call"] = round(usage[1] / max(1, every_call), 1)
+        self.profile["cpu_utilization_cores"] = round(cpu_s / max(1e-9, timed_s), 2)
+        self.profile["page_faults_per_call"] = round(faults / max(1, every_call), 1)
         self.profile["rounds_measured_again"] = self.profile.get("rounds_measured_again", 0) + thrown_away
 
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
@@ -227,14 +229,14 @@ class Stopwatch:
             self.profile["torch_operators_claimed"] = sampling.claimed_operators(reply)
 
 
-def _usage(candidate: Handle) -> list[float]:
-    """Processor seconds and page faults so far.
+def _page_faults(candidate: Handle) -> int:
+    """Page faults so far.
 
     Raises:
         Finding: the candidate is gone.
     """
     with blame("candidate"):
         try:
-            return [cpu_time_s(candidate.pid), float(page_faults(candidate.pid))]
+            return page_faults(candidate.pid)
         except OSError:
             raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None

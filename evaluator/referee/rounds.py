@@ -29,12 +29,13 @@ Values = dict[str, torch.Tensor]
 class Round:
     """What a round has measured, by variant: seconds of each call, of each untimed one, and of getting ready for each.
 
-    `even`: no baseline met fresh pages in it.
+    `cpu_s`: processor time of all timed calls. `even`: no baseline met fresh pages in it.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     untimed_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     ready_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
 
 
@@ -113,6 +114,7 @@ class ProcessSet:
         self._surprise(surprises, variant, handle)
         call = self.call(handle, inputs)
         done.seconds[variant].append(call.seconds)
+        done.cpu_s[variant] += call.cpu_s
         done.ready_s[variant].append(call.ready_s)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return timed_checks.read(self.evidence, variant, handle, call, inputs)

@@ -20,9 +20,13 @@ from typing import Any
 import torch
 
 from . import compiler_cache, cores, oracle, perturb, roofline, state, wire
-from .tree import Tree, TreeError, decode, encode, view
+from .tree import Tree, TreeError, build, decode, encode, read_rows, view
 
 _MAX_TRACE = 4000
+
+
+class _Closed(BaseException):
+    """The referee has closed the connection."""
 
 
 Commands = dict[str, Callable[[wire.Message], wire.Message]]
@@ -68,12 +72,9 @@ class Runner:
         commands = self.commands()
         while True:
             try:
-                message = wire.receive(self.sock)
-            except wire.WireError:
-                return
-            try:
+                message = self._told()
                 reply = {"ok": True, **commands[message["op"]](message)}
-            except wire.WireError:
+            except _Closed:
                 return
             except (Exception, SystemExit) as error:
                 reply = failure(error)
@@ -146,15 +147,19 @@ class Runner:
         return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
 
     def call(self, message: wire.Message) -> wire.Message:
-        """One call of the model. What lies in the inbox then is put there when all else is ready."""
-        arguments = self._decode(message["tree"])
-        torch.default_generator.manual_seed(message["seed"])
+        """One call of the model.
+
+        The places of its tensors are told first. What lies there, the rest of its inputs, and the seed come when it has
+        said that it is ready.
+        """
+        tensors = [self._at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
             wire.send(self.sock, {"ok": True})
-            wire.receive(self.sock)
+            message = self._told()
             if not message["keep"]:
                 self.kept.clear()
-            return self._reveal(self.model(*arguments))
+            torch.default_generator.manual_seed(message["seed"])
+            return self._reveal(self.model(*build(message["spec"], tensors)))
 
     def oracle(self, message: wire.Message) -> wire.Message:
         """The model in float64 on the same inputs."""
@@ -209,6 +214,12 @@ class Runner:
         """Have built what such an archive holds."""
         compiler_cache.unpack(self._decode(message["tree"]).numpy().tobytes(), self.built)
         return {}
+
+    def _told(self) -> wire.Message:
+        try:
+            return wire.receive(self.sock)
+        except wire.WireError:
+            raise _Closed from None
 
     def _at(self, row: Any) -> torch.Tensor:
         return view(self.inbox, row)

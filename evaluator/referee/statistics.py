@@ -16,11 +16,9 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def mean_without_slowest(values: Sequence[float], share: float) -> float:
-    """The mean of all but the largest `share` of the values: what few do not hide, and many cannot."""
-    ordered = sorted(values)
-    kept = ordered[: len(ordered) - int(share * len(ordered))]
-    return math.fsum(kept) / len(kept)
+def middle_mean(values: Sequence[float]) -> float:
+    """The interquartile mean."""
+    return float(_middle_means(torch.tensor([list(values)], dtype=torch.float64))[0])
 
 
 def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[float, float, float]:

@@ -15,17 +15,15 @@ from . import evenness, statistics
 from .evenness import Evenness
 
 HANDOVERS_AT_LEAST = 2.0
-"""A call's time in hand-overs of the same process set, to say something about the kernel. Whatever runs in the
+"""A call's time in questions that ask for nothing, to say something about the kernel. Whatever runs in the
 candidate's process can hasten its hand-over, which must not pay."""
 
 UNTIMED_EXTRA = 0.25
-"""By what share of a timed call an untimed one of the candidate may take longer, beside twice what eager's does."""
+"""By what share of a timed call an untimed one of the candidate may take longer, beside twice what a baseline's
+does."""
 
 READY_EXTRA = 0.05
-"""And by what share of one its getting ready may, beside a quarter of what eager's takes."""
-
-INTERRUPTED = 0.1
-"""Which share of such calls is left out, the slowest, because the machine may have interrupted them."""
+"""And by what share of one its getting ready may, beside a quarter more than a baseline's takes."""
 
 RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
@@ -73,21 +71,23 @@ class Measurement:
     """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
     blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
-    untimed: dict[str, list[float]] = field(default_factory=dict)  # of the calls that begin a turn
-    ready: dict[str, list[float]] = field(default_factory=dict)  # before each call's inputs lie there
+    untimed: dict[str, list[list[float]]] = field(default_factory=dict)  # of the calls that begin a turn, by set
+    ready: dict[str, list[list[float]]] = field(default_factory=dict)  # before each call's inputs lie there, by set
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
 
     def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
         for variant in variants:
-            self.blocks.setdefault(variant, []).append([])
+            for by_variant in (self.blocks, self.untimed, self.ready):
+                by_variant.setdefault(variant, []).append([])
         self.handovers_s.append(handover_s)
 
     def drop_set(self) -> None:
         """Forget the last process set."""
-        for blocks in self.blocks.values():
-            blocks.pop()
+        for by_variant in (self.blocks, self.untimed, self.ready):
+            for sets in by_variant.values():
+                sets.pop()
         self.handovers_s.pop()
 
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
@@ -96,8 +96,8 @@ class Measurement:
 
     def add_untimed(self, variant: str, seconds: Sequence[float], ready_s: Sequence[float]) -> None:
         """Record the calls that began the turns of a block, and what getting ready for each of its calls took."""
-        self.untimed.setdefault(variant, []).extend(seconds)
-        self.ready.setdefault(variant, []).extend(ready_s)
+        self.untimed[variant][-1].extend(seconds)
+        self.ready[variant][-1].extend(ready_s)
 
     def calls(self, variant: str) -> list[list[float]]:
         """Every call's time, by set; none for a variant that was not timed."""
@@ -151,12 +151,10 @@ class Measurement:
         There it may do what belongs into its calls: in the untimed one of a turn, beside `UNTIMED_EXTRA` and twice what
         the first call of a turn costs a baseline; in getting ready, beside `READY_EXTRA` and a quarter of a baseline's.
         """
-        if "candidate" not in self.untimed:
-            return False
-        timed = {name: _usual([time for times in self.calls(name) for time in times]) for name in self.untimed}
-        extra = {name: _usual(seconds) - timed[name] for name, seconds in self.untimed.items()}
+        timed = {name: _usual(self.calls(name)) for name in self.timed()}
+        extra = {name: _usual(self.untimed[name]) - seconds for name, seconds in timed.items()}
         usual = max(seconds for name, seconds in extra.items() if name != "candidate")
-        ready = {name: _usual(seconds) for name, seconds in self.ready.items()}
+        ready = {name: _usual(self.ready[name]) for name in timed}
         usually_ready = max(seconds for name, seconds in ready.items() if name != "candidate")
         return (
             extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
@@ -169,9 +167,9 @@ class Measurement:
         return high - low <= value * max(plan.target_width, plan.target_effect * abs(math.log(value)))
 
 
-def _usual(seconds: Sequence[float]) -> float:
-    """A mean and no median: what is done in less than half of the calls shall show, too."""
-    return statistics.mean_without_slowest(seconds, INTERRUPTED)
+def _usual(sets: Sequence[Sequence[float]]) -> float:
+    """As speedups are formed: what flatters these, because it is done in many of the calls, shows here as much."""
+    return statistics.middle_mean([seconds for times in sets for seconds in times])
 
 
 def orders(variants: Sequence[str], rng: random.Random) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,7 @@ sends it is an offset into the shared inbox. The referee decodes trees without t
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ class Tree:
         try:
             if len(data["tensors"]) > _MAX_TENSORS:
                 raise TreeError(f"{len(data['tensors'])} tensors, more than {_MAX_TENSORS}")
-            rows = tuple(_row(row) for row in data["tensors"])
+            rows = read_rows(data["tensors"])
             spec = data["spec"]
             if sorted(leaves(spec)) != list(range(len(rows))):
                 raise TreeError("tensor leaves and rows do not match")
@@ -107,6 +107,16 @@ class Tree:
             if size > limit_bytes:
                 raise TooLarge(f"tensors that {what} {size:,} bytes, more than the {limit_bytes:,} allowed")
         return cls(spec, rows)
+
+
+def read_rows(data: Any) -> tuple[TensorRow, ...]:
+    """The tensors of a tree as they travel.
+
+    Raises:
+        TreeError: one is none that torch could have.
+        KeyError, TypeError, ValueError, OverflowError: one is malformed.
+    """
+    return tuple(_row(row) for row in data)
 
 
 def _row(data: Any) -> TensorRow:
@@ -244,22 +254,23 @@ def describe(tensor: torch.Tensor) -> TensorRow:
 
 def decode(tree: Tree, tensor_at: Callable[[TensorRow], torch.Tensor]) -> Any:
     """Build the value of a tree, taking each tensor from `tensor_at`."""
-    return _decode(tree.spec, tree.tensors, tensor_at)
+    return build(tree.spec, [tensor_at(row) for row in tree.tensors])
 
 
-def _decode(spec: Any, rows: tuple[TensorRow, ...], tensor_at: Callable[[TensorRow], torch.Tensor]) -> Any:
+def build(spec: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Build the value of a tree's spec out of the tree's tensors."""
     ((kind, body),) = spec.items()
     if kind == "tensor":
-        return tensor_at(rows[body])
+        return tensors[body]
     if kind == "scalar":
         return body
     if kind == "dtype":
         return DTYPES[body]
     if kind == "list":
-        return [_decode(item, rows, tensor_at) for item in body]
+        return [build(item, tensors) for item in body]
     if kind == "tuple":
-        return tuple(_decode(item, rows, tensor_at) for item in body)
-    return {key: _decode(item, rows, tensor_at) for key, item in body}
+        return tuple(build(item, tensors) for item in body)
+    return {key: build(item, tensors) for key, item in body}
 
 
 def view(buffer: Any, row: TensorRow) -> torch.Tensor:

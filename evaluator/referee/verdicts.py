@@ -38,6 +38,8 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
         return Finding("wrong_output", f"{doing}: {failure.message.removeprefix('TreeError: ')}", "type")
     if failure.kind == "protocol":
         return Finding("integrity", message, "forged_result", failure.detail)
+    if failure.kind == "out_of_turn":
+        return Finding("integrity", message, "ran_out_of_turn", failure.detail)
     if failure.kind == "unreadable":
         return Finding("integrity", message, "unreadable_output", failure.detail)
     if building and failure.kind == "error":

@@ -19,7 +19,7 @@ TOO_NOISY = "this machine was busy with something else at times; measure again w
 BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
 TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
 COLD = "measured with cold caches, as asked for; not comparable with other results"
-UNEVEN = "some of its calls take much longer than those that the speedup counts"
+UNEVEN = "some of its calls take much longer than those that the speedup counts, or it prepares untimed"
 UNRELIABLE = {
     "noisy": TOO_NOISY,
     "beyond_roofline": BEYOND_ROOFLINE,

@@ -8,7 +8,7 @@ TAGS = {
     "noisy": "The machine was busy with something else at times: no rank; measure again.",
     "beyond_roofline": "Faster than the device's measured limits seem to allow: quarantined, no rank.",
     "too_short": "A call is hardly longer than the hand-over to its process: no rank.",
-    "uneven": "Some calls take much longer than those that the speedup counts: no rank.",
+    "uneven": "Some calls take much longer than those that the speedup counts, or it prepares untimed: no rank.",
     "cold": "Measured with cold caches, as asked for: not comparable, no rank.",
 }
 
