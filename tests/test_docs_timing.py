@@ -7,6 +7,7 @@ from evaluator.evaluate import Effort
 from evaluator.referee import limits
 from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
+from evaluator.referee.handle import _WAKING_A_THREAD_S
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
 from evaluator.referee.rounds import CHECKED_UNTIMED
 from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, Plan
@@ -24,6 +25,7 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
     assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED_UNTIMED == 1 / 8
     assert f"a quarter more than a baseline and {READY_EXTRA:.0%} of its".replace("%", " %") in text
+    assert f"less {_WAKING_A_THREAD_S * 1e6:g} µs for each of its threads" in text
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text

@@ -1,5 +1,6 @@
 """Correct candidates of many styles: none is refused, and slow ones are reported as slow."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
     kind = "custom_kernel" if "\n# tag: custom_kernel\n" in path.read_text() else "torch_only"
     assert kind in found.tags, found.profile["time_by_file"]
     assert Evaluation.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize("style", ["idle_threads", "spinning_pool"])
+def test_threads_of_its_own_make_no_candidate_uneven(style: str, docker_sandbox: Sandbox) -> None:
+    found = judged(HONEST / f"{style}.py", docker_sandbox, replace(EFFORT, measure_budget_s=2.0))
+    assert found.verdict is Verdict.PASSED, found.detail
+    assert "uneven" not in found.tags
 
 
 def test_there_are_many_styles() -> None:

@@ -21,7 +21,8 @@ class Readable(Protocol):
 class Call:
     """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
 
-    `ready_s`: how long the runner took before it was ready for the inputs; `cpu_s`: its processor time in the call.
+    `ready_s`: how long the runner took before it was ready for the inputs, less what that takes for what it is: how
+    slow it is to stop, and for each of its threads; `cpu_s`: its processor time in the call.
     """
 
     outputs: Tree

@@ -214,6 +214,15 @@ def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
     return size == right.numel() and _libc.memcmp(left.data_ptr(), right.data_ptr(), size) == 0
 
 
+def count_threads(pids: Iterable[int]) -> int:
+    """How many threads these processes have; none, those that are gone."""
+    count = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    return count
+
+
 def cpu_time_ns(pid: int) -> int:
     """Processor time of a process so far, that of its ended threads included; 0 if it is gone.
 
