@@ -3,9 +3,8 @@
 A stopped process might be made to go on (by a timer that continues it, by children that are never caught, by threads
 that outlive their leader). However it is done, it shows in the kernel's account of the sandbox: in any stretch of time,
 what the sandbox used must be what the referee used, what one runner used while it was its turn, and what the
-reference used that makes inputs between turns. The account
-includes processes that have ended since. The kernel charges a running thread at its ticks, so it may lag by some of
-them.
+reference used that makes inputs between turns. The account includes processes that have ended since, a process's clock
+its ended threads. The kernel charges a running thread at its ticks, so it may lag by some of them.
 """
 
 import contextlib
