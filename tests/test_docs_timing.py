@@ -7,10 +7,9 @@ from evaluator.evaluate import Effort
 from evaluator.referee import limits
 from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
-from evaluator.referee.handle import _WAKING_A_THREAD_S
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
 from evaluator.referee.rounds import CHECKED_UNTIMED
-from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, Plan
+from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, WAKING_A_THREAD_S, Plan
 from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -24,8 +23,8 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"{plan.calls // 2} timed ones (1, where four inputs take more than {_FRESH_BYTES >> 20} MB)" in text
     assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
     assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED_UNTIMED == 1 / 8
-    assert f"a quarter more than a baseline and {READY_EXTRA:.0%} of its".replace("%", " %") in text
-    assert f"less {_WAKING_A_THREAD_S * 1e6:g} µs for each of its threads" in text
+    assert f"a quarter more than a baseline, {READY_EXTRA:.0%} of the turn's timed calls".replace("%", " %") in text
+    assert f"{WAKING_A_THREAD_S * 1e6:g} µs a call for each thread that it has and no baseline has" in text
     assert f"up to {plan.retries} times a set" in text
     for cut, most in UNEVEN:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text

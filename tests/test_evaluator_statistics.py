@@ -214,27 +214,42 @@ def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
     assert measurement.too_short() is too_short
 
 
-def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
-    def measured(untimed: float, ready: float = 0.1, share: float = 1.0) -> bool:
-        measurement = timing.Measurement()
-        measurement.open_set(("eager", "candidate"))
-        for number in range(40):
-            measurement.add_block("eager", [2.0, 2.0, 2.0, 2.0])
-            measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
-            measurement.add_untimed("eager", [2.2, 2.2], [0.1] * 6)
-            there = number < 40 * share
-            measurement.add_untimed("candidate", [untimed if there else 0.9] * 2, [ready if there else 0.1] * 6)
-        return measurement.prepares()
+def prepares(untimed: float = 0.9, ready: float = 0.1, *, share: float = 1.0, threads: int = 1) -> bool:
+    """Whether it is seen that in a share of the turns the untimed call or getting ready for all calls takes so long."""
+    measurement = timing.Measurement()
+    measurement.open_set(("eager", "candidate"))
+    for number in range(40):
+        measurement.add_block("eager", [2.0, 2.0, 2.0, 2.0])
+        measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
+        measurement.add_untimed("eager", [timing.Untimed(2.2, 0.1)] * 2)
+        there = number < 40 * share
+        turn = timing.Untimed(untimed if there else 0.9, ready if there else 0.1, threads)
+        measurement.add_untimed("candidate", [turn] * 2)
+    return measurement.prepares()
 
-    assert not measured(0.9)
-    assert not measured(1.2)
-    assert measured(1.7)
-    assert not measured(0.9, ready=0.17)
-    assert measured(0.9, ready=0.18)
-    # In less than half of the calls it shows, too; a few that the machine has interrupted say nothing.
-    assert measured(3.0, share=0.45)
-    assert measured(0.9, ready=0.5, share=0.45)
-    assert not measured(5.0, ready=5.0, share=0.2)
+
+def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
+    assert not prepares()
+    assert not prepares(untimed=1.2)
+    assert prepares(untimed=1.7)
+
+
+def test_work_done_before_inputs_lie_there_is_seen() -> None:
+    assert not prepares(ready=0.22)
+    assert prepares(ready=0.23)
+
+
+def test_what_is_prepared_in_less_than_half_of_the_turns_is_seen_and_what_interruptions_do_in_few_is_not() -> None:
+    assert prepares(untimed=3.0, share=0.45)
+    assert prepares(ready=1.0, share=0.45)
+    assert not prepares(untimed=5.0, ready=5.0, share=0.2)
+
+
+def test_threads_that_have_to_be_woken_up_are_no_preparation() -> None:
+    # By 3 * 32 * WAKING_A_THREAD_S more than the 0.225 s that are the bound without.
+    assert not prepares(ready=0.2257, threads=33)
+    assert prepares(ready=0.2258, threads=33)
+    assert prepares(ready=0.2257, threads=1)
 
 
 def test_a_set_that_is_dropped_leaves_nothing_behind() -> None:
@@ -243,12 +258,12 @@ def test_a_set_that_is_dropped_leaves_nothing_behind() -> None:
         measurement.open_set(("eager", "candidate"), 0.1)
         for variant in ("eager", "candidate"):
             measurement.add_block(variant, [1.0] * 4)
-            measurement.add_untimed(variant, [1.0] * 2, [ready if variant == "candidate" else 0.1] * 6)
+            measurement.add_untimed(variant, [timing.Untimed(1.0, ready if variant == "candidate" else 0.1)] * 2)
     assert measurement.prepares()
     measurement.drop_set()
     assert not measurement.prepares()
     assert measurement.handovers_s == [0.1]
-    assert measurement.ready == {"eager": [[0.1] * 6], "candidate": [[0.1] * 6]}
+    assert measurement.untimed == {variant: [[timing.Untimed(1.0, 0.1)] * 2] for variant in ("eager", "candidate")}
 
 
 def test_every_order_is_followed_by_its_mirror_image() -> None:

@@ -21,14 +21,15 @@ class Readable(Protocol):
 class Call:
     """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
 
-    `ready_s`: how long the runner took before it was ready for the inputs, less what that takes for what it is: how
-    slow it is to stop, and for each of its threads; `cpu_s`: its processor time in the call.
+    `ready_s`: how long the runner took before it was ready for the inputs, and longer than in the call until it had
+    stopped; `threads`: how many it had then; `cpu_s`: processor time of its first process in the call.
     """
 
     outputs: Tree
     seconds: float
     placed: Tree
     ready_s: float
+    threads: int
     cpu_s: float
 
 

@@ -16,6 +16,7 @@ from .failures import RunnerFailed, names_role, of_end
 from .nursery import LOG_BYTES
 
 _LOG_TAIL_BYTES = 4000
+_DYING_S = 1.0  # a process with much memory that has been killed may take so long to end
 _NO_WRAP_S = processes.no_wrap_s()
 
 
@@ -137,7 +138,7 @@ class Leash:
         deadline = time.monotonic() + timeout_s
         audit.let_go(known, whole_sandbox=whole_sandbox)
         if not all(map(processes.is_stopped, known)):
-            raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
+            self._refuse_to_begin()
         start = time.perf_counter()
         processes.thaw(known)
         if meanwhile is not None:
@@ -163,10 +164,18 @@ class Leash:
         audit.stopped()
         return Turn(body, answered_s, seconds)
 
+    def _refuse_to_begin(self) -> None:
+        """Something of it runs that has been stopped: it is being killed, or has seen to it itself."""
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        if ended.poll(_DYING_S * 1000):
+            raise self._death()
+        raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
+
     def _await(self, timeout_s: float, deadline: float) -> bytes:
         ready = self._poll.poll(timeout_s * 1000)
         if not ready:
-            raise RunnerFailed("timed_out", f"no answer within {timeout_s:g} s", self.log_tail())
+            raise RunnerFailed("timed_out", f"no answer within {timeout_s:.3g} s", self.log_tail())
         if all(fd != self._sock.fileno() for fd, _ in ready):
             raise self._death()
         try:

@@ -203,7 +203,7 @@ class Stopwatch:
             cpu_s += done.cpu_s["candidate"]
             for variant, seconds in done.seconds.items():
                 self.measurement.add_block(variant, seconds)
-                self.measurement.add_untimed(variant, done.untimed_s[variant], done.ready_s[variant])
+                self.measurement.add_untimed(variant, done.untimed[variant])
         faults = _page_faults(candidate) - faults
         supply.collect()
         with blame("candidate"):

@@ -214,12 +214,14 @@ def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
     return size == right.numel() and _libc.memcmp(left.data_ptr(), right.data_ptr(), size) == 0
 
 
-def count_threads(pids: Iterable[int]) -> int:
-    """How many threads these processes have; none, those that are gone."""
+def count_stopped_threads(pids: Iterable[int]) -> int:
+    """How many stopped threads these processes have."""
     count = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    count += _state(f"/proc/{pid}/task/{task}/stat") == b"T"
     return count
 
 

@@ -1,6 +1,7 @@
 """Rounds of timed calls: the variants take turns on the same fresh inputs, and each answer is read and checked."""
 
 import contextlib
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from .fresh import Supply
 from .handle import Handle
 from .processes import page_faults
 from .timed_checks import Surprise
+from .timing import Untimed
 from .verdicts import of_candidate, of_failure, of_task
 
 CHECKED_UNTIMED = 0.125  # share of the turns whose untimed call is checked
@@ -27,16 +29,22 @@ Values = dict[str, torch.Tensor]
 
 @dataclass
 class Round:
-    """What a round has measured, by variant: seconds of each call, of each untimed one, and of getting ready for each.
+    """What a round has measured, by variant: seconds of each call, and what did not count in each turn.
 
     `cpu_s`: processor time of all timed calls. `even`: no baseline met fresh pages in it.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    untimed_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    ready_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    untimed: dict[str, list[Untimed]] = field(default_factory=lambda: defaultdict(list))
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
+
+    def add_turn(self, variant: str, calls: Sequence[Call]) -> None:
+        """Record a turn's calls, the first of which does not count."""
+        ready_s = math.fsum(call.ready_s for call in calls)
+        self.untimed[variant].append(Untimed(calls[0].seconds, ready_s, min(call.threads for call in calls)))
+        self.seconds[variant] += [call.seconds for call in calls[1:]]
+        self.cpu_s[variant] += math.fsum(call.cpu_s for call in calls[1:])
 
 
 @dataclass
@@ -76,10 +84,12 @@ class ProcessSet:
             checked = self.rng.random() < CHECKED_UNTIMED
             outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
+                calls: list[Call] = []
                 with blame(variant):
-                    first = self._untimed(variant, self.warm[warm % len(self.warm)], done, checked=checked)
-                    timed = [self._timed(variant, fresh[index], due[index], done) for index in turn]
+                    first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
+                    timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
                 outputs[variant] = first + timed
+                done.add_turn(variant, calls)
             for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
                 timed_checks.compare(self.evidence, want, have)
         self.supply.pause()
@@ -102,20 +112,17 @@ class ProcessSet:
             before=self.scrub,
         )
 
-    def _untimed(self, variant: str, inputs: InputSet, done: Round, *, checked: bool) -> list[Values]:
+    def _untimed(self, variant: str, inputs: InputSet, calls: list[Call], *, checked: bool) -> list[Values]:
         handle = self.runners[variant]
         call = self.call(handle, inputs)
-        done.untimed_s[variant].append(call.seconds)
-        done.ready_s[variant].append(call.ready_s)
+        calls.append(call)
         return [timed_checks.read(self.evidence, variant, handle, call, inputs)] if checked else []
 
-    def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], done: Round) -> Values:
+    def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], calls: list[Call]) -> Values:
         handle = self.runners[variant]
         self._surprise(surprises, variant, handle)
         call = self.call(handle, inputs)
-        done.seconds[variant].append(call.seconds)
-        done.cpu_s[variant] += call.cpu_s
-        done.ready_s[variant].append(call.ready_s)
+        calls.append(call)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return timed_checks.read(self.evidence, variant, handle, call, inputs)
 

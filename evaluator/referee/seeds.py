@@ -1,6 +1,6 @@
 """Seeds that nobody can foresee, and that repeat once the secret is known.
 
-A candidate is told the seed under which its model is built and, before each call, that of torch's generator. From none
+A candidate is told the seed under which its model is built and, in each call, that of torch's generator. From none
 of them may it learn another: it could otherwise make the inputs of calls to come and have their results ready. Hence a
 keyed hash (BLAKE2b, RFC 7693) instead of a generator with a state that can be run forwards.
 """

@@ -25,6 +25,10 @@ does."""
 READY_EXTRA = 0.05
 """And by what share of one its getting ready may, beside a quarter more than a baseline's takes."""
 
+WAKING_A_THREAD_S = 8e-6
+"""And for each thread that it has and no baseline has: with 32 threads that sleep it took 6.4 µs for each. They have to
+be woken up in timed calls, too."""
+
 RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
 evaluations whose own spread was 0.25 %."""
@@ -66,38 +70,49 @@ class Plan:
         return in_time and sets < self.sets_max and spent_s + each_s / 2 <= self.budget_s
 
 
+@dataclass(frozen=True)
+class Untimed:
+    """What does not count in a turn: its first call, and getting ready for each of its calls, in seconds.
+
+    `threads`: the fewest that the runner had in it.
+    """
+
+    call_s: float
+    ready_s: float
+    threads: int = 1
+
+
 @dataclass
 class Measurement:
     """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
     blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
-    untimed: dict[str, list[list[float]]] = field(default_factory=dict)  # of the calls that begin a turn, by set
-    ready: dict[str, list[list[float]]] = field(default_factory=dict)  # before each call's inputs lie there, by set
+    untimed: dict[str, list[list[Untimed]]] = field(default_factory=dict)  # by variant and set, one of each turn
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
 
     def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
         for variant in variants:
-            for by_variant in (self.blocks, self.untimed, self.ready):
-                by_variant.setdefault(variant, []).append([])
+            self.blocks.setdefault(variant, []).append([])
+            self.untimed.setdefault(variant, []).append([])
         self.handovers_s.append(handover_s)
 
     def drop_set(self) -> None:
         """Forget the last process set."""
-        for by_variant in (self.blocks, self.untimed, self.ready):
-            for sets in by_variant.values():
-                sets.pop()
+        for blocks in self.blocks.values():
+            blocks.pop()
+        for turns in self.untimed.values():
+            turns.pop()
         self.handovers_s.pop()
 
     def add_block(self, variant: str, seconds: Sequence[float]) -> None:
         """Record one block of timed calls."""
         self.blocks[variant][-1].append(list(seconds))
 
-    def add_untimed(self, variant: str, seconds: Sequence[float], ready_s: Sequence[float]) -> None:
-        """Record the calls that began the turns of a block, and what getting ready for each of its calls took."""
-        self.untimed[variant][-1].extend(seconds)
-        self.ready[variant][-1].extend(ready_s)
+    def add_untimed(self, variant: str, turns: Sequence[Untimed]) -> None:
+        """Record what did not count in the turns of a block."""
+        self.untimed[variant][-1].extend(turns)
 
     def calls(self, variant: str) -> list[list[float]]:
         """Every call's time, by set; none for a variant that was not timed."""
@@ -149,27 +164,30 @@ class Measurement:
         """Whether the candidate takes clearly longer than baselines do where its time does not count.
 
         There it may do what belongs into its calls: in the untimed one of a turn, beside `UNTIMED_EXTRA` and twice what
-        the first call of a turn costs a baseline; in getting ready, beside `READY_EXTRA` and a quarter of a baseline's.
+        the first call of a turn costs a baseline; in getting ready, summed up over a turn, beside `READY_EXTRA`, a
+        quarter more than a baseline takes, and `WAKING_A_THREAD_S`. Middle means, as speedups are: what is done in so
+        many of the turns that it flatters these shows here as much.
         """
-        timed = {name: _usual(self.calls(name)) for name in self.timed()}
-        extra = {name: _usual(self.untimed[name]) - seconds for name, seconds in timed.items()}
-        usual = max(seconds for name, seconds in extra.items() if name != "candidate")
-        ready = {name: _usual(self.ready[name]) for name in timed}
-        usually_ready = max(seconds for name, seconds in ready.items() if name != "candidate")
-        return (
-            extra["candidate"] > 2 * max(0.0, usual) + UNTIMED_EXTRA * timed["candidate"]
-            or ready["candidate"] > 1.25 * usually_ready + READY_EXTRA * timed["candidate"]
+        timed_s, first_s, ready_s, threads = {}, {}, {}, {}
+        for name in self.timed():
+            turns = [turn for turns in self.untimed[name] for turn in turns]
+            timed_s[name] = statistics.middle_mean([seconds for times in self.calls(name) for seconds in times])
+            first_s[name] = statistics.middle_mean([turn.call_s for turn in turns]) - timed_s[name]
+            ready_s[name] = statistics.middle_mean([turn.ready_s for turn in turns])
+            threads[name] = statistics.middle_mean([turn.threads for turn in turns])
+        call_s, first_s_more, its_ready_s, its_threads = (
+            by_variant.pop("candidate") for by_variant in (timed_s, first_s, ready_s, threads)
         )
+        in_a_turn = sum(map(len, self.calls("candidate"))) / max(1, sum(map(len, self.untimed["candidate"])))
+        waking_s = (in_a_turn + 1) * WAKING_A_THREAD_S * max(0.0, its_threads - max(threads.values()))
+        ready_at_most_s = 1.25 * max(ready_s.values()) + in_a_turn * READY_EXTRA * call_s + waking_s
+        first_at_most_s = 2 * max(0.0, *first_s.values()) + UNTIMED_EXTRA * call_s
+        return first_s_more > first_at_most_s or its_ready_s > ready_at_most_s
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""
         value, low, high = self.speedup("eager", resamples=_A_LOOK)
         return high - low <= value * max(plan.target_width, plan.target_effect * abs(math.log(value)))
-
-
-def _usual(sets: Sequence[Sequence[float]]) -> float:
-    """As speedups are formed: what flatters these, because it is done in many of the calls, shows here as much."""
-    return statistics.middle_mean([seconds for times in sets for seconds in times])
 
 
 def orders(variants: Sequence[str], rng: random.Random) -> Iterator[tuple[str, ...]]:

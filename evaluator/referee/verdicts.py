@@ -9,6 +9,7 @@ from .plain import fault
 
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
+_ENDED = ("died", "out_of_turn")  # who is killed while it is stopped goes on to its end
 _OF_THE_TASK = ("reference", "eager", "compile")
 MORE_MEMORY = "the sandbox more memory (KERNELWRIGHT_MEMORY_MB)"
 _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
@@ -31,7 +32,7 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
         return Finding("timed_out", message, None, failure.detail)
     if failure.kind == "out_of_memory":
         return Finding("out_of_memory", message, None, failure.detail)
-    if failure.kind == "died" and oom_kills() > 0:
+    if failure.kind in _ENDED and oom_kills() > 0:
         return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
         # What it returned cannot be named to the referee: where in the runner that was found out helps nobody.
@@ -52,7 +53,7 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     if failure.kind == "no_room":
         return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
-    if failure.kind == "died" and oom_kills() > 0:
+    if failure.kind in _ENDED and oom_kills() > 0:
         code, message = "out_of_memory", f"{_KILLED_FOR_MEMORY}; give it smaller shapes or {MORE_MEMORY}"
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
 
