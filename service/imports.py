@@ -20,7 +20,7 @@ Status = Literal["imported", "changed", "unchanged", "refused"]
 STATUSES: tuple[Status, ...] = ("imported", "changed", "unchanged", "refused")
 
 TOO_SHORT_MS = 0.2
-"""About two questions that ask for nothing: a candidate hardly faster than this gets no rank (docs/timing.md)."""
+"""Two questions that ask for nothing take 0.1 to 0.2 ms: what is hardly slower gets no rank (docs/timing.md)."""
 
 
 @dataclass(frozen=True)

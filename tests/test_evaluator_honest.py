@@ -38,6 +38,7 @@ def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
     assert Evaluation.from_json(found.to_json()) == found
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize("style", ["idle_threads", "spinning_pool"])
 def test_threads_of_its_own_make_no_candidate_uneven(style: str, docker_sandbox: Sandbox) -> None:
     found = judged(HONEST / f"{style}.py", docker_sandbox, replace(EFFORT, measure_budget_s=2.0))

@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ def pids_of_uid(uid: int) -> list[int]:
     return found
 
 
-def read_start(name: str) -> bytes:
+def _read_start(name: str) -> bytes:
     """The start of a small file of /proc, in as few steps as can be: calls wait for this."""
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -53,11 +53,18 @@ def read_start(name: str) -> bytes:
         os.close(fd)
 
 
-def _state(name: str) -> bytes:
-    """The one letter that a `stat` file has for the state of a thread, after a name in brackets (proc(5))."""
-    text = read_start(name)
-    after = text.rindex(b")") + 2
-    return text[after : after + 1]
+def _thread_states(pid: int | str) -> Iterator[bytes]:
+    """The one letter that the kernel has for the state of each thread of a process (proc(5)); none if it is gone."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - hot path
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for task in tasks:
+        # A thread that ends meanwhile says nothing of the others.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            text = _read_start(f"/proc/{pid}/task/{task}/stat")
+            after = text.rindex(b")") + 2  # a name in brackets comes first
+            yield text[after : after + 1]
 
 
 def _status_uid(pid: str) -> int:
@@ -72,15 +79,11 @@ def _status_uid(pid: str) -> int:
 
 def newest_pid() -> int:
     """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg): it tells of any fork."""
-    return int(read_start("/proc/loadavg").rsplit(None, 1)[1])
+    return int(_read_start("/proc/loadavg").rsplit(None, 1)[1])
 
 
 def _has_living_thread(pid: str) -> bool:
-    for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            if _state(f"/proc/{pid}/task/{task}/stat") not in (b"Z", b"X"):
-                return True
-    return False
+    return any(state not in (b"Z", b"X") for state in _thread_states(pid))
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
@@ -137,7 +140,7 @@ def wait_off_processor(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                read_start(f"/proc/{pid}/task/{task}/syscall")
+                _read_start(f"/proc/{pid}/task/{task}/syscall")
 
 
 def no_wrap_s(pid_max: Path = _PROC / "sys/kernel/pid_max") -> float:
@@ -157,16 +160,7 @@ def stop(pids: Iterable[int]) -> None:
 
 def is_stopped(pid: int) -> bool:
     """Whether every thread of a process is stopped (or the process is gone)."""
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    for task in tasks:
-        # A thread that ends meanwhile says nothing of the others.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if _state(f"/proc/{pid}/task/{task}/stat") not in (b"T", b"Z", b"X"):
-                return False
-    return True
+    return all(state in (b"T", b"Z", b"X") for state in _thread_states(pid))
 
 
 def thaw(pids: Iterable[int]) -> None:
@@ -216,13 +210,7 @@ def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
 
 def count_stopped_threads(pids: Iterable[int]) -> int:
     """How many stopped threads these processes have."""
-    count = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                with contextlib.suppress(OSError):
-                    count += _state(f"/proc/{pid}/task/{task}/stat") == b"T"
-    return count
+    return sum(state == b"T" for pid in pids for state in _thread_states(pid))
 
 
 def cpu_time_ns(pid: int) -> int:
