@@ -40,6 +40,23 @@ def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
+    code = """
+import os, threading
+from evaluator.referee import cores
+waits = threading.Event()
+threads = [threading.Thread(target=waits.wait, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+cores.give_way()
+threads.append(threading.Thread(target=waits.wait, daemon=True))
+threads[-1].start()
+print(*{os.sched_getscheduler(int(task)) == os.SCHED_IDLE for task in os.listdir("/proc/self/task")})
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
 TASK = """
 import torch
 import torch.nn as nn

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee import sampling
-from evaluator.referee.processes import executable_files, executable_mappings
+from evaluator.referee.processes import GENERATED_CODE, executable_files, executable_mappings
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90),
@@ -89,15 +89,36 @@ def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch
     """On a busy machine OpenMP's waiting filled the samples before a short kernel was caught once."""
     looks = 0
 
-    def look(handle: Any, after_s: float, found: sampling.Whereabouts) -> None:
+    def look(handle: Any, after_s: float, found: sampling.Whereabouts, code: Any) -> None:
         nonlocal looks
         looks += 1
         found.files.update(["/usr/lib/libgomp.so.1"] * 2)
         found.files.update(["/tmp/candidate/k.so"] if looks > 40 else [])
 
     monkeypatch.setattr(sampling, "_look", look)
-    handle = SimpleNamespace(call=lambda *_, meanwhile, **__: meanwhile())
+    asked: list[str] = []
+    handle: Any = SimpleNamespace(
+        pid=1, ask=lambda message, **_: asked.append(message["op"]), call=lambda *_, meanwhile, **__: meanwhile()
+    )
     inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
     found = sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=1e-4, timeout_s=1.0)
     assert found.own_share("/built") == 1.0
     assert found.telling("/built") == 8
+    assert asked == ["give_way"]  # before the first look
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_code_that_is_mapped_later_is_found_and_memory_of_no_file_has_no_name(tmp_path: Path) -> None:
+    import mmap
+
+    code = sampling._Code(os.getpid())
+    start, _, name = executable_mappings(os.getpid())[0]
+    assert code.file_at(start) == name
+    later = tmp_path / "later.so"
+    later.write_bytes(b"x" * 4096)
+    with later.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+    [place] = [start for start, _, name in executable_mappings(os.getpid()) if name == str(later)]
+    assert code.file_at(place) == str(later)
+    assert code.file_at(1) == GENERATED_CODE
+    mapped.close()

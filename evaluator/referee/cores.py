@@ -17,6 +17,13 @@ def bind_to_first() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+def give_way() -> None:
+    """Have every thread of this process, and those that it will start, run only while nobody else wants its core."""
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+
+
 @contextlib.contextmanager
 def on_the_callers() -> Iterator[None]:
     """Inside, the calling thread runs where runners' calling threads do."""

@@ -13,13 +13,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from . import profile_claims
 from .calls import InputSet
 from .handle import Handle
-from .processes import GENERATED_CODE, FreezeError, executable_mappings, freeze, thaw
+from .processes import GENERATED_CODE, FreezeError, executable_mappings, freeze, stop, thaw
 
 _IN_NO_SYSTEM_CALL = "-1"
 _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
@@ -87,7 +88,8 @@ def watch(
     Raises:
         RunnerFailed: a call failed.
     """
-    found = Whereabouts()
+    handle.ask({"op": "give_way"}, timeout_s=timeout_s)
+    found, code = Whereabouts(), _Code(handle.pid)
     started = time.perf_counter()
     for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
@@ -101,17 +103,42 @@ def watch(
             inputs.contents,
             seed=inputs.seed,
             timeout_s=timeout_s,
-            meanwhile=lambda: _look(handle, rng.random() * call_s, found),
+            meanwhile=lambda: _look(handle, rng.random() * call_s, found, code),
         )
     return found
 
 
-def _look(handle: Handle, after_s: float, found: Whereabouts) -> None:
+class _Code:
+    """Which file a process's code is of, by address."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._mappings: list[tuple[int, int, str]] = []
+
+    def file_at(self, counter: int) -> str:
+        """The file; `GENERATED_CODE` if it is of none. What is mapped is read anew where nothing known lies there.
+
+        Raises:
+            OSError: the process is gone.
+        """
+        name = self._known(counter)
+        if name is None:
+            self._mappings = executable_mappings(self._pid)
+            name = self._known(counter)
+        return GENERATED_CODE if name is None else name
+
+    def _known(self, counter: int) -> str | None:
+        index = bisect_right(self._mappings, counter, key=itemgetter(0)) - 1
+        return self._mappings[index][2] if index >= 0 and counter < self._mappings[index][1] else None
+
+
+def _look(handle: Handle, after_s: float, found: Whereabouts, code: _Code) -> None:
     time.sleep(after_s)
     with contextlib.suppress(FreezeError):
+        stop([handle.pid])  # at once; who else there is may take a while to find out
         stopped = freeze(handle.members)
         with contextlib.suppress(OSError):
-            found.files.update(_positions(handle.pid))
+            found.files.update(_positions(handle.pid, code))
         thaw(stopped)
 
 
@@ -124,18 +151,10 @@ def _is_torch(name: str) -> bool:
     return name.startswith(_INSTALLED) and "/torch/" in name and not any(part in name for part in _TORCH_AROUND)
 
 
-def _positions(pid: int) -> list[str]:
+def _positions(pid: int, code: _Code) -> list[str]:
     """The file that each running thread of a stopped process stands in."""
-    mappings = executable_mappings(pid)
-    starts = [start for start, _, _ in mappings]
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-        counter = _program_counter(pid, task)
-        if counter is not None:
-            index = bisect_right(starts, counter) - 1
-            inside = index >= 0 and counter < mappings[index][1]
-            found.append(mappings[index][2] if inside else GENERATED_CODE)
-    return found
+    counters = [_program_counter(pid, task) for task in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    return [code.file_at(counter) for counter in counters if counter is not None]
 
 
 def _program_counter(pid: int, task: str) -> int | None:
