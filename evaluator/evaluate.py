@@ -26,6 +26,7 @@ class Effort:
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
     measure_budget_s: float = 10.0
+    precision: float = 0.12  # how wide an interval may stay, as a share of the speedup, where there is time for more
     baselines: tuple[str, ...] = ("eager", "compile")
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
@@ -44,6 +45,7 @@ class Effort:
             "build_timeout_s": self.build_timeout_s,
             "call_timeout_s": self.call_timeout_s,
             "measure_budget_s": self.measure_budget_s,
+            "precision": self.precision,
             "wall_s": self.wall_s,
             "baselines": list(self.baselines),
             "tolerance": dict(declared.tolerance),

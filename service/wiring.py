@@ -51,6 +51,7 @@ class Bench:
             wall_s=max(Effort.wall_s, 240 + 2 * settings.measure_s),
             memory_mb=settings.memory_mb,
             measure_budget_s=settings.measure_s,
+            precision=settings.precision,
             rules=self.rules,
             cold=self.cold,
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evaluator.evaluate import Effort
 from evaluator.referee import limits
+from evaluator.referee.bench import Request
 from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
@@ -38,6 +39,10 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"To either side {RESOLUTION * 100:g} % is added" in text
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
     assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
+    assert f"wider than {plan.precision * 100:g} % (`KERNELWRIGHT_PRECISION`, {plan.precision:g} unless set" in text
+    assert plan.precision == Settings().precision == Effort().precision == Request("").precision
+    for speedup, within in ((1.1, 1), (1.3, 2.6), (1.82, 6), (3, 6)):
+        assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
     assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
 
 

@@ -18,7 +18,9 @@ class FakeBench:
     def __init__(self, hoarding: Exception | None = None) -> None:
         self.hoarding = hoarding
         self.dismissed = False
-        self.request = SimpleNamespace(measure_budget_s=1.0, compile_cache="", build_cache="", baselines=("eager",))
+        self.request = SimpleNamespace(
+            measure_budget_s=1.0, precision=0.12, compile_cache="", build_cache="", baselines=("eager",)
+        )
         self.seeds = SimpleNamespace(secret=b"\0")
 
     def check_room(self) -> None:

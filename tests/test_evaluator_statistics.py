@@ -152,6 +152,17 @@ def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:
 
 
 @pytest.mark.parametrize(
+    ("speedup", "width"),
+    [(1.0, 0.02), (1.05, 0.02), (1.2, 0.0365), (1 / 1.2, 0.0365), (1.5, 0.0811), (3.0, 0.12), (40.0, 0.12)],
+)
+def test_a_gain_is_wanted_to_a_tenth_of_itself_and_to_2_percent_at_most_and_12_at_least(
+    speedup: float, width: float
+) -> None:
+    assert timing.Plan().wanted_width(speedup) == pytest.approx(width, rel=1e-3)
+    assert timing.Plan(precision=0.01).wanted_width(speedup) == 0.01
+
+
+@pytest.mark.parametrize(
     ("ratio", "spread", "enough"), [(1.0, 0.003, True), (1.0, 0.03, False), (3.0, 0.03, True), (3.0, 0.2, False)]
 )
 def test_what_is_far_from_one_needs_a_less_narrow_interval(ratio: float, spread: float, enough: bool) -> None:
@@ -190,7 +201,7 @@ def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() 
             measurement.add_block("candidate", [3.0 if number in slow else 1.0] * 4)
         return measurement
 
-    plan = timing.Plan(target_width=10.0)
+    plan = timing.Plan(target_width=10.0, precision=10.0)
     for seed in range(10):
         assert measured((0,), seed).told(plan)
         unclear = measured((0, 5, 9), seed)

@@ -52,13 +52,18 @@ class Plan:
     calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
-    target_effect: float = 0.1  # ... or below this share of its logarithm: what is far from 1 needs less
+    target_effect: float = 0.2  # ... or below this share of its logarithm: what is far from 1 needs less ...
+    precision: float = 0.12  # ... but for no speedup while it is wider than this
     budget_s: float = 10.0
 
     @property
     def share_s(self) -> float:
         """For how long a set is measured, if the interval stays wide."""
         return min(self.set_s, self.budget_s / self.sets)
+
+    def wanted_width(self, speedup: float) -> float:
+        """How wide the interval of a speedup may be, as a share of it, for no more to be measured."""
+        return min(self.precision, max(self.target_width, self.target_effect * abs(math.log(speedup))))
 
     def room_for_another(self, sets: int, elapsed_s: float, first_seat_s: float = 0.0) -> bool:
         """Whether another set may follow these: so much time is gone, so much of it until the first was seated."""
@@ -187,7 +192,7 @@ class Measurement:
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""
         value, low, high = self.speedup("eager", resamples=_A_LOOK)
-        return high - low <= value * max(plan.target_width, plan.target_effect * abs(math.log(value)))
+        return high - low <= value * plan.wanted_width(value)
 
 
 def orders(variants: Sequence[str], rng: random.Random) -> Iterator[tuple[str, ...]]:

@@ -40,7 +40,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         """The baselines need the bench."""
-        self.plan = timing.Plan(budget_s=self.bench.request.measure_budget_s)
+        request = self.bench.request
+        self.plan = timing.Plan(budget_s=request.measure_budget_s, precision=request.precision)
         self.began_s = time.perf_counter()
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
