@@ -11,7 +11,7 @@ import torch
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee import cores
+from evaluator.referee import cores, warmup
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -40,10 +40,17 @@ def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_bytes(b"no library")
+    assert warmup._loads_in_a_fork(None, "libc.so.6")
+    assert not warmup._loads_in_a_fork(None, str(tmp_path / "broken.so"))
+    assert not warmup._loads_in_a_fork(None, str(tmp_path / "missing.so"))
+
+
 def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
     code = """
 import os, threading
-from evaluator.referee import cores
+from evaluator.referee import cores, warmup
 waits = threading.Event()
 threads = [threading.Thread(target=waits.wait, daemon=True) for _ in range(2)]
 for thread in threads:

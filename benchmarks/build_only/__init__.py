@@ -1,0 +1,1 @@
+"""A sandbox command that builds a candidate and does nothing else."""
