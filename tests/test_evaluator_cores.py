@@ -42,6 +42,9 @@ def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
 
 def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_bytes(b"no library")
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    assert hasattr(VecISA, "_probe_load"), "torch asks in another way now"
     assert warmup._loads_in_a_fork(None, "libc.so.6")
     assert not warmup._loads_in_a_fork(None, str(tmp_path / "broken.so"))
     assert not warmup._loads_in_a_fork(None, str(tmp_path / "missing.so"))

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee import sampling
-from evaluator.referee.processes import GENERATED_CODE, executable_files, executable_mappings
+from evaluator.referee.failures import RunnerFailed
+from evaluator.referee.processes import GENERATED_CODE, FreezeError, executable_files, executable_mappings
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90),
@@ -122,3 +123,43 @@ def test_code_that_is_mapped_later_is_found_and_memory_of_no_file_has_no_name(tm
     assert code.file_at(place) == str(later)
     assert code.file_at(1) == GENERATED_CODE
     mapped.close()
+
+
+def _watched(call_s: float, failure: RunnerFailed) -> tuple[list[str], sampling.Whereabouts]:
+    asked: list[str] = []
+
+    def call(*_: Any, **__: Any) -> None:
+        raise failure
+
+    handle: Any = SimpleNamespace(pid=1, ask=lambda message, **_: asked.append(message["op"]), call=call)
+    inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
+    return asked, sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=call_s, timeout_s=1.0)
+
+
+def test_a_short_call_that_others_keep_from_ending_while_it_is_looked_at_ends_the_looks_only() -> None:
+    asked, found = _watched(1e-3, RunnerFailed("timed_out", "no answer within 20 s"))
+    assert asked == ["give_way"]
+    assert found.own_share("/built") is None
+
+
+@pytest.mark.parametrize(("call_s", "kind"), [(1e-3, "died"), (1e-3, "protocol"), (0.5, "timed_out")])
+def test_any_other_failure_of_a_call_that_is_looked_at_is_the_candidates(call_s: float, kind: str) -> None:
+    with pytest.raises(RunnerFailed, match="so it was"):
+        _watched(call_s, RunnerFailed(kind, "so it was"))
+
+
+def test_what_was_stopped_to_be_looked_at_goes_on_even_if_something_of_it_would_not_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def freeze(_: Any) -> None:
+        raise FreezeError("processes [7] did not stop within 5.0 s")
+
+    told: list[tuple[str, list[int]]] = []
+    monkeypatch.setattr(sampling, "freeze", freeze)
+    monkeypatch.setattr(sampling, "stop", lambda pids: told.append(("stop", list(pids))))
+    monkeypatch.setattr(sampling, "thaw", lambda pids: told.append(("thaw", list(pids))))
+    found = sampling.Whereabouts()
+    handle: Any = SimpleNamespace(pid=7, members=lambda: [7, 8])
+    sampling._look(handle, 0.0, found, sampling._Code(7))
+    assert told == [("stop", [7]), ("thaw", [7, 8])]
+    assert not found.files

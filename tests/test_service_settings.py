@@ -1,6 +1,7 @@
 """Settings come from options, then the environment, then `.env`, then defaults; bad ones are refused in one line."""
 
 import http.server
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,16 @@ import pytest
 
 from agents.errors import ModelUnavailable
 from agents.ports import Message
+from evaluator.platforms import load_platform
+from evaluator.referee.bench import Request
+from evaluator.referee.trial import Trial
 from service.errors import BadRequest
 from service.settings import environment_secrets, load_settings, override
 from service.stopping import Stop
-from service.wiring import open_models
+from service.wiring import Bench, open_models
+from tasks.task import Task
+
+TASK = Task("op", "class Model: ...")
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +224,20 @@ def test_what_overrides_is_checked_as_what_is_loaded(options, words):
     with pytest.raises(BadRequest) as caught:
         override(load_settings(), **options)
     assert str(caught.value).startswith(words)
+
+
+def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_referee(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "33")
+    monkeypatch.setenv("KERNELWRIGHT_PRECISION", "0.05")
+    bench = Bench(TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path))
+    request = Request.from_json(json.loads(json.dumps(bench.effort.request(TASK, ""))))
+    trial = Trial(SimpleNamespace(request=request))
+    assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
+    assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.02, 0.05)
+
+
+@pytest.mark.parametrize("precision", ["0.001", "2", "narrow"])
+def test_a_precision_that_no_interval_can_have_is_refused(monkeypatch, precision):
+    monkeypatch.setenv("KERNELWRIGHT_PRECISION", precision)
+    with pytest.raises(BadRequest, match=r"(?i)precision"):
+        load_settings()

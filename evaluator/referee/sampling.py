@@ -1,6 +1,7 @@
 """Which code a candidate's time goes into, seen from outside: stop it at random moments and look where it stands.
 
-What a candidate says of itself is a claim; where its threads stand when they are stopped without warning is not.
+What a candidate says of itself is a claim; where its threads stand when they are stopped is not. But it may notice that
+it is being looked at, and do something else then: this decides tags that no rank depends on, and nothing more.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from typing import Any
 
 from . import profile_claims
 from .calls import InputSet
+from .failures import RunnerFailed
 from .handle import Handle
 from .processes import GENERATED_CODE, FreezeError, executable_mappings, freeze, stop, thaw
 
@@ -29,6 +31,9 @@ _BUDGET_S = 0.6
 _PATIENCE_S = 3.0
 _ENOUGH = 8  # of samples that tell who computes: with fewer, one of an allocation would make a kernel none
 _LOOKS = 400
+_SHORT_S = (
+    0.02  # the runner of a shorter call gives way: on a busy core that costs it so much that longer ones would hang
+)
 _OPERATORS = 6
 _TORCH_AROUND = ("gomp", "libtorch_python", "libc10")  # waiting, bindings and allocation, which any candidate uses
 _NAME_CHARACTERS = 60
@@ -85,10 +90,15 @@ def watch(
 ) -> Whereabouts:
     """Call the model again and again, each time stopping it once at a random moment.
 
+    A short call is over before a referee that wakes up in the middle of it gets a core, unless its runner gives way.
+    Where that lets others on the machine keep a call from ending, the looks end; what was timed before stands.
+
     Raises:
         RunnerFailed: a call failed.
     """
-    handle.ask({"op": "give_way"}, timeout_s=timeout_s)
+    gives_way = call_s < _SHORT_S
+    if gives_way:
+        handle.ask({"op": "give_way"}, timeout_s=timeout_s)
     found, code = Whereabouts(), _Code(handle.pid)
     started = time.perf_counter()
     for _ in range(_LOOKS):
@@ -98,13 +108,18 @@ def watch(
         telling = found.telling(cache)
         if spent_s > (_BUDGET_S if telling >= _ENOUGH else _PATIENCE_S) or (telling >= _ENOUGH and seen >= _SAMPLES):
             break
-        handle.call(
-            inputs.tree,
-            inputs.contents,
-            seed=inputs.seed,
-            timeout_s=timeout_s,
-            meanwhile=lambda: _look(handle, rng.random() * call_s, found, code),
-        )
+        try:
+            handle.call(
+                inputs.tree,
+                inputs.contents,
+                seed=inputs.seed,
+                timeout_s=timeout_s,
+                meanwhile=lambda: _look(handle, rng.random() * call_s, found, code),
+            )
+        except RunnerFailed as failure:
+            if not gives_way or failure.kind != "timed_out":
+                raise
+            break
     return found
 
 
@@ -134,12 +149,14 @@ class _Code:
 
 def _look(handle: Handle, after_s: float, found: Whereabouts, code: _Code) -> None:
     time.sleep(after_s)
-    with contextlib.suppress(FreezeError):
-        stop([handle.pid])  # at once; who else there is may take a while to find out
-        stopped = freeze(handle.members)
-        with contextlib.suppress(OSError):
-            found.files.update(_positions(handle.pid, code))
-        thaw(stopped)
+    stop([handle.pid])  # at once; who else there is may take a while to find out
+    try:
+        freeze(handle.members)
+        found.files.update(_positions(handle.pid, code))
+    except (FreezeError, OSError):
+        pass  # nothing was seen
+    finally:
+        thaw(handle.members())
 
 
 def is_own(name: str) -> bool:

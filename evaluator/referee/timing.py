@@ -53,7 +53,7 @@ class Plan:
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
     target_effect: float = 0.2  # ... or below this share of its logarithm: what is far from 1 needs less ...
-    precision: float = 0.12  # ... but for no speedup while it is wider than this
+    precision: float = 0.12  # ... but never while it is wider than this share of it
     budget_s: float = 10.0
 
     @property
