@@ -19,7 +19,7 @@ class FakeBench:
         self.hoarding = hoarding
         self.dismissed = False
         self.request = SimpleNamespace(
-            measure_budget_s=1.0, precision=0.12, compile_cache="", build_cache="", baselines=("eager",)
+            measure_budget_s=1.0, precision=0.2, compile_cache="", build_cache="", baselines=("eager",)
         )
         self.seeds = SimpleNamespace(secret=b"\0")
 

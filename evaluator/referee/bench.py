@@ -39,7 +39,7 @@ class Request:
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
     measure_budget_s: float = 10.0
-    precision: float = 0.12  # how wide an interval may stay where there is time to narrow it
+    precision: float = 0.2  # how wide an interval may stay where there is time to narrow it
     wall_s: float = 420.0  # when the sandbox will be ended, whatever is going on
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned

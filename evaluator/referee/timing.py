@@ -52,8 +52,8 @@ class Plan:
     calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
     target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
-    target_effect: float = 0.2  # ... or below this share of its logarithm: what is far from 1 needs less ...
-    precision: float = 0.12  # ... but never while it is wider than this share of it
+    target_effect: float = 0.25  # ... or below this share of its logarithm: what is far from 1 needs less ...
+    precision: float = 0.2  # ... but never while it is wider than this share of it
     budget_s: float = 10.0
 
     @property
