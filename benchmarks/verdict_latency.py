@@ -32,7 +32,7 @@ BUILD_ONLY = Path(__file__).parent / "build_only"
 READY_AFTER_S = 8.0  # a sandbox that was started ahead has imported torch and torch.compile by then
 STAGES = ("start", "import", "reference", "build", "correctness", "timing", "limits")
 EXAMPLE = "rmsnorm_gelu"
-# The example as it ships, with 8 MB in and out, and a small one; small exemplars; a candidate of load_inline's.
+# The example as it ships, with 16 MB in and out, and a small one; small exemplars; a candidate of load_inline's.
 NAMES = (f"{EXAMPLE} of 128 rows", "pooling", "resize", "attention", EXAMPLE, "load_inline")
 
 

@@ -53,7 +53,7 @@ def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
 def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
     code = """
 import os, threading
-from evaluator.referee import cores, warmup
+from evaluator.referee import cores
 waits = threading.Event()
 threads = [threading.Thread(target=waits.wait, daemon=True) for _ in range(2)]
 for thread in threads:
