@@ -31,9 +31,8 @@ _BUDGET_S = 0.6
 _PATIENCE_S = 3.0
 _ENOUGH = 8  # of samples that tell who computes: with fewer, one of an allocation would make a kernel none
 _LOOKS = 400
-_SHORT_S = (
-    0.02  # the runner of a shorter call gives way: on a busy core that costs it so much that longer ones would hang
-)
+# The runner of a call shorter than this gives way; on a busy core that costs so much that longer ones would hang.
+_SHORT_S = 0.02
 _OPERATORS = 6
 _TORCH_AROUND = ("gomp", "libtorch_python", "libc10")  # waiting, bindings and allocation, which any candidate uses
 _NAME_CHARACTERS = 60
