@@ -66,7 +66,7 @@ def test_nan_in_an_input_that_the_op_changes_says_that_the_op_is_not_for_negativ
 ) -> None:
     found = judged(HONEST / "optimizer_step.py", process_sandbox)
     [check] = [check for check in found.correctness.checks if check.inputs == NEGATIVE]
-    assert "the reference gives NaN for negative numbers" in check.note
+    assert "the reference gives NaN for them" in check.note
 
 
 MASKING = """import torch

@@ -166,3 +166,32 @@ def test_shape_groups_are_counted_and_made() -> None:
 def test_an_unknown_family_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown 'upside down'"):
         perturb.apply("upside down", [torch.ones(2)], 0)
+
+
+@given(seed=st.integers(0, 2**62), dtype=st.sampled_from([torch.float32, torch.int64, torch.int8, torch.bool]))
+def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: int, dtype: torch.dtype) -> None:
+    value = torch.arange(12).reshape(3, 4).remainder(5).to(dtype)
+    changed = one(perturb.SHUFFLED, value, seed)
+    assert changed.flatten().sort().values.tolist() == value.flatten().sort().values.tolist()
+    assert sorted(changed.sum(0).tolist()) == sorted(value.sum(0).tolist())
+    assert sorted(changed.sum(1).tolist()) == sorted(value.sum(1).tolist())
+
+
+def test_a_mask_that_is_the_same_everywhere_changes_too() -> None:
+    for mask in (torch.ones(40, 50, dtype=torch.bool), torch.zeros(40, 50, dtype=torch.bool)):
+        changed = one(perturb.SHUFFLED, mask)
+        assert 0.05 < float((changed != mask).float().mean()) < 0.25
+    assert perturb.skipped(perturb.SHUFFLED, (), ()) == "no tensor input"
+    assert perturb.skipped(perturb.SHUFFLED, (), ("bool",)) == ""
+    permuted = torch.randn(2, 3, 4).permute(2, 0, 1)
+    assert one(perturb.SHUFFLED, permuted).stride() == permuted.stride()
+
+
+@given(seed=st.integers(0, 2**62))
+def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_domain(seed: int) -> None:
+    values = [torch.ones(3), torch.ones(3), torch.ones(3), 7]
+    changed = perturb.apply(perturb.UP, values, seed, ("any", "any", "unit"), some=True)
+    factors = [float(value[0]) for value in changed[:3]]
+    assert factors[2] == 1.0 and changed[3] == 7
+    assert factors[:2] in ([16.0, 1.0], [1.0, 16.0], [16.0, 16.0])
+    assert perturb.apply(perturb.UP, values[:1], seed, some=True)[0][0] == 16.0

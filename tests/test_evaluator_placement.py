@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee.inbox import Inbox
-from evaluator.referee.placement import badly_laid_out, in_inbox
+from evaluator.referee.placement import Places, badly_laid_out, kept_apart, places
 from evaluator.referee.tree import TensorRow, describe
 
 
@@ -78,8 +78,48 @@ def test_an_output_in_the_inbox_is_found_through_every_mapping_of_it() -> None:
     own, shared = torch.ones(100), torch.ones(100).share_memory_()
     untouched = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.float32)
     values = [inside, twice, own, shared, untouched, torch.zeros(0)]
-    assert in_inbox(os.getpid(), [row(value) for value in values]) == [True, True, False, False, False, False]
+    found = places(os.getpid(), [row(value) for value in values])
+    assert found.in_inbox == [True, True, False, False, False, False]
+    assert found.folded  # `inside` and `twice`
     last = row(twice).place + 4096 - 4
     reaching = [TensorRow(last, "float32", (2,), (1,)), TensorRow(last + 4 - 2 * 4096, "float32", (1025,), (1,))]
-    assert in_inbox(os.getpid(), reaching) == [True, True]
+    assert places(os.getpid(), reaching).in_inbox == [True, True]
+    assert places(os.getpid(), [row(inside), row(inside), row(inside[:7])]) == Places([True] * 3)
     inbox.close()
+
+
+def test_a_page_at_two_places_of_an_output_is_found_and_two_pages_of_a_file_are_fine() -> None:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    fd = os.memfd_create("rows")
+    os.ftruncate(fd, 2 * mmap.PAGESIZE)
+    start = libc.mmap(None, 3 * mmap.PAGESIZE, 3, 0x22, -1, 0)
+    for place, offset in ((0, 0), (1, 1), (2, 0)):
+        at = start + place * mmap.PAGESIZE
+        assert libc.mmap(at, mmap.PAGESIZE, 3, 0x8011, fd, offset * mmap.PAGESIZE) == at
+    os.close(fd)
+    count = mmap.PAGESIZE // 4
+    assert places(os.getpid(), [TensorRow(start, "float32", (2 * count,), (1,))]) == Places([False])
+    assert places(os.getpid(), [TensorRow(start, "float32", (3 * count,), (1,))]).folded
+    halves = [TensorRow(start + at * mmap.PAGESIZE, "float32", (count,), (1,)) for at in (0, 2)]
+    assert places(os.getpid(), halves).folded
+
+
+def named(*values: torch.Tensor) -> dict[str, TensorRow]:
+    return {f"[{index}]": row(value) for index, value in enumerate(values)}
+
+
+def test_outputs_share_memory_only_where_the_references_do() -> None:
+    x, y, z = torch.ones(8, 8), torch.ones(8, 8), torch.zeros(0)
+    apart = named(x, y, z)
+    assert kept_apart(apart, apart) is None
+    assert kept_apart(apart, named(x, x, z)) == ("[0]", "[1]")
+    assert kept_apart(named(x, x, z), named(x, x, z)) is None
+    assert kept_apart(named(x, x, z), apart) is None
+    assert kept_apart(named(x[:4], x[4:]), named(y[:4], y[4:])) is None
+    assert kept_apart(named(x, y.view(-1)[:7]), named(x, x.view(-1)[3:10])) == ("[0]", "[1]")
+    # Three of which the last shares with the first.
+    assert kept_apart(named(x, y, torch.ones(8)), named(x, y, x[1])) == ("[0]", "[2]")
+    # Interleaved views of one tensor, where the reference's are laid out so, too.
+    assert kept_apart(named(x[:, ::2], y[:, ::2]), named(x[:, ::2], x[:, 1::2])) is None

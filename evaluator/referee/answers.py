@@ -1,5 +1,6 @@
 """What a call has answered, read out of its stopped runner: form and place of the outputs, values, changed inputs."""
 
+import random
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +10,10 @@ from .accuracy import Wrong, flatten
 from .calls import Call, InputSet, tensor
 from .failures import RunnerFailed
 from .handle import Handle
-from .placement import in_inbox
-from .tree import TensorRow, Tree
+from .placement import Places, kept_apart, places
+from .tree import DTYPES, TensorRow, Tree
+
+_OVERWRITTEN = 32  # elements of each output
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,15 @@ def wrong_form(expected: Tree, shared: frozenset[str], handle: Handle, outputs: 
     wrong = accuracy.compare_form(expected, outputs)
     if wrong is not None:
         return wrong
-    for path in sorted(shared_outputs(handle, outputs) - shared):
+    rows, found = _places(handle, outputs)
+    for path in sorted(_inside(rows, found) - shared):
         text = f"output{path} lies in the memory of the inputs; the reference returns memory of its own"
         return Wrong("layout", text)
+    if found.folded:
+        return Wrong("layout", "the same memory is mapped at several places of the outputs")
+    if pair := kept_apart(_rows(expected), rows):
+        first, second = pair
+        return Wrong("layout", f"output{first} and output{second} share memory; the reference returns them apart")
     return None
 
 
@@ -53,12 +62,23 @@ def shared_outputs(handle: Handle, outputs: Tree) -> frozenset[str]:
     Raises:
         RunnerFailed: the runner is gone.
     """
-    rows = {path: leaf for path, leaf in flatten(outputs).items() if isinstance(leaf, TensorRow)}
+    return _inside(*_places(handle, outputs))
+
+
+def _rows(outputs: Tree) -> dict[str, TensorRow]:
+    return {path: leaf for path, leaf in flatten(outputs).items() if isinstance(leaf, TensorRow)}
+
+
+def _places(handle: Handle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
+    rows = _rows(outputs)
     try:
-        inside = in_inbox(handle.pid, list(rows.values()))
+        return rows, places(handle.pid, list(rows.values()))
     except OSError:
         raise RunnerFailed("died", "the process is gone before its outputs could be read") from None
-    return frozenset(path for path, shared in zip(rows, inside, strict=True) if shared)
+
+
+def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
+    return frozenset(path for path, shared in zip(rows, found.in_inbox, strict=True) if shared)
 
 
 def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
@@ -69,6 +89,26 @@ def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.T
         for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True))
         if not handle.inbox.unchanged(row, content)
     }
+
+
+def overwrite(
+    handle: Handle, outputs: Tree, spared: frozenset[str], rng: random.Random
+) -> list[tuple[TensorRow, list[int]]]:
+    """Overwrite a few elements of each output but `spared` ones, as whoever is given them might; which ones.
+
+    Whoever uses memory of outputs again has to write all of it.
+
+    Raises:
+        RunnerFailed: an output's memory cannot be written to.
+    """
+    done = []
+    for path, row in _rows(outputs).items():
+        count = row.span_bytes // DTYPES[row.dtype].itemsize
+        if path not in spared and count:
+            elements = list({rng.randrange(count) for _ in range(_OVERWRITTEN)})
+            handle.flip(row, elements)
+            done.append((row, elements))
+    return done
 
 
 def value_of(handle: Handle, leaf: object) -> torch.Tensor:

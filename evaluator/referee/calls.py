@@ -22,7 +22,8 @@ class Call:
     """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
 
     `ready_s`: how long the runner took before it was ready for the inputs, and longer than in the call until it had
-    stopped; `threads`: how many it had then; `cpu_s`: processor time of its first process in the call.
+    stopped; `threads`: how many it had then; `cpu_s`: processor time of its first process in the call. `state`: where
+    what was asked for of the model's state lies after it.
     """
 
     outputs: Tree
@@ -31,6 +32,7 @@ class Call:
     ready_s: float
     threads: int
     cpu_s: float
+    state: Tree | None = None
 
 
 @dataclass(frozen=True)

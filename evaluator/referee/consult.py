@@ -1,5 +1,6 @@
 """Asking the reference and its float64 oracle what is right, and whether they are fit to be asked."""
 
+import random
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,6 +56,7 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
+            evidence.overwrites = _forgets_its_outputs(again, reference, inputs, values, shared, timeout_s)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     judged = values | {input_path(index): value for index, value in after.items()}
@@ -151,6 +153,27 @@ def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.
             )
 
 
+def _forgets_its_outputs(
+    again: Call,
+    reference: Handle,
+    inputs: InputSet,
+    values: dict[str, torch.Tensor],
+    shared: frozenset[str],
+    timeout_s: float,
+) -> bool:
+    """Whether the reference goes on as before where its last outputs are overwritten: none of them is its own."""
+    overwritten = answers.overwrite(reference, again.outputs, shared, random.Random())  # noqa: S311 - any places will do
+    call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+    try:
+        _agrees_with_itself(call, reference, values)
+        return True
+    except Finding:
+        return False
+    finally:
+        for row, elements in overwritten:  # still kept, so nothing else lies there
+            reference.flip(row, elements)
+
+
 def _rounding(value: torch.Tensor) -> Allowance:
     return accuracy.allowance(value, None)
 
@@ -162,8 +185,8 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
     if any(want.own[path].finite < 0.5 and value.numel() > 0 for path, value in rounded):
         return "the reference itself overflows here"
-    if family == perturb.NEGATIVE and not evidence.has_nan and _has_nan(want.judged()):
-        return "the reference gives NaN for negative numbers"
+    if family in (perturb.NEGATIVE, perturb.SHUFFLED) and not evidence.has_nan and _has_nan(want.judged()):
+        return "the reference gives NaN for them"
     for path, value in rounded:
         own = want.own[path]
         if own.distance > oracle_limit(path, value, evidence):

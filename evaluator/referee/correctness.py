@@ -115,7 +115,8 @@ class Examination:
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """What is right for these inputs; or why nothing can be said about them."""
         evidence = self.evidence
-        if family == perturb.INTEGERS:
+        integers = any("int" in row.dtype for row in inputs.tree.tensors)
+        if family == perturb.INTEGERS or (family == perturb.SHUFFLED and integers):
             reason = self._refused_by_a_probe(inputs)
             if reason:
                 return None, reason
@@ -128,7 +129,7 @@ class Examination:
         return want, says_nothing(family, want, evidence)
 
     def _refused_by_a_probe(self, inputs: InputSet) -> str:
-        """Why the reference does not take large integers; empty if it does.
+        """Why the reference does not take these integers; empty if it does.
 
         Asked of a runner of its own: there may be indexes among them, or sizes, which can end a process.
         """

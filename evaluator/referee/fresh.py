@@ -14,13 +14,13 @@ _AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
 _WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work costs more than it saves
 
 
-def make_inputs(bench: Bench, reference: Handle, family: str = perturb.FAMILIES[0]) -> InputSet:
-    """A fresh set of inputs.
+def make_inputs(bench: Bench, reference: Handle, family: str = perturb.FAMILIES[0], *, some: bool = False) -> InputSet:
+    """A fresh set of inputs; with `some`, the family changes only some of them.
 
     Raises:
         Finding: the task's generator fails.
     """
-    order = _order(bench, family, 1)
+    order = _order(bench, family, 1, some=some)
     with task_step(f"making inputs ({family})"):
         [inputs] = _copied(bench, reference, order, reference.ask(order.message, timeout_s=60))
     return inputs
@@ -35,9 +35,15 @@ class _Order:
     message: wire.Message
 
 
-def _order(bench: Bench, family: str, count: int) -> _Order:
+def _order(bench: Bench, family: str, count: int, *, some: bool = False) -> _Order:
     seeds = [bench.seeds.next() for _ in range(count)]
-    message = {"op": "inputs", "family": family, "domains": bench.request.domain, "seeds": [seed for seed, _ in seeds]}
+    message = {
+        "op": "inputs",
+        "family": family,
+        "domains": bench.request.domain,
+        "seeds": [seed for seed, _ in seeds],
+        "some": some,
+    }
     return _Order(family, seeds, message)
 
 

@@ -1,7 +1,7 @@
 """What the referee has its runners do: commands, calls under the clock, reading what lies in their memory."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,7 +10,7 @@ from .calls import Call
 from .failures import RunnerFailed, names_role, of_refusal
 from .inbox import Inbox
 from .leash import House, Leash, Turn
-from .tree import TensorRow, TooLarge, Tree, TreeError
+from .tree import DTYPES, TensorRow, TooLarge, Tree, TreeError
 
 
 class Handle(Leash):
@@ -89,6 +89,7 @@ class Handle(Leash):
         seed: int,
         timeout_s: float,
         keep: bool = False,
+        state: Sequence[str] = (),
         quiet: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
@@ -97,8 +98,9 @@ class Handle(Leash):
 
         The runner makes tensors of the inputs' places before they lie there, so that what it does then is the model's
         call and little more. The clock runs from before it is let go for that until its answer is here and it has been
-        seen to stop; see DESIGN §4. `quiet` stops what may run beside the referee, before the runner is let go for
-        whatever reason; `before` is called when the inputs lie there, `meanwhile` once the runner runs.
+        seen to stop; see DESIGN §4. `state`: what of the model's is told with the answer. `quiet` stops what may run
+        beside the referee, before the runner is let go for whatever reason; `before` is called when the inputs lie
+        there, `meanwhile` once the runner runs.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
@@ -114,13 +116,14 @@ class Handle(Leash):
         if before is not None:
             before()
         used_ns = processes.cpu_time_ns(self.pid)
-        message = {"spec": told["spec"], "seed": seed, "keep": keep}
+        message = {"spec": told["spec"], "seed": seed, "keep": keep, "state": list(state)}
         reply, turn = self._exchange(message, max(0.001, timeout_s - getting_ready.seconds), meanwhile)
         used_ns = processes.cpu_time_ns(self.pid) - used_ns
         # Being slow to stop is excused as far as it was paid for in this very call.
         stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
         ready_s = getting_ready.answered_s + max(0.0, stopping_s)
-        return Call(self._tree(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9)
+        after = self._tree(reply.get("state")) if state else None
+        return Call(self._tree(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9, after)
 
     def give(
         self, message: wire.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
@@ -155,9 +158,23 @@ class Handle(Leash):
         data = torch.empty(row.span_bytes, dtype=torch.uint8)
         try:
             processes.read_memory(self.pid, row.place, data)
-        except processes.MemoryReadError as error:
+        except processes.ForeignMemoryError as error:
             raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
         return data
+
+    @names_role
+    def flip(self, row: TensorRow, elements: Sequence[int]) -> None:
+        """Give elements of the span of a tensor of the stopped runner other values; done twice, they are as before.
+
+        Raises:
+            RunnerFailed: what lies there cannot be written to.
+        """
+        size = DTYPES[row.dtype].itemsize
+        bits = 1 if row.dtype == "bool" else 0x55
+        try:
+            processes.flip_memory(self.pid, [row.place + index * size for index in elements], size, bits)
+        except processes.ForeignMemoryError as error:
+            raise RunnerFailed("unreadable", f"output memory cannot be written to: {error}") from None
 
     def _exchange(
         self, message: wire.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None

@@ -1,5 +1,7 @@
 """Judging one answer of a candidate by what the reference and its oracle have said."""
 
+from collections.abc import Sequence
+
 from . import accuracy, perturb
 from .accuracy import Comparison, Wrong
 from .answers import Answer, input_path
@@ -53,11 +55,22 @@ def refuse(family: str, wrong: Wrong, evidence: Evidence, found: Comparison | No
 def _hint(evidence: Evidence) -> str:
     missing = evidence.names.missing
     if missing:
-        names = ", ".join(missing[:_MAX_NAMED]) + (", …" if len(missing) > _MAX_NAMED else "")
-        return f"; it has no tensor for the reference's {names}: parameters are given new values after construction"
+        return (
+            f"; it has no tensor for the reference's {_listed(missing)}: parameters are given new values after "
+            "construction"
+        )
+    if evidence.names.guessed:
+        return (
+            f"; which of its tensors are the reference's {_listed(evidence.names.guessed)} could only be guessed, for "
+            "several hold the same numbers when new: name them as the reference does"
+        )
     if evidence.names.own:
         return "; parameters are given new values after construction, so nothing may be derived from them before"
     return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
 
 
 def _inputs_changed_alike(

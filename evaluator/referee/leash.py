@@ -17,6 +17,7 @@ from .nursery import LOG_BYTES
 
 _LOG_TAIL_BYTES = 4000
 _DYING_S = 1.0  # a process with much memory that has been killed may take so long to end
+_STILL_NS = 20_000  # what a process that stands still may seem to use
 _NO_WRAP_S = processes.no_wrap_s()
 
 
@@ -52,6 +53,7 @@ class Leash:
         self._stopped: list[int] = []
         self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
         self._aside = False  # whether it may run now though it is nobody's turn
+        self._used_ns: dict[int, int] = {}  # processor time of those that had stopped at the end of its last turn
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         self.home, self.built = homes.choose(house.scratch, role)
@@ -113,6 +115,16 @@ class Leash:
         processes.wait_off_processor(self._stopped)
         self._newest, self._frozen_at = newest, time.perf_counter()
 
+    @names_role
+    def see_still(self) -> None:
+        """See that it has stood still since its turn ended: while its answer was read, for example.
+
+        Raises:
+            RunnerFailed: it has not.
+        """
+        if any(processes.cpu_time_ns(pid) > used_ns + _STILL_NS for pid, used_ns in self._used_ns.items()):
+            raise RunnerFailed("out_of_turn", "processes of it went on after they had been stopped")
+
     def log_tail(self) -> str:
         """The end of what the runner printed."""
         size = os.fstat(self._log).st_size
@@ -156,10 +168,13 @@ class Leash:
         if not (nobody_new and stopped):
             self._freeze()
         if not stopped or set(self._stopped) - set(known) or processes.newest_pid() != newest:
-            # Someone who was not among those told to stop may have gone on working until now, or someone who was.
             self._freeze()
-            seconds = time.perf_counter() - start
+            if not stopped or set(self._stopped) - set(known):
+                # Someone who was told to stop may have gone on working until now, or someone of it who was not. (Where
+                # none is found, who has forked is not of this runner, and must not make its calls longer.)
+                seconds = time.perf_counter() - start
         processes.wait_off_processor(known)
+        self._used_ns = {pid: processes.cpu_time_ns(pid) for pid in known}
         self._newest, self._frozen_at = newest, time.perf_counter()
         audit.stopped()
         return Turn(body, answered_s, seconds)

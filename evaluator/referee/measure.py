@@ -151,7 +151,7 @@ class Stopwatch:
             with blame(name):
                 for settled in (False, True):
                     for inputs in self.warm:
-                        seated.call(handle, inputs)
+                        seated.call(name, inputs)
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
             if name == "eager":  # before the candidate runs in this set
@@ -207,7 +207,7 @@ class Stopwatch:
         faults = _page_faults(candidate) - faults
         supply.collect()
         with blame("candidate"):
-            timed_checks.compare_state(self.bench, runners["eager"], candidate, self.evidence)
+            timed_checks.compare_state(seated.last, runners, self.evidence)
         timed_s = math.fsum(self.measurement.calls("candidate")[-1])
         every_call = (rounds + thrown_away) * (calls + 2)
         self.profile["cpu_utilization_cores"] = round(cpu_s / max(1e-9, timed_s), 2)

@@ -1,9 +1,9 @@
 """Input families: the task's own inputs, and changes to them that shortcuts do not survive.
 
-Runs in the reference runner; what is skipped is decided by the referee. Floating-point tensors are changed, and in
-one family integers. Only one other gives negative numbers to a tensor that holds none (it may be a variance or a
-probability): the reference's own outputs show whether it takes them. What else the op's inputs may not be, the task
-declares as its DOMAIN.
+Runs in the reference runner; what is skipped is decided by the referee. Floating-point tensors are changed, in one
+family integers, and in one whatever there is. Only one gives negative numbers to a tensor that holds none (it may be a
+variance or a probability): the reference's own outputs show whether it takes them. What else the op's inputs may not
+be, the task declares as its DOMAIN.
 """
 
 import math
@@ -14,6 +14,7 @@ import torch
 
 GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
 FLIPPED = "sign flipped"
+SHUFFLED = "slices in another order"
 NEGATIVE = "negative where the generator gives none"
 UP, DOWN = "scaled up", "scaled down"
 TIES = "zeros, ties and tiny values"
@@ -22,7 +23,7 @@ LOW_BITS = "low bits that narrower types lose"
 NON_FINITE = "NaN and Inf"
 INTEGERS = "large integers"
 FAMILIES = (
-    GENERATED, OTHER_SEED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
+    GENERATED, OTHER_SEED, SHUFFLED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
 )  # fmt: skip
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
@@ -69,6 +70,9 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
     if family == INTEGERS:
         if not any("int" in dtype for dtype in dtypes):
             return "no integer input"
+    elif family == SHUFFLED:
+        if not dtypes:
+            return "no tensor input"
     elif not floats:
         return "no floating-point input"
     if family == LOW_BITS and not any(dtype in ("float32", "float64") for dtype in floats):
@@ -78,31 +82,37 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
     return ""
 
 
-def make(module: Any, family: str, seed: int, domains: Sequence[str]) -> Any:
+def make(module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False) -> Any:
     """The inputs of a family, out of the generators of the task's module, or the number of its shape groups."""
     torch.manual_seed(seed)
     if family == COUNT_GROUPS:
         return len(module.get_input_groups())
     if family.startswith(GROUP):
         return list(module.get_input_groups()[int(family.removeprefix(GROUP))])
-    return apply(family, list(module.get_inputs()), seed, domains)
+    return apply(family, list(module.get_inputs()), seed, domains, some=some)
 
 
-def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = ()) -> list[Any]:
+def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:
     """The inputs changed as the family says. `seed` makes random positions repeatable.
 
     `domains` is empty, one domain for all inputs, or one for each; an input that the family would take out of its
-    domain stays as it is.
+    domain stays as it is. With `some` so do others, at random: else one input's look would tell of the others'.
 
     Raises:
         ValueError: no such family.
     """
     generator = torch.Generator().manual_seed(seed ^ 0x5EED)
     each = list(domains) * len(values) if len(domains) == 1 else list(domains) + ["any"] * len(values)
-    return [
-        _change(family, value, generator) if _is_meant(family, value) and family not in DOMAINS[domain] else value
-        for value, domain in zip(values, each, strict=False)
+    meant = [
+        index
+        for index, (value, domain) in enumerate(zip(values, each, strict=False))
+        if _is_meant(family, value) and family not in DOMAINS[domain]
     ]
+    if some and len(meant) > 1:
+        chosen = torch.rand(len(meant), generator=generator) < 0.5
+        chosen[torch.randint(len(meant), (1,), generator=generator)] = True
+        meant = [index for index, is_chosen in zip(meant, chosen.tolist(), strict=True) if is_chosen]
+    return [_change(family, value, generator) if index in meant else value for index, value in enumerate(values)]
 
 
 def may_turn_negative(value: torch.Tensor) -> bool:
@@ -119,6 +129,8 @@ def _is_meant(family: str, value: Any) -> bool:
         return False
     if family == INTEGERS:
         return value.dtype in _HIGH_BITS and not _is_mask(value)
+    if family == SHUFFLED:
+        return value.numel() > 1
     return value.is_floating_point()
 
 
@@ -126,6 +138,8 @@ def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> tor
     if family.startswith(GENERATED):
         return value
     value = value.clone(memory_format=torch.preserve_format)
+    if family == SHUFFLED:
+        return _shuffled(value, generator)
     signed = bool((value < 0).any())
     if family == FLIPPED:
         return value.neg_() if signed else value
@@ -146,6 +160,20 @@ def _change(family: str, value: torch.Tensor, generator: torch.Generator) -> tor
     if family == NON_FINITE:
         return _with_non_finite(value, generator)
     raise ValueError(f"family: unknown {family!r}")
+
+
+def _shuffled(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Whole slices along one dimension in another order: every value stays one that the generator gives.
+
+    So an index stays in range, a mask's row has as many holes, a distribution sums to one. A mask that is the same
+    everywhere would not change: an eighth of it does.
+    """
+    if value.dtype == torch.bool and (bool(value.all()) or not bool(value.any())):
+        return value ^ (torch.rand(value.shape, generator=generator) < 0.125)
+    dims = [dim for dim, size in enumerate(value.shape) if size > 1]
+    dim = dims[int(torch.randint(len(dims), (1,), generator=generator))]
+    order = torch.randperm(value.shape[dim], generator=generator)
+    return torch.empty_like(value).copy_(value.index_select(dim, order))
 
 
 def _half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

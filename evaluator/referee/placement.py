@@ -4,7 +4,9 @@ A view takes no time where the reference makes a copy, and whoever goes on with 
 """
 
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from .tree import TensorRow
 
@@ -25,20 +27,58 @@ def badly_laid_out(want: TensorRow, got: TensorRow) -> str:
     return f"strides {list(got.stride)} leave gaps or overlap, and are not the reference's {list(want.stride)}"
 
 
-def in_inbox(pid: int, rows: Sequence[TensorRow]) -> list[bool]:
-    """Of each tensor of a stopped runner, whether it lies in an inbox: through any mapping that there is of one.
+@dataclass(frozen=True)
+class Places:
+    """Where tensors lie: of each, whether in an inbox; and whether one page lies at several places of them."""
+
+    in_inbox: list[bool]
+    folded: bool = False
+
+
+def places(pid: int, rows: Sequence[TensorRow]) -> Places:
+    """Where tensors of a stopped runner lie, through any mapping that there is.
 
     Raises:
         OSError: the runner is gone.
     """
     suspects = [row.span_bytes > 0 and not _all_private(pid, row) for row in rows]
     if not any(suspects):
-        return suspects
+        return Places(suspects)
     mapped = _mappings(pid)
-    return [
-        suspect and any(row.place < end and start < row.place + row.span_bytes for start, end in mapped)
-        for suspect, row in zip(suspects, rows, strict=True)
-    ]
+    suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
+    inside = [suspect and _lies_in_inbox(row, mapped) for suspect, row in zip(suspects, rows, strict=True)]
+    return Places(inside, _is_folded(suspected, mapped))
+
+
+def kept_apart(want: Mapping[str, TensorRow], got: Mapping[str, TensorRow]) -> tuple[str, str] | None:
+    """The paths of two outputs that share memory, where the reference has memory of its own for each; None if none do.
+
+    Of those with gaps nothing is said: one may lie in those of the other.
+    """
+    groups, _ = _groups(want)
+    found, neighbours = _groups(got)
+    for path, other in neighbours.items():
+        dense = all(_is_dense(_steps(rows[name])) for rows in (want, got) for name in (path, other))
+        if dense and found[path] == found[other] and groups.get(path) != groups.get(other):
+            return other, path
+    return None
+
+
+def _groups(rows: Mapping[str, TensorRow]) -> tuple[dict[str, int], dict[str, str]]:
+    """The number of each tensor's group, of those whose spans hang together; and whose span each one begins in."""
+    numbers: dict[str, int] = {}
+    neighbours: dict[str, str] = {}
+    end, furthest = -1, ""
+    for path, row in sorted(rows.items(), key=lambda item: item[1].place):
+        if not row.span_bytes:
+            continue
+        if row.place < end:
+            numbers[path], neighbours[path] = numbers[furthest], furthest
+        else:
+            numbers[path] = len(numbers)
+        if row.place + row.span_bytes > end:
+            end, furthest = row.place + row.span_bytes, path
+    return numbers, neighbours
 
 
 def _steps(row: TensorRow) -> list[tuple[int, int]]:
@@ -78,11 +118,51 @@ def _all_private(pid: int, row: TensorRow) -> bool:
     )
 
 
-def _mappings(pid: int) -> list[tuple[int, int]]:
+@dataclass(frozen=True)
+class _Mapping:
+    """Addresses, and what of which file lies there."""
+
+    start: int
+    end: int
+    file: tuple[bytes, bytes]
+    offset: int
+    is_inbox: bool
+
+
+def _lies_in_inbox(row: TensorRow, mapped: Sequence[_Mapping]) -> bool:
+    return any(
+        mapping.is_inbox and row.place < mapping.end and mapping.start < row.place + row.span_bytes
+        for mapping in mapped
+    )
+
+
+def _is_folded(rows: Sequence[TensorRow], mapped: Sequence[_Mapping]) -> bool:
+    """Whether some byte of a file lies at two addresses within these tensors."""
+    parts: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = defaultdict(list)
+    for row in rows:
+        for mapping in mapped:
+            start, end = max(row.place, mapping.start), min(row.place + row.span_bytes, mapping.end)
+            if start < end:
+                shift = mapping.offset - mapping.start
+                parts[mapping.file].append((start + shift, end + shift, shift))
+    for of_file in parts.values():
+        reached, by = -1, 0
+        for start, end, shift in sorted(of_file):
+            if start < reached and shift != by:
+                return True
+            if end > reached:
+                reached, by = end, shift
+    return False
+
+
+def _mappings(pid: int) -> list[_Mapping]:
+    """What is mapped of files, and of shared memory, which the kernel keeps as one."""
     found = []
     with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - hot path
         for line in file:
-            if _INBOX in line:
-                start, _, end = line.split(None, 1)[0].partition(b"-")
-                found.append((int(start, 16), int(end, 16)))
+            span, _, offset, device, inode, *_ = line.split(None, 5)
+            if inode != b"0":
+                start, _, end = span.partition(b"-")
+                key = (device, inode)
+                found.append(_Mapping(int(start, 16), int(end, 16), key, int(offset, 16), _INBOX in line))
     return found

@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,8 @@ class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-class MemoryReadError(Exception):
-    """Another process's memory could not be read where it said that its output lies."""
+class ForeignMemoryError(Exception):
+    """Another process's memory could not be read, or written to, where it said that its output lies."""
 
 
 class FreezeError(Exception):
@@ -187,7 +187,7 @@ def read_memory(pid: int, address: int, into: "torch.Tensor") -> None:
     """Fill `into`, contiguous bytes, from another process's memory (process_vm_readv).
 
     Raises:
-        MemoryReadError: the range is not readable there.
+        ForeignMemoryError: the range is not readable there.
     """
     size = into.numel()
     start = into.data_ptr()
@@ -198,8 +198,25 @@ def read_memory(pid: int, address: int, into: "torch.Tensor") -> None:
         count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if count <= 0:
             reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
-            raise MemoryReadError(f"{size} bytes at {address:#x}: {reason}")
+            raise ForeignMemoryError(f"{size} bytes at {address:#x}: {reason}")
         done += count
+
+
+def flip_memory(pid: int, addresses: Sequence[int], size: int, bits: int) -> None:
+    """Change these bits of each byte of the `size` at each address, in another process (process_vm_writev).
+
+    Raises:
+        ForeignMemoryError: not all of these places may be written to there.
+    """
+    held = (ctypes.c_ubyte * (size * len(addresses)))()
+    local = _IoVec(ctypes.addressof(held), len(held))
+    remote = (_IoVec * len(addresses))(*(_IoVec(address, size) for address in addresses))
+    for step in (_libc.process_vm_readv, _libc.process_vm_writev):
+        count = step(pid, ctypes.byref(local), 1, remote, len(addresses), 0)
+        if count != len(held):
+            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
+            raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
+        held[:] = [byte ^ bits for byte in held]
 
 
 def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:

@@ -63,6 +63,7 @@ class ProcessSet:
     orders: Iterator[tuple[str, ...]]
     rng: random.Random
     scrub: Callable[[], None] | None = None
+    last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
 
     def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
@@ -90,8 +91,9 @@ class ProcessSet:
                     timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
                 outputs[variant] = first + timed
                 done.add_turn(variant, calls)
-            for want, have in zip(outputs["eager"], outputs["candidate"], strict=True):
-                timed_checks.compare(self.evidence, want, have)
+            given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
+            for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
+                timed_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
         self.supply.pause()
         for surprise in surprises:
             surprise.judge(self.evidence)
@@ -100,40 +102,42 @@ class ProcessSet:
         )
         return done
 
-    def call(self, handle: Handle, inputs: InputSet) -> Call:
+    def call(self, variant: str, inputs: InputSet) -> Call:
         """One call with all else stopped."""
-        timeout_s = self.bench.request.call_timeout_s
-        return handle.call(
+        self.last[variant] = self.runners[variant].call(
             inputs.tree,
             inputs.contents,
             seed=inputs.seed,
-            timeout_s=timeout_s,
+            timeout_s=self.bench.request.call_timeout_s,
+            state=timed_checks.told_state(self.evidence, variant),
             quiet=self.supply.pause,
             before=self.scrub,
         )
+        return self.last[variant]
 
     def _untimed(self, variant: str, inputs: InputSet, calls: list[Call], *, checked: bool) -> list[Values]:
-        handle = self.runners[variant]
-        call = self.call(handle, inputs)
+        call = self.call(variant, inputs)
         calls.append(call)
-        return [timed_checks.read(self.evidence, variant, handle, call, inputs)] if checked else []
+        return [self._read(variant, call, inputs)] if checked else []
+
+    def _read(self, variant: str, call: Call, inputs: InputSet) -> Values:
+        return timed_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
 
     def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], calls: list[Call]) -> Values:
-        handle = self.runners[variant]
-        self._surprise(surprises, variant, handle)
-        call = self.call(handle, inputs)
+        self._surprise(surprises, variant)
+        call = self.call(variant, inputs)
         calls.append(call)
         self.supply.resume()  # until the next call the reference may go on making inputs
-        return timed_checks.read(self.evidence, variant, handle, call, inputs)
+        return self._read(variant, call, inputs)
 
-    def _surprise(self, surprises: Sequence[Surprise], variant: str, handle: Handle) -> None:
+    def _surprise(self, surprises: Sequence[Surprise], variant: str) -> None:
         """Calls on other families.
 
         Eager makes them too, so that its state keeps up, and its answers are read too, so that both go on from alike
         caches.
         """
         for surprise in surprises if variant != "compile" else ():
-            call = self.call(handle, surprise.inputs)
+            handle, call = self.runners[variant], self.call(variant, surprise.inputs)
             if variant == "candidate":
                 surprise.take(self.evidence, handle, call)
             else:

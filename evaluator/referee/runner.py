@@ -144,14 +144,18 @@ class Runner:
         self.kept.clear()
         domains = message.get("domains", ())
         with cores.beside_the_callers(self.every_core) if message.get("beside") else contextlib.nullcontext():
-            made = [perturb.make(self.module, message["family"], seed, domains) for seed in message["seeds"]]
+            made = [
+                perturb.make(self.module, message["family"], seed, domains, some=message.get("some", False))
+                for seed in message["seeds"]
+            ]
         return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
 
     def call(self, message: wire.Message) -> wire.Message:
         """One call of the model.
 
         The places of its tensors are told first. What lies there, the rest of its inputs, and the seed come when it has
-        said that it is ready.
+        said that it is ready. What calls change of the model's state is told with the answer: whoever worked it out
+        only when asked for it would do so off the clock.
         """
         tensors = [self._at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
@@ -160,7 +164,11 @@ class Runner:
             if not message["keep"]:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
-            return self._reveal(self.model(*build(message["spec"], tensors)))
+            reply = self._reveal(self.model(*build(message["spec"], tensors)))
+            if wanted := message["state"]:
+                own = state.all_tensors(self.model)
+                reply["state"] = self._reveal({name: own[name] for name in wanted if name in own})["tree"]
+            return reply
 
     def oracle(self, message: wire.Message) -> wire.Message:
         """The model in float64 on the same inputs."""

@@ -26,6 +26,7 @@ class Names:
 
     own: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()  # the reference's, where other tensors of the candidate's held the same numbers
 
 
 def rows_by_name(tree: Tree) -> dict[str, TensorRow]:
@@ -44,24 +45,29 @@ def match(handle: Handle, own: Tree, initial: State) -> Names:
     """Find each tensor of the reference's fresh state in a fresh candidate: by name and shape, or else by content.
 
     By content, because both were built under the same seed: weights under another name still hold the same numbers.
+    Of several with the same ones the first is taken.
 
     Raises:
         RunnerFailed: its memory cannot be read.
     """
     rows = rows_by_name(own)
+    guessed: list[str] = []
     found = {name: name for name, value in initial.items() if name in rows and rows[name].shape == tuple(value.shape)}
     free = {name: row for name, row in rows.items() if name not in found}
     for name, value in initial.items():
         if name in found:
             continue
         dtype = str(value.dtype).removeprefix("torch.")
-        for other, row in free.items():
-            alike = row.shape == tuple(value.shape) and row.dtype == dtype
-            if alike and same(tensor(row, handle.read(row)), value):
-                found[name] = other
-                del free[other]
-                break
-    return Names(found, tuple(name for name in initial if name not in found))
+        alike = [
+            other
+            for other, row in free.items()
+            if row.shape == tuple(value.shape) and row.dtype == dtype and same(tensor(row, handle.read(row)), value)
+        ]
+        if alike:
+            found[name] = alike[0]
+            del free[alike[0]]
+            guessed += [name] * (len(alike) > 1)
+    return Names(found, tuple(name for name in initial if name not in found), tuple(guessed))
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
