@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from evaluator.evaluate import Effort
-from evaluator.referee import limits
+from evaluator.referee import limits, timed_checks
 from evaluator.referee.bench import Request
 from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
-from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE
+from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE, _SURPRISES_SHARE
 from evaluator.referee.rounds import CHECKED_UNTIMED
 from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, WAKING_A_THREAD_S, Plan
 from service.settings import Settings
@@ -44,6 +44,9 @@ def test_the_pages_constants_are_the_plans() -> None:
     for speedup, within in ((1.1, 1.2), (1.5, 5.1), (2.3, 10), (3, 10)):
         assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
     assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
+    assert f"more than {_SURPRISES_SHARE:.0%}".replace("%", " %") + " of the time" in text
+    assert "one or two with a chance of a half" in text and timed_checks.SHARE == 1 / 2
+    assert "with a chance of a quarter" in text and timed_checks.SHARE_IF_DEAR == 1 / 4
 
 
 def test_the_pages_limits_are_those_that_times_are_held_to() -> None:

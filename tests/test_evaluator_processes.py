@@ -1,6 +1,7 @@
 """Stopping every process of a user, however it tries to go on."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ import pytest
 
 from evaluator.referee import processes
 from evaluator.referee.audit import Audit
+from evaluator.referee.failures import RunnerFailed
+from evaluator.referee.leash import Leash
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -187,3 +190,44 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
     if told is not None:
         (tmp_path / "pid_max").write_text(told)
     assert processes.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
+
+
+def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str], int]) -> None:
+    pid = start(SPIN)
+    leash = Leash.__new__(Leash)
+    leash.role = "candidate"
+    os.kill(pid, signal.SIGSTOP)
+    assert processes.wait_stopped([pid], timeout_s=1.0)
+    processes.wait_off_processor([pid])
+    leash._used_ns = {pid: processes.cpu_time_ns(pid)}
+    time.sleep(0.1)
+    leash.see_still()
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.1)
+    with pytest.raises(RunnerFailed) as caught:
+        leash.see_still()
+    assert (caught.value.kind, caught.value.role) == ("out_of_turn", "candidate")
+
+
+HOLDS_MEMORY = """
+import ctypes, mmap, sys
+kept = mmap.mmap(-1, 4096)
+kept[:8] = bytes(range(8))
+print(ctypes.addressof(ctypes.c_char.from_buffer(kept)), flush=True)
+sys.stdin.read()
+print(list(kept[:8]))
+"""
+
+
+@pytest.mark.parametrize(("times", "left"), [(1, [0, 1, 0x57, 0x56, 4, 5, 0x53, 0x52]), (2, list(range(8)))])
+def test_elements_of_another_process_are_flipped_and_flipped_back(times: int, left: list[int]) -> None:
+    command = [sys.executable, "-c", HOLDS_MEMORY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        address = int(child.stdout.readline())
+        for _ in range(times):
+            processes.flip_memory(child.pid, [address + 6, address + 2], 2, 0x55)
+        with pytest.raises(processes.ForeignMemoryError, match="2 places"):
+            processes.flip_memory(child.pid, [address, 4096], 2, 0x55)
+        child.stdin.close()
+        assert child.stdout.read().strip() == str(left)

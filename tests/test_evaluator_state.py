@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from evaluator.referee import state, state_check
+from evaluator.referee import judging, state, state_check
+from evaluator.referee.evidence import Evidence
 from evaluator.referee.processes import read_memory
 from evaluator.referee.state_check import Names
 from evaluator.referee.tolerances import Tolerances
@@ -152,3 +153,25 @@ def test_statistics_that_a_candidate_does_not_keep_are_found(have: dict[str, tor
 def test_state_that_is_gone_after_timing_is_found() -> None:
     with pytest.raises(Finding, match="gone"):
         state_check.compare_after_timing(WANT, {}, ALL, frozenset({"mean"}), Tolerances())
+
+
+def test_of_tensors_with_the_same_numbers_the_first_is_taken_and_said_to_be_a_guess() -> None:
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.LayerNorm(4), nn.LayerNorm(4)
+            self.weight = nn.Parameter(torch.randn(4))
+
+    class Reference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(4), nn.LayerNorm(4)
+            self.scale = nn.Parameter(torch.randn(4))
+
+    names = matched(seeded(Reference), seeded(Other))
+    assert names.own["first.weight"] == "a.weight" and names.own["second.bias"] == "b.bias"
+    assert names.own["scale"] == "weight"
+    assert names.guessed == ("first.weight", "first.bias")
+    evidence = Evidence(names=names)
+    assert "first.weight, first.bias could only be guessed" in judging._hint(evidence)
+    assert not matched(seeded(Reference), seeded(Reference)).guessed

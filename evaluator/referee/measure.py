@@ -33,6 +33,7 @@ _SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
 _FRESH_BYTES = 512 << 20  # of inputs for one round
 _LATE_SHARE = 0.08  # of the timed part's seconds that may go into making surprises
+_SURPRISES_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
 
 
 @dataclass
@@ -190,8 +191,8 @@ class Stopwatch:
                 surprises = timed_checks.surprises(self.bench, self.reference, self.evidence, rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
-            due = bool(surprises) and (rounds == certain or rng.random() < timed_checks.SHARE)
-            done = seated.run(fresh, [surprises.pop()] if due else [])
+            dear = seated.surprises_s > _SURPRISES_SHARE * spent
+            done = seated.run(fresh, timed_checks.take_due(surprises, rng, certain=rounds == certain, dear=dear))
             del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its

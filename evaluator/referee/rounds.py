@@ -3,6 +3,7 @@
 import contextlib
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class ProcessSet:
     rng: random.Random
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
+    surprises_s: float = 0.0  # what surprises have taken so far
 
     def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
@@ -95,8 +97,9 @@ class ProcessSet:
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 timed_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
         self.supply.pause()
-        for surprise in surprises:
-            surprise.judge(self.evidence)
+        with self._surprising():
+            for surprise in surprises:
+                surprise.judge(self.evidence)
         done.even = all(
             page_faults(handle.pid) - before <= _FEW_FAULTS for handle, before in zip(baselines, faults, strict=True)
         )
@@ -136,12 +139,19 @@ class ProcessSet:
         Eager makes them too, so that its state keeps up, and its answers are read too, so that both go on from alike
         caches.
         """
-        for surprise in surprises if variant != "compile" else ():
-            handle, call = self.runners[variant], self.call(variant, surprise.inputs)
-            if variant == "candidate":
-                surprise.take(self.evidence, handle, call)
-            else:
-                answers.read(handle, call, surprise.inputs)
+        with self._surprising():
+            for surprise in surprises if variant != "compile" else ():
+                handle, call = self.runners[variant], self.call(variant, surprise.inputs)
+                if variant == "candidate":
+                    surprise.take(self.evidence, handle, call)
+                else:
+                    answers.read(handle, call, surprise.inputs)
+
+    @contextlib.contextmanager
+    def _surprising(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.surprises_s += time.perf_counter() - start
 
 
 @contextlib.contextmanager

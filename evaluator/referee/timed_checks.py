@@ -25,7 +25,9 @@ from .inbox import bytes_needed
 from .judging import judge, refuse
 from .verdicts import Finding
 
-SHARE = 0.25  # of the rounds that have a surprise, as long as any are there
+SHARE = 0.5  # of the rounds that have a surprise or two, as long as any are there
+SHARE_IF_DEAR = 0.25  # of those that have one, where surprises take much of the time
+_ANY_FAMILY = 0.25  # of the surprises, whichever others there were: none that has come may be known not to come again
 _BUDGET_S = 0.15  # to make the first surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
@@ -140,7 +142,8 @@ def surprises(
 ) -> list[Surprise]:
     """Surprises for rounds to come; none where there is no other family.
 
-    As many families as can be made in a short time, at least one, in an order that nobody can foresee.
+    As many as can be made in a short time, at least one, of families in an order that nobody can foresee: those that an
+    evaluation has used least come first, by and large.
     """
     found: list[Surprise] = []
     deadline = time.perf_counter() + _BUDGET_S
@@ -157,7 +160,17 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
     if evidence.changing:
         families = [family for family in families if family in _GENTLE]
     rng.shuffle(families)
-    return families
+    families.sort(key=lambda family: evidence.spot_checks.get(family, 0))
+    return [rng.choice(families) if rng.random() < _ANY_FAMILY else family for family in families]
+
+
+def take_due(surprises: list[Surprise], rng: random.Random, *, certain: bool, dear: bool) -> list[Surprise]:
+    """Take those out that the next round has: in most rounds none, else one or two; `certain` if at least one."""
+    if not certain and rng.random() >= (SHARE_IF_DEAR if dear else SHARE):
+        return []
+    count = 1 if dear else rng.choice((1, 2))
+    due, surprises[:] = surprises[:count], surprises[count:]
+    return due
 
 
 def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random) -> Surprise | None:

@@ -1,0 +1,62 @@
+"""Surprises: which rounds have them, and of which families they are."""
+
+import random
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.referee import perturb, timed_checks
+from evaluator.referee.evidence import Evidence, check
+
+JUDGED = [perturb.GENERATED, perturb.FLIPPED, perturb.UP, perturb.DOWN, perturb.ENDS, perturb.NON_FINITE]
+
+
+def evidence() -> Evidence:
+    found = Evidence()
+    for family in JUDGED:
+        found.add(check(family, True), 0.0)
+    found.skip(perturb.INTEGERS, "no integer input")
+    return found
+
+
+def test_families_used_least_come_first_and_any_may_come_again() -> None:
+    used = evidence()
+    used.spot_checks = {perturb.UP: 2, perturb.DOWN: 1}
+    firsts: Counter[str] = Counter()
+    lasts: Counter[str] = Counter()
+    for seed in range(400):
+        families = timed_checks._families(used, random.Random(seed))
+        assert len(families) == len(JUDGED) - 1
+        assert perturb.GENERATED not in families and perturb.INTEGERS not in families
+        firsts[families[0]] += 1
+        lasts[families[-1]] += 1
+    assert set(firsts) == set(JUDGED[1:])
+    assert lasts[perturb.UP] > 300
+    assert all(firsts[family] > 60 for family in (perturb.FLIPPED, perturb.ENDS, perturb.NON_FINITE))
+    assert 0 < firsts[perturb.UP] < 60
+
+
+@given(seed=st.integers(0, 2**32), dear=st.booleans())
+def test_a_certain_round_has_one_or_two_and_one_where_they_are_dear(seed: int, dear: bool) -> None:
+    waiting: list[Any] = ["first", "second", "third"]
+    due = timed_checks.take_due(waiting, random.Random(seed), certain=True, dear=dear)
+    assert [*due, *waiting] == ["first", "second", "third"]
+    assert len(due) in ((1,) if dear else (1, 2))
+    assert timed_checks.take_due([], random.Random(seed), certain=True, dear=dear) == []
+
+
+def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() -> None:
+    for dear, share in ((False, 0.5), (True, 0.25)):
+        rng, with_some = random.Random(7), 0
+        for _ in range(1000):
+            waiting: list[Any] = [1, 2, 3]
+            with_some += bool(timed_checks.take_due(waiting, rng, certain=False, dear=dear))
+        assert abs(with_some / 1000 - share) < 0.05
+
+
+def test_where_calls_change_state_only_gentle_families_come() -> None:
+    found = evidence()
+    found.changing = frozenset({"running_mean"})
+    assert set(timed_checks._families(found, random.Random(0))) == {perturb.FLIPPED, perturb.DOWN}
