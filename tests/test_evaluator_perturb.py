@@ -171,6 +171,10 @@ def test_an_unknown_family_is_an_error() -> None:
 @given(seed=st.integers(0, 2**62), dtype=st.sampled_from([torch.float32, torch.int64, torch.int8, torch.bool]))
 def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: int, dtype: torch.dtype) -> None:
     value = torch.arange(12).reshape(3, 4).remainder(5).to(dtype)
+    offsets = torch.arange(5).to(dtype)
+    if dtype != torch.bool:
+        assert torch.equal(one(perturb.SHUFFLED, offsets, seed), offsets)
+        assert sorted(one(perturb.SHUFFLED, offsets.flip(0), seed).tolist()) == offsets.tolist()
     changed = one(perturb.SHUFFLED, value, seed)
     assert changed.flatten().sort().values.tolist() == value.flatten().sort().values.tolist()
     assert sorted(changed.sum(0).tolist()) == sorted(value.sum(0).tolist())
@@ -195,3 +199,14 @@ def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_dom
     assert factors[2] == 1.0 and changed[3] == 7
     assert factors[:2] in ([16.0, 1.0], [1.0, 16.0], [16.0, 16.0])
     assert perturb.apply(perturb.UP, values[:1], seed, some=True)[0][0] == 16.0
+
+
+def test_inputs_can_be_changed_alike_whatever_they_are() -> None:
+    module = SimpleNamespace(get_inputs=lambda: [torch.randint(0, 9, (50,)) * 0 + torch.arange(50).flip(0)])
+    same = [perturb.make(module, perturb.SHUFFLED, seed, (), change_seed=5)[0] for seed in (1, 2)]
+    assert torch.equal(*same)
+    other = [perturb.make(module, perturb.SHUFFLED, seed, ())[0] for seed in (1, 2)]
+    assert not torch.equal(*other)
+    assert perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "int64"))
+    assert not perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "bool"))
+    assert not perturb.may_end_a_process(perturb.UP, ("int64",))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee.inbox import Inbox
-from evaluator.referee.placement import Places, badly_laid_out, kept_apart, places
+from evaluator.referee.placement import Places, badly_laid_out, kept_apart, overlap, places
 from evaluator.referee.tree import TensorRow, describe
 
 
@@ -123,3 +123,13 @@ def test_outputs_share_memory_only_where_the_references_do() -> None:
     assert kept_apart(named(x, y, torch.ones(8)), named(x, y, x[1])) == ("[0]", "[2]")
     # Interleaved views of one tensor, where the reference's are laid out so, too.
     assert kept_apart(named(x[:, ::2], y[:, ::2]), named(x[:, ::2], x[:, 1::2])) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9), st.booleans()), max_size=8))
+def test_spans_of_two_sides_overlap_where_some_byte_is_in_both(spans: list[tuple[int, int, bool]]) -> None:
+    sides: tuple[list[TensorRow], list[TensorRow]] = ([], [])
+    held: tuple[set[int], set[int]] = (set(), set())
+    for start, size, side in spans:
+        sides[side].append(TensorRow(start, "uint8", (size,), (1,)))
+        held[side].update(range(start, start + size))
+    assert overlap(*sides) == bool(held[0] & held[1])

@@ -219,15 +219,15 @@ print(list(kept[:8]))
 """
 
 
-@pytest.mark.parametrize(("times", "left"), [(1, [0, 1, 0x57, 0x56, 4, 5, 0x53, 0x52]), (2, list(range(8)))])
+@pytest.mark.parametrize(("times", "left"), [(1, [0, 1, 0x57, 0x57, 4, 5, 0x53, 0x53]), (2, list(range(8)))])
 def test_elements_of_another_process_are_flipped_and_flipped_back(times: int, left: list[int]) -> None:
     command = [sys.executable, "-c", HOLDS_MEMORY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
         address = int(child.stdout.readline())
         for _ in range(times):
-            processes.flip_memory(child.pid, [address + 6, address + 2], 2, 0x55)
+            processes.flip_memory(child.pid, [address + 6, address + 2], b"\x55\x54")
         with pytest.raises(processes.ForeignMemoryError, match="2 places"):
-            processes.flip_memory(child.pid, [address, 4096], 2, 0x55)
+            processes.flip_memory(child.pid, [address, 4096], b"\x55\x55")
         child.stdin.close()
         assert child.stdout.read().strip() == str(left)

@@ -175,3 +175,16 @@ def test_of_tensors_with_the_same_numbers_the_first_is_taken_and_said_to_be_a_gu
     evidence = Evidence(names=names)
     assert "first.weight, first.bias could only be guessed" in judging._hint(evidence)
     assert not matched(seeded(Reference), seeded(Reference)).guessed
+
+
+def test_tensors_asked_for_by_name_are_those_of_all_wherever_they_are_kept() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+    model.weights = [torch.ones(2), torch.zeros(3)]
+    everything = state.all_tensors(model)
+    for names in (["0.running_mean", "1.weight"], ["0.running_var", "weights[1]"], ["1.weight", "nowhere.at.all"], []):
+        found = state.some_tensors(model, names)
+        assert list(found) == [name for name in names if name in everything]
+        assert all(value.data_ptr() == everything[name].data_ptr() for name, value in found.items())
+    compiled = SimpleNamespace(_orig_mod=nn.BatchNorm1d(4))  # as torch.compile wraps a module
+    assert list(state.some_tensors(compiled, ["running_mean"])) == ["running_mean"]
+    assert state.some_tensors(object(), ["anything"]) == {}

@@ -1,5 +1,6 @@
 """What a call has answered, read out of its stopped runner: form and place of the outputs, values, changed inputs."""
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from .calls import Call, InputSet, tensor
 from .failures import RunnerFailed
 from .handle import Handle
 from .placement import Places, kept_apart, places
-from .tree import DTYPES, TensorRow, Tree
+from .tree import TensorRow, Tree
 
 _OVERWRITTEN = 32  # elements of each output
 
@@ -103,12 +104,20 @@ def overwrite(
     """
     done = []
     for path, row in _rows(outputs).items():
-        count = row.span_bytes // DTYPES[row.dtype].itemsize
-        if path not in spared and count:
-            elements = list({rng.randrange(count) for _ in range(_OVERWRITTEN)})
+        if path not in spared and row.span_bytes:
+            elements = list({_place(row, rng.randrange(math.prod(row.shape))) for _ in range(_OVERWRITTEN)})
             handle.flip(row, elements)
             done.append((row, elements))
     return done
+
+
+def _place(row: TensorRow, number: int) -> int:
+    """Where in its span a tensor has its element of this number, in elements."""
+    place = 0
+    for size, step in zip(reversed(row.shape), reversed(row.stride), strict=True):
+        number, index = divmod(number, size)
+        place += index * step
+    return place
 
 
 def value_of(handle: Handle, leaf: object) -> torch.Tensor:

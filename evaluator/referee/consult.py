@@ -14,6 +14,7 @@ from .errors import Own, own_error
 from .evidence import Evidence
 from .failures import RunnerFailed
 from .handle import Handle
+from .placement import overlap
 from .tolerances import Traits
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_task
@@ -56,7 +57,7 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
-            evidence.overwrites = _forgets_its_outputs(again, reference, inputs, values, shared, timeout_s)
+            evidence.overwrites = _forgets_its_outputs(bench, reference, inputs, values, shared)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     judged = values | {input_path(index): value for index, value in after.items()}
@@ -154,20 +155,25 @@ def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.
 
 
 def _forgets_its_outputs(
-    again: Call,
-    reference: Handle,
-    inputs: InputSet,
-    values: dict[str, torch.Tensor],
-    shared: frozenset[str],
-    timeout_s: float,
+    bench: Bench, reference: Handle, inputs: InputSet, values: dict[str, torch.Tensor], shared: frozenset[str]
 ) -> bool:
     """Whether the reference goes on as before where its last outputs are overwritten: none of them is its own."""
-    overwritten = answers.overwrite(reference, again.outputs, shared, random.Random())  # noqa: S311 - any places will do
-    call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+    timeout_s = max(60.0, bench.request.call_timeout_s)
+    state = sorted(bench.initial)
+    call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, state=state)
+    if call.state is not None and overlap(call.outputs.tensors, call.state.tensors):
+        return False
+    overwritten = []
     try:
-        _agrees_with_itself(call, reference, values)
+        overwritten = answers.overwrite(reference, call.outputs, shared, random.Random())  # noqa: S311 - any will do
+        again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+        _agrees_with_itself(again, reference, values)
         return True
     except Finding:
+        return False
+    except RunnerFailed as failure:
+        if failure.kind not in ("error", "unreadable"):
+            raise
         return False
     finally:
         for row, elements in overwritten:  # still kept, so nothing else lies there

@@ -64,7 +64,9 @@ class Examination:
             self.evidence.skip(family, reason)
             return
         try:
-            inputs = fresh.make_inputs(self.bench, self.reference, family)
+            dtypes = [row.dtype for row in self.evidence.input_rows]
+            alike = perturb.may_end_a_process(family, dtypes)
+            inputs = fresh.make_inputs(self.bench, self.reference, family, alike=alike)
         except Finding as finding:
             if not family.startswith(perturb.GROUP) or finding.code != "out_of_memory":
                 raise
@@ -115,8 +117,7 @@ class Examination:
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """What is right for these inputs; or why nothing can be said about them."""
         evidence = self.evidence
-        integers = any("int" in row.dtype for row in inputs.tree.tensors)
-        if family == perturb.INTEGERS or (family == perturb.SHUFFLED and integers):
+        if perturb.may_end_a_process(family, [row.dtype for row in inputs.tree.tensors]):
             reason = self._refused_by_a_probe(inputs)
             if reason:
                 return None, reason

@@ -1,6 +1,9 @@
 """Fresh inputs: made by the task's own generator in the reference's process, copied into the referee's memory."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from . import perturb, wire
 from .bench import Bench, task_step
@@ -14,13 +17,16 @@ _AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
 _WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work costs more than it saves
 
 
-def make_inputs(bench: Bench, reference: Handle, family: str = perturb.FAMILIES[0], *, some: bool = False) -> InputSet:
-    """A fresh set of inputs; with `some`, the family changes only some of them.
+def make_inputs(
+    bench: Bench, reference: Handle, family: str = perturb.FAMILIES[0], *, some: bool = False, alike: bool = False
+) -> InputSet:
+    """A fresh set of inputs. With `some`, the family changes only some of them; with `alike`, all sets alike.
 
     Raises:
         Finding: the task's generator fails.
     """
-    order = _order(bench, family, 1, some=some)
+    how = {"some": some, "change_seed": bench.seeds.named(f"change {family}") if alike else None}
+    order = _order(bench, family, 1, how)
     with task_step(f"making inputs ({family})"):
         [inputs] = _copied(bench, reference, order, reference.ask(order.message, timeout_s=60))
     return inputs
@@ -35,14 +41,14 @@ class _Order:
     message: wire.Message
 
 
-def _order(bench: Bench, family: str, count: int, *, some: bool = False) -> _Order:
+def _order(bench: Bench, family: str, count: int, how: Mapping[str, Any] = MappingProxyType({})) -> _Order:
     seeds = [bench.seeds.next() for _ in range(count)]
     message = {
         "op": "inputs",
         "family": family,
         "domains": bench.request.domain,
         "seeds": [seed for seed, _ in seeds],
-        "some": some,
+        "how": dict(how),
     }
     return _Order(family, seeds, message)
 

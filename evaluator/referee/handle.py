@@ -1,6 +1,7 @@
 """What the referee has its runners do: commands, calls under the clock, reading what lies in their memory."""
 
 import socket
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -164,15 +165,18 @@ class Handle(Leash):
 
     @names_role
     def flip(self, row: TensorRow, elements: Sequence[int]) -> None:
-        """Give elements of the span of a tensor of the stopped runner other values; done twice, they are as before.
+        """Give elements of a tensor's span in the stopped runner other values; done twice, they are as before.
+
+        Integers and booleans change by one, so that one of them that is an index stays near where it was.
 
         Raises:
             RunnerFailed: what lies there cannot be written to.
         """
         size = DTYPES[row.dtype].itemsize
-        bits = 1 if row.dtype == "bool" else 0x55
+        rounded = DTYPES[row.dtype].is_floating_point or DTYPES[row.dtype].is_complex
+        bits = b"\x55" * size if rounded else (1).to_bytes(size, sys.byteorder)
         try:
-            processes.flip_memory(self.pid, [row.place + index * size for index in elements], size, bits)
+            processes.flip_memory(self.pid, [row.place + index * size for index in elements], bits)
         except processes.ForeignMemoryError as error:
             raise RunnerFailed("unreadable", f"output memory cannot be written to: {error}") from None
 

@@ -53,7 +53,7 @@ class Leash:
         self._stopped: list[int] = []
         self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
         self._aside = False  # whether it may run now though it is nobody's turn
-        self._used_ns: dict[int, int] = {}  # processor time of those that had stopped at the end of its last turn
+        self._used_ns: dict[int, int] = {}  # processor time of all of it at the end of its last turn
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         self.home, self.built = homes.choose(house.scratch, role)
@@ -169,12 +169,13 @@ class Leash:
             self._freeze()
         if not stopped or set(self._stopped) - set(known) or processes.newest_pid() != newest:
             self._freeze()
-            if not stopped or set(self._stopped) - set(known):
-                # Someone who was told to stop may have gone on working until now, or someone of it who was not. (Where
-                # none is found, who has forked is not of this runner, and must not make its calls longer.)
+            if whole_sandbox or not stopped or set(self._stopped) - set(known):
+                # Someone may have gone on working until now: one who was told to stop, or who was not. (Who has forked
+                # in a baseline's turn and is not found is the candidate's, and must not make its calls longer.)
                 seconds = time.perf_counter() - start
-        processes.wait_off_processor(known)
-        self._used_ns = {pid: processes.cpu_time_ns(pid) for pid in known}
+        everyone = {*known, *self._stopped}
+        processes.wait_off_processor(everyone)
+        self._used_ns = {pid: processes.cpu_time_ns(pid) for pid in everyone}
         self._newest, self._frozen_at = newest, time.perf_counter()
         audit.stopped()
         return Turn(body, answered_s, seconds)

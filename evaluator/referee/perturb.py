@@ -57,6 +57,11 @@ _HIGH_BITS = {
 }
 
 
+def may_end_a_process(family: str, dtypes: Sequence[str]) -> bool:
+    """Whether the inputs hold integers that the family changes: indexes, sizes, offsets among them, perhaps."""
+    return family in (INTEGERS, SHUFFLED) and any("int" in dtype for dtype in dtypes)
+
+
 def slack(family: str) -> float:
     """By how much a family widens the floors."""
     return LOW_BITS_SLACK if family == LOW_BITS else 1.0
@@ -82,14 +87,20 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
     return ""
 
 
-def make(module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False) -> Any:
-    """The inputs of a family, out of the generators of the task's module, or the number of its shape groups."""
+def make(
+    module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False, change_seed: int | None = None
+) -> Any:
+    """The inputs of a family, out of the generators of the task's module, or the number of its shape groups.
+
+    `change_seed`: has them changed alike each time, whatever they are.
+    """
     torch.manual_seed(seed)
     if family == COUNT_GROUPS:
         return len(module.get_input_groups())
     if family.startswith(GROUP):
         return list(module.get_input_groups()[int(family.removeprefix(GROUP))])
-    return apply(family, list(module.get_inputs()), seed, domains, some=some)
+    change_seed = seed if change_seed is None else change_seed
+    return apply(family, list(module.get_inputs()), change_seed, domains, some=some)
 
 
 def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:
@@ -124,13 +135,18 @@ def _is_mask(value: torch.Tensor) -> bool:
     return bool(((value == 0) | (value == 1)).all())
 
 
+def _is_sorted(value: torch.Tensor) -> bool:
+    """Whether it is a row of numbers in ascending order: boundaries or offsets, which mean nothing in another one."""
+    return value.dim() == 1 and value.dtype != torch.bool and bool((value[1:] >= value[:-1]).all())
+
+
 def _is_meant(family: str, value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.numel() == 0:
         return False
     if family == INTEGERS:
         return value.dtype in _HIGH_BITS and not _is_mask(value)
     if family == SHUFFLED:
-        return value.numel() > 1
+        return value.numel() > 1 and not _is_sorted(value)
     return value.is_floating_point()
 
 

@@ -50,6 +50,20 @@ def places(pid: int, rows: Sequence[TensorRow]) -> Places:
     return Places(inside, _is_folded(suspected, mapped))
 
 
+def overlap(some: Sequence[TensorRow], others: Sequence[TensorRow]) -> bool:
+    """Whether the span of any of these begins or ends within that of one of the others."""
+    spans = sorted(
+        (row.place, row.place + row.span_bytes, side) for side, rows in enumerate((some, others)) for row in rows
+    )
+    reached = [-1, -1]
+    for start, end, side in spans:
+        if start < end:
+            if start < reached[1 - side]:
+                return True
+            reached[side] = max(reached[side], end)
+    return False
+
+
 def kept_apart(want: Mapping[str, TensorRow], got: Mapping[str, TensorRow]) -> tuple[str, str] | None:
     """The paths of two outputs that share memory, where the reference has memory of its own for each; None if none do.
 

@@ -202,13 +202,14 @@ def read_memory(pid: int, address: int, into: "torch.Tensor") -> None:
         done += count
 
 
-def flip_memory(pid: int, addresses: Sequence[int], size: int, bits: int) -> None:
-    """Change these bits of each byte of the `size` at each address, in another process (process_vm_writev).
+def flip_memory(pid: int, addresses: Sequence[int], bits: bytes) -> None:
+    """Change these bits of as many bytes at each address, in another process (process_vm_writev).
 
     Raises:
         ForeignMemoryError: not all of these places may be written to there.
     """
-    held = (ctypes.c_ubyte * (size * len(addresses)))()
+    size, change = len(bits), bits * len(addresses)
+    held = (ctypes.c_ubyte * len(change))()
     local = _IoVec(ctypes.addressof(held), len(held))
     remote = (_IoVec * len(addresses))(*(_IoVec(address, size) for address in addresses))
     for step in (_libc.process_vm_readv, _libc.process_vm_writev):
@@ -216,7 +217,7 @@ def flip_memory(pid: int, addresses: Sequence[int], size: int, bits: int) -> Non
         if count != len(held):
             reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
             raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
-        held[:] = [byte ^ bits for byte in held]
+        held[:] = [byte ^ changed for byte, changed in zip(held, change, strict=True)]
 
 
 def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:

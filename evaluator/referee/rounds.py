@@ -22,7 +22,7 @@ from .timed_checks import Surprise
 from .timing import Untimed
 from .verdicts import of_candidate, of_failure, of_task
 
-CHECKED_UNTIMED = 0.125  # share of the turns whose untimed call is checked
+CHECKED_UNTIMED = 0.125  # share of the turns whose untimed call is checked, and the state after their last one
 _FEW_FAULTS = 32  # page faults in a round that are not worth a thought
 
 Values = dict[str, torch.Tensor]
@@ -96,6 +96,9 @@ class ProcessSet:
             given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 timed_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
+            if checked:
+                with blame("candidate"):
+                    timed_checks.compare_state(self.last, self.runners, self.evidence)
         self.supply.pause()
         with self._surprising():
             for surprise in surprises:

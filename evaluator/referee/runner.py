@@ -145,7 +145,7 @@ class Runner:
         domains = message.get("domains", ())
         with cores.beside_the_callers(self.every_core) if message.get("beside") else contextlib.nullcontext():
             made = [
-                perturb.make(self.module, message["family"], seed, domains, some=message.get("some", False))
+                perturb.make(self.module, message["family"], seed, domains, **message.get("how", {}))
                 for seed in message["seeds"]
             ]
         return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
@@ -165,9 +165,8 @@ class Runner:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
             reply = self._reveal(self.model(*build(message["spec"], tensors)))
-            if wanted := message["state"]:
-                own = state.all_tensors(self.model)
-                reply["state"] = self._reveal({name: own[name] for name in wanted if name in own})["tree"]
+            if message["state"]:
+                reply["state"] = self._reveal(state.some_tensors(self.model, message["state"]))["tree"]
             return reply
 
     def oracle(self, message: wire.Message) -> wire.Message:

@@ -3,7 +3,7 @@
 New norms have weights of one and biases of zero; a candidate that leaves them out would be right as long as that holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,25 @@ def all_tensors(model: Any) -> dict[str, torch.Tensor]:
             break
         found.setdefault(name, value)
     return found
+
+
+def some_tensors(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Those of these names, as `all_tensors` calls them; without going through all, as far as can be."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile's
+    found = {name: value for name in names if (value := _registered(model, name)) is not None}
+    if len(found) < len(names):
+        found |= {name: value for name, value in all_tensors(model).items() if name in names}
+    return found
+
+
+def _registered(model: Any, name: str) -> torch.Tensor | None:
+    """The parameter or buffer of this name; None if there is none that a module tells of in the usual way."""
+    *path, last = name.split(".")
+    for part in path:
+        model = getattr(model, "_modules", {}).get(part)
+    value = getattr(model, "_parameters", {}).get(last)
+    value = getattr(model, "_buffers", {}).get(last) if value is None else value
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def vary(model: Any, seed: int) -> None:

@@ -93,7 +93,7 @@ def compare(before: State, want: State, have: State, names: Names, tolerances: T
     """
     changed, unknown = changed_names(before, want), []
     for name, loaded in before.items():
-        value = have.get(names.own.get(name, ""))
+        value = have.get(names.own[name]) if name in names.own else None
         if value is None or value.dtype != loaded.dtype or value.shape != loaded.shape:
             # Counters are spared: a momentum needs none.
             if name in changed and loaded.is_floating_point():
@@ -119,7 +119,7 @@ def compare_after_timing(
         Finding: it differs.
     """
     for name in sorted(compared):
-        value = have.get(names.own.get(name, ""))
+        value = have.get(names.own[name]) if name in names.own else None
         if value is None or value.shape != want[name].shape or value.dtype != want[name].dtype:
             raise Finding("wrong_output", f"{name} is gone after the timed calls", "state")
         _alike(name, value, want[name], tolerances, "the timed calls", _TIMED_SLACK)

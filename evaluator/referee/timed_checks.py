@@ -58,7 +58,12 @@ def read(
             raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
     handle.see_still()
     if evidence.overwrites:
-        answers.overwrite(handle, call.outputs, evidence.shared, rng)
+        try:
+            answers.overwrite(handle, call.outputs, evidence.shared, rng)
+        except RunnerFailed as failure:
+            if variant != "candidate" or failure.kind != "unreadable":
+                raise
+            raise Finding("wrong_output", "an output lies in memory that nobody may write to", "layout") from None
     return values
 
 
@@ -175,7 +180,9 @@ def take_due(surprises: list[Surprise], rng: random.Random, *, certain: bool, de
 
 def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random) -> Surprise | None:
     with contextlib.suppress(Finding):
-        inputs = fresh.make_inputs(bench, reference, family, some=True)
+        # Where some change has been tried on a process of its own, this one is no other.
+        alike = perturb.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
+        inputs = fresh.make_inputs(bench, reference, family, some=not alike, alike=alike)
         if bytes_needed(inputs.tree) <= bench.input_bytes:
             want = consult(bench, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
@@ -186,11 +193,11 @@ def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, rng:
 def told_state(evidence: Evidence, variant: str) -> list[str]:
     """What of its state a variant's runner is asked to tell with each answer, by its own names."""
     names = sorted(evidence.changing)
-    return [evidence.names.own[name] for name in names] if variant == "candidate" else names
+    return [evidence.names.own.get(name, name) for name in names] if variant == "candidate" else names
 
 
 def compare_state(calls: Mapping[str, Call], runners: Mapping[str, Handle], evidence: Evidence) -> None:
-    """See that all calls of a process set, of which these are the last, have left the same state behind.
+    """See that all calls of a process set so far, of which these are the last, have left the same state behind.
 
     Raises:
         Finding: they have not.
