@@ -9,7 +9,8 @@ from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee.perturb import ENDS, FLIPPED, LOW_BITS, NEGATIVE, UP
+from evaluator.referee.evidence import SKIPPED
+from evaluator.referee.perturb import ENDS, FLIPPED, GENERATED, GROUP, LOW_BITS, NEGATIVE, UP
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -36,6 +37,11 @@ def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
     kind = "custom_kernel" if "\n# tag: custom_kernel\n" in path.read_text() else "torch_only"
     assert kind in found.tags, found.profile["time_by_file"]
     assert Evaluation.from_json(found.to_json()) == found
+    # Nobody who knows that he is timed gets by with less than what was checked before.
+    told = [check.inputs for check in found.correctness.checks if not check.note.startswith(SKIPPED)]
+    others = {family for family in told if not family.startswith((GENERATED, GROUP))}
+    changes_state = bool(found.correctness.state and found.correctness.state["changed_by_calls"])
+    assert changes_state or set(found.correctness.spot_checks) == others
 
 
 @pytest.mark.exclusive

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -38,13 +39,13 @@ def test_families_used_least_come_first_and_any_may_come_again() -> None:
     assert 0 < firsts[perturb.UP] < 60
 
 
-@given(seed=st.integers(0, 2**32), dear=st.booleans())
-def test_a_certain_round_has_one_or_two_and_one_where_they_are_dear(seed: int, dear: bool) -> None:
-    waiting: list[Any] = ["first", "second", "third"]
-    due = timed_checks.take_due(waiting, random.Random(seed), certain=True, dear=dear)
-    assert [*due, *waiting] == ["first", "second", "third"]
-    assert len(due) in ((1,) if dear else (1, 2))
-    assert timed_checks.take_due([], random.Random(seed), certain=True, dear=dear) == []
+@given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), dear=st.booleans())
+def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, dear: bool) -> None:
+    waiting: list[Any] = ["first", "second", "third", "fourth"]
+    due = timed_checks.take_due(waiting, random.Random(seed), at_least=at_least, dear=dear)
+    assert [*due, *waiting] == ["first", "second", "third", "fourth"]
+    assert at_least <= len(due) <= max(at_least, 1 if dear else 2)
+    assert timed_checks.take_due([], random.Random(seed), at_least=at_least, dear=dear) == []
 
 
 def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() -> None:
@@ -52,11 +53,22 @@ def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() 
         rng, with_some = random.Random(7), 0
         for _ in range(1000):
             waiting: list[Any] = [1, 2, 3]
-            with_some += bool(timed_checks.take_due(waiting, rng, certain=False, dear=dear))
+            with_some += bool(timed_checks.take_due(waiting, rng, at_least=0, dear=dear))
         assert abs(with_some / 1000 - share) < 0.05
+
+
+def test_families_that_have_not_come_are_owed_once_each() -> None:
+    used = evidence()
+    assert set(timed_checks.unused(used)) == set(JUDGED[1:])
+    used.spot_checks = {perturb.UP: 2, perturb.FLIPPED: 1}
+    assert set(timed_checks.unused(used)) == {perturb.DOWN, perturb.ENDS, perturb.NON_FINITE}
+    waiting: list[Any] = [SimpleNamespace(family=family) for family in (perturb.UP, perturb.DOWN, perturb.DOWN)]
+    assert timed_checks.owed(waiting, used) == 1
+    assert timed_checks.owed([], used) == 0
 
 
 def test_where_calls_change_state_only_gentle_families_come() -> None:
     found = evidence()
     found.changing = frozenset({"running_mean"})
     assert set(timed_checks._families(found, random.Random(0))) == {perturb.FLIPPED, perturb.DOWN}
+    assert set(timed_checks.unused(found)) == {perturb.FLIPPED, perturb.DOWN}

@@ -65,6 +65,7 @@ def address(made):
 
 @pytest.fixture(scope="module")
 def chromium():
+    expect.set_options(timeout=15_000)  # milliseconds: other tests keep the cores busy
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -329,6 +330,23 @@ def test_an_open_advice_and_the_focus_stay_through_an_update(opened, made):
     expect(page.locator("#state")).to_contain_text("Round 3")
     assert page.evaluate("document.querySelector('details[data-key=advice-1]').open") is True
     assert page.evaluate("document.activeElement.id") == "cancel"
+
+
+def test_one_slow_answer_does_not_keep_the_next_news_waiting(opened, made):
+    job_id = made.start("slow once")
+    page = opened(f"/jobs/{job_id}")
+    slow = [4.0]  # seconds, of the first answer
+
+    def late(route):
+        time.sleep(slow.pop() if slow else 0)
+        route.continue_()
+
+    page.route("**/part", late)
+    journal = made.journal(job_id)
+    with page.expect_response("**/part"):
+        journal(Event("round_started", 1, {"request": "write"}))
+    journal(Event("round_started", 2, {"request": "improve", "parent": 1}))
+    expect(page.locator("#state")).to_contain_text("Round 2", timeout=12_000)
 
 
 def test_the_leaderboard_is_filtered_and_sorted(opened):

@@ -126,6 +126,8 @@ class Hub:
                 await self._look()
             except StoreError as error:
                 _log.warning("events cannot be read: %s", error)
+            except Exception:  # whoever listens must not be left waiting for ever
+                _log.exception("events cannot be read")
             await asyncio.sleep(POLL_S)
 
     async def _look(self) -> None:

@@ -28,9 +28,7 @@ class Evidence:
     input_rows: tuple[TensorRow, ...] = ()
     kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
     no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
-    overwrites: bool = (
-        False  # whether outputs are overwritten when they have been read: not if the reference reads them
-    )
+    overwrites: bool = False  # whether outputs that have been read are overwritten: not if the reference reads them
     shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
     numbers: set[str] = field(default_factory=set)  # outputs that are Python's floats
     may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask

@@ -33,6 +33,7 @@ _SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
 _FRESH_BYTES = 512 << 20  # of inputs for one round
 _LATE_SHARE = 0.08  # of the timed part's seconds that may go into making surprises
+_EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a surprise of each family that has not come yet
 _SURPRISES_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
 
 
@@ -72,7 +73,7 @@ class Stopwatch:
         while not enough:
             progress(f"timing, process set {sets + 1}")
             with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as beside:
-                surprises = beside.submit(self._surprises, rng.getrandbits(64))
+                surprises = beside.submit(self._surprises, rng.getrandbits(64), last=sets + 1 >= self.plan.sets)
                 runners = self._seat(checked)
             checked = None
             seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
@@ -82,7 +83,7 @@ class Stopwatch:
                 self.measurement.open_set(list(runners), self._settle(seated))
                 load.begin()
                 self.bench.audit.begin()
-                self._measure_set(seated, surprises.result(), rng)
+                self._measure_set(seated, surprises.result(), rng, last=sets + 1 >= self.plan.sets)
                 self.bench.audit.end()
                 load.end()
             sets += self._check_turns()
@@ -114,10 +115,14 @@ class Stopwatch:
             compiled = self.baselines.seat_compile(self.warm[0])
         return {"eager": eager, **({} if compiled is None else {"compile": compiled}), "candidate": candidate}
 
-    def _surprises(self, seed: int) -> list[Surprise]:
-        """Those of a process set; made on another thread, while its runners are seated."""
+    def _surprises(self, seed: int, *, last: bool) -> list[Surprise]:
+        """Those of a process set; made on another thread, while its runners are seated.
+
+        `last`: no other set need follow, so each family must have come in the end.
+        """
         rng = random.Random(seed)  # noqa: S311 - which families, and where
-        return timed_checks.surprises(self.bench, self.reference, self.evidence, rng)
+        every_s = self.plan.wall_s * _EVERY_FAMILY_SHARE if last else 0.0
+        return timed_checks.surprises(self.bench, self.reference, self.evidence, rng, every_s=every_s)
 
     def _check_turns(self) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
@@ -163,7 +168,7 @@ class Stopwatch:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= _FRESH_BYTES else 2
 
-    def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random) -> None:
+    def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random, *, last: bool) -> None:
         runners, supply, calls = seated.runners, seated.supply, self._calls()
         candidate = runners["candidate"]
         faults = _page_faults(candidate)
@@ -174,7 +179,8 @@ class Stopwatch:
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
-            if rounds >= self.plan.rounds_min:
+            owed = timed_checks.owed(surprises, self.evidence) if last else 0
+            if rounds >= self.plan.rounds_min and not owed:
                 if spent > self.plan.share_s:
                     break
                 if spent >= look_at:
@@ -192,7 +198,9 @@ class Stopwatch:
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
             dear = seated.surprises_s > _SURPRISES_SHARE * spent
-            done = seated.run(fresh, timed_checks.take_due(surprises, rng, certain=rounds == certain, dear=dear))
+            # What is owed comes at once where nothing else keeps the set from ending, and evenly before.
+            at_least = max(int(rounds == certain), math.ceil(owed / max(1, self.plan.rounds_min - rounds)))
+            done = seated.run(fresh, timed_checks.take_due(surprises, rng, at_least=at_least, dear=dear))
             del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its

@@ -213,11 +213,12 @@ def flip_memory(pid: int, addresses: Sequence[int], bits: bytes) -> None:
     local = _IoVec(ctypes.addressof(held), len(held))
     remote = (_IoVec * len(addresses))(*(_IoVec(address, size) for address in addresses))
     for step in (_libc.process_vm_readv, _libc.process_vm_writev):
+        if step is _libc.process_vm_writev:
+            held[:] = [byte ^ changed for byte, changed in zip(held, change, strict=True)]
         count = step(pid, ctypes.byref(local), 1, remote, len(addresses), 0)
         if count != len(held):
             reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
             raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
-        held[:] = [byte ^ changed for byte, changed in zip(held, change, strict=True)]
 
 
 def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:

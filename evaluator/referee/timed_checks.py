@@ -8,7 +8,7 @@ import contextlib
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -143,46 +143,77 @@ class Surprise:
 
 
 def surprises(
-    bench: Bench, reference: Handle, evidence: Evidence, rng: random.Random, *, most: int = sys.maxsize
+    bench: Bench,
+    reference: Handle,
+    evidence: Evidence,
+    rng: random.Random,
+    *,
+    most: int = sys.maxsize,
+    every_s: float = 0.0,
 ) -> list[Surprise]:
     """Surprises for rounds to come; none where there is no other family.
 
     As many as can be made in a short time, at least one, of families in an order that nobody can foresee: those that an
-    evaluation has used least come first, by and large.
+    evaluation has used least come first, by and large. Before them, where it takes no longer than `every_s`, one of
+    every family that has not been used at all.
     """
     found: list[Surprise] = []
-    deadline = time.perf_counter() + _BUDGET_S
+    start = time.perf_counter()
+    for family in unused(evidence):
+        if time.perf_counter() > start + every_s:
+            break
+        # With only some inputs changed the reference may say nothing, though it did with all of them.
+        if made := (
+            _make(bench, reference, evidence, family, rng) or _make(bench, reference, evidence, family, rng, some=False)
+        ):
+            found.append(made)
+    rng.shuffle(found)
     for family in _families(evidence, rng):
-        if len(found) >= most or (found and time.perf_counter() > deadline):
+        if len(found) >= most or (found and time.perf_counter() > start + _BUDGET_S):
             break
         if made := _make(bench, reference, evidence, family, rng):
             found.append(made)
     return found
 
 
-def _families(evidence: Evidence, rng: random.Random) -> list[str]:
+def unused(evidence: Evidence) -> list[str]:
+    """The families of which no timed call has been so far, though the candidate was held to them before."""
+    return [family for family in _suitable(evidence) if family not in evidence.spot_checks]
+
+
+def owed(surprises: Sequence[Surprise], evidence: Evidence) -> int:
+    """How many of these families have not been used yet."""
+    return len({surprise.family for surprise in surprises} & set(unused(evidence)))
+
+
+def _suitable(evidence: Evidence) -> list[str]:
     families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
-    if evidence.changing:
-        families = [family for family in families if family in _GENTLE]
+    return [family for family in families if family in _GENTLE] if evidence.changing else families
+
+
+def _families(evidence: Evidence, rng: random.Random) -> list[str]:
+    families = _suitable(evidence)
     rng.shuffle(families)
     families.sort(key=lambda family: evidence.spot_checks.get(family, 0))
     return [rng.choice(families) if rng.random() < _ANY_FAMILY else family for family in families]
 
 
-def take_due(surprises: list[Surprise], rng: random.Random, *, certain: bool, dear: bool) -> list[Surprise]:
-    """Take those out that the next round has: in most rounds none, else one or two; `certain` if at least one."""
-    if not certain and rng.random() >= (SHARE_IF_DEAR if dear else SHARE):
+def take_due(surprises: list[Surprise], rng: random.Random, *, at_least: int, dear: bool) -> list[Surprise]:
+    """Take those out that the next round has: in most rounds none, else one or two; `at_least` so many in any case."""
+    if not at_least and rng.random() >= (SHARE_IF_DEAR if dear else SHARE):
         return []
-    count = 1 if dear else rng.choice((1, 2))
+    count = max(at_least, 1 if dear else rng.choice((1, 2)))
     due, surprises[:] = surprises[:count], surprises[count:]
     return due
 
 
-def _make(bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random) -> Surprise | None:
+def _make(
+    bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random, *, some: bool = True
+) -> Surprise | None:
     with contextlib.suppress(Finding):
         # Where some change has been tried on a process of its own, this one is no other.
         alike = perturb.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
-        inputs = fresh.make_inputs(bench, reference, family, some=not alike, alike=alike)
+        inputs = fresh.make_inputs(bench, reference, family, some=some and not alike, alike=alike)
         if bytes_needed(inputs.tree) <= bench.input_bytes:
             want = consult(bench, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):

@@ -44,9 +44,9 @@ class Plan:
     """
 
     sets: int = 2
-    sets_max: int = 8
+    sets_max: int = 12
     wall_s: float = math.inf  # no set begins that would not be over by then, since the stage began
-    set_s: float = 1.0  # the most that one set is measured for
+    set_s: float = 0.5  # the most that one set is measured for: sets differ more than rounds do
     rounds_min: int = 6
     retries: int = 4  # rounds of a set that may be thrown away
     calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns

@@ -14,10 +14,11 @@ let polling = null;
 let ticking = null;
 let busy = false;
 let again = false;
-let tookMs = 0;
+let tookMs = [0, 0]; // the last two answers
 
 function soon(ms = WAIT_MS) {
-  timer ??= setTimeout(() => { timer = null; refresh(); }, Math.max(ms, SHARE * tookMs));
+  // One slow answer may be an accident (the first one of a server, say); two are not.
+  timer ??= setTimeout(() => { timer = null; refresh(); }, Math.max(ms, SHARE * Math.min(...tookMs)));
 }
 
 async function refresh() {
@@ -30,7 +31,7 @@ async function refresh() {
   } catch {
     // The server is away; the stream or the next poll will tell when it is back.
   } finally {
-    tookMs = performance.now() - began;
+    tookMs = [tookMs[1], performance.now() - began];
     busy = false;
     if (again) { again = false; soon(); }
   }
