@@ -1,5 +1,6 @@
 """The baseline torch.compile: left out where a task cannot be compiled, and never once it could."""
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -78,3 +79,27 @@ def test_what_failed_beside_the_candidate_is_tried_again_alone() -> None:
     found = baselines(True, False)
     found.compile_ahead(INPUTS, 2)
     assert found.seat_compile(INPUTS) is not None
+
+
+def test_the_first_that_is_ready_is_given_while_the_next_is_made_and_calls_wait_for_both() -> None:
+    found, go_on, rested = baselines(False, False), threading.Event(), threading.Event()
+    bench = cast(Bench, found.bench)
+    seat, seated = bench.seat, iter([None, go_on])
+
+    def slowly(role: str) -> Handle:
+        if wait := next(seated):
+            assert wait.wait(20)
+        return seat(role)
+
+    bench.seat = slowly  # type: ignore[method-assign]
+    found.compile_ahead(INPUTS, 2)
+    assert found.seat_compile(INPUTS) is not None
+    found.compile_ahead(INPUTS, 1)  # goes on already: no third one is begun
+    resting = threading.Thread(target=lambda: (found.rest(), rested.set()))
+    resting.start()
+    assert not rested.wait(0.2)
+    go_on.set()
+    assert rested.wait(20)
+    resting.join()
+    assert found.seat_compile(INPUTS) is not None
+    assert bench.fails == []

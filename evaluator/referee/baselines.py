@@ -23,7 +23,8 @@ class Baselines:
     packed: str = ""
     compile_fails: str = ""  # why torch.compile cannot run the task
     _ready: list[Handle] = field(default_factory=list)
-    _worker: threading.Thread | None = None
+    _news: threading.Condition = field(default_factory=threading.Condition)
+    _filling: bool = False  # whether a thread makes some ready
     _compiled: bool = False  # whether any runner has come so far
 
     @property
@@ -47,16 +48,19 @@ class Baselines:
             raise of_task(failure, doing="setting up its baseline") from None
 
     def compile_ahead(self, inputs: InputSet, count: int) -> None:
-        """Begin to have `count` runners under torch.compile ready, on another thread, unless it cannot run the task.
+        """Begin to have `count` runners under torch.compile ready, on another thread.
 
-        Waits for the thread that was begun before.
+        Does nothing where that goes on already, or if torch.compile cannot run the task.
         """
-        if self._worker is not None:
-            self._worker.join()
-        if self.compile_fails:
+        if self.compile_fails or self._filling:
             return
-        self._worker = threading.Thread(target=self._fill, args=(inputs, count), daemon=True)
-        self._worker.start()
+        self._filling = True
+        threading.Thread(target=self._fill, args=(inputs, count - len(self._ready)), daemon=True).start()
+
+    def rest(self) -> None:
+        """Wait until nothing is made ready any more, for calls to be timed."""
+        with self._news:
+            self._news.wait_for(lambda: not self._filling)
 
     def seat_compile(self, inputs: InputSet) -> Handle | None:
         """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible.
@@ -64,10 +68,10 @@ class Baselines:
         Raises:
             Finding: it was possible before, so that this baseline may not be left out.
         """
-        if self._worker is not None:
-            self._worker.join()
-        if self._ready:
-            return self._ready.pop(0)
+        with self._news:
+            self._news.wait_for(lambda: self._ready or not self._filling)
+            if self._ready:
+                return self._ready.pop(0)
         if self.compile_fails:
             return None
         # What failed beside the candidate may have failed because of it, so this attempt alone counts.
@@ -81,10 +85,18 @@ class Baselines:
             return None
 
     def _fill(self, inputs: InputSet, count: int) -> None:
-        # WireError and OSError: the trial is over and its nursery gone.
-        with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
-            while len(self._ready) < count:
-                self._ready.append(self._seat_compile(inputs))
+        try:
+            # WireError and OSError: the trial is over and its nursery gone.
+            with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
+                for _ in range(count):
+                    handle = self._seat_compile(inputs)
+                    with self._news:
+                        self._ready.append(handle)
+                        self._news.notify_all()
+        finally:
+            with self._news:
+                self._filling = False
+                self._news.notify_all()
 
     def _seat_compile(self, inputs: InputSet) -> Handle:
         handle = self.bench.seat("compile")

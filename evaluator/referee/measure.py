@@ -113,6 +113,7 @@ class Stopwatch:
             self.bench.load_state(candidate := checked)
         if compiles and not first:
             compiled = self.baselines.seat_compile(self.warm[0])
+        self.baselines.rest()
         return {"eager": eager, **({} if compiled is None else {"compile": compiled}), "candidate": candidate}
 
     def _surprises(self, seed: int, *, last: bool) -> list[Surprise]:

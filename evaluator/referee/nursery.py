@@ -6,7 +6,6 @@ candidate's neighbours or an expected output.
 
 import contextlib
 import ctypes
-import gc
 import os
 import resource
 import signal
@@ -34,9 +33,6 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if compiler:
         warmup.import_compiler()
-    # What has been imported is no garbage: runners need not look through it again.
-    gc.collect()
-    gc.freeze()
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
     # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
     signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
