@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Literal
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents.edits import Edit, EditError, apply_edits, find_edits
 from agents.ports import JSON
+from tasks import syntax
 
 MAX_CANDIDATE_BYTES = 256 * 1024
 MAX_REPLY_CHARS = 2 * 1024 * 1024
@@ -74,9 +74,7 @@ def candidate_problem(source: str) -> str | None:
     if size > MAX_CANDIDATE_BYTES:
         return f"the file has {size} bytes; at most {MAX_CANDIDATE_BYTES} are allowed"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in hostile text is no concern of the terminal
-            tree = ast.parse(source)
+        tree = syntax.parse(source)
     except SyntaxError as error:
         return f"the file is not valid Python: line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tasks import syntax
 from tasks.text import complaint
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -68,7 +69,7 @@ def declared_in(source: str) -> Declared:
     Raises:
         TaskError: as `read_declared`.
     """
-    return read_declared(ast.parse(source), "<task>")
+    return read_declared(syntax.parse(source), "<task>")
 
 
 def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:

@@ -1,11 +1,11 @@
 """From Python text to its top-level definitions, by `ast` alone: nothing in it is ever compiled or executed."""
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from tasks import syntax
 from tasks.text import complaint
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -50,9 +50,7 @@ def parse(source: str, where: str) -> ast.Module:
 
 def _tree(source: str, where: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in a submitted op is no concern of this process
-            return ast.parse(source)
+        return syntax.parse(source)
     except SyntaxError as error:
         what = f"is not Python ({error.msg})"
         raise complaint(where, what, "fix the syntax", line=error.lineno or 1) from None

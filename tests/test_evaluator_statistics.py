@@ -140,12 +140,12 @@ def test_nothing_is_told_apart_below_the_resolution() -> None:
 
 def test_sets_follow_the_first_two_only_while_there_is_time() -> None:
     plan = timing.Plan(budget_s=9.0)
-    assert plan.share_s == 1.0
+    assert plan.share_s == 0.5
     assert [plan.room_for_another(sets, 3.0 * sets) for sets in (1, 2, 3, 4)] == [True, True, False, False]
     assert not timing.Plan(budget_s=0.3).room_for_another(2, 1.0)
     assert timing.Plan(budget_s=0.3).room_for_another(1, 90.0)
     patient = timing.Plan(budget_s=600.0)
-    assert patient.room_for_another(7, 20.0) and not patient.room_for_another(8, 24.0)
+    assert patient.room_for_another(11, 20.0) and not patient.room_for_another(12, 24.0)
 
 
 def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:

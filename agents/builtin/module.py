@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from agents.builtin.errors import NotTranslatable
+from tasks import syntax
 
 _BOILERPLATE = re.compile(r"^[ \t]*(std::atomic<int> inductor_cpu_integer_div_error|inductor_cpu_).*\n", re.MULTILINE)
 _INT64 = re.compile(r"static_cast<int64_t>\((-?\d+)L?\)")
@@ -39,7 +40,7 @@ def read_module(text: str) -> Module:
         NotTranslatable: a part of it has a form that this project does not know.
     """
     try:
-        tree = ast.parse(text)
+        tree = syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotTranslatable("the generated module is not Python") from error
     kernels = tuple(kernel for node in tree.body if (kernel := _kernel(node)) is not None)

@@ -5,6 +5,7 @@ import copy
 from dataclasses import dataclass
 
 from agents.builtin.errors import NotTranslatable
+from tasks import syntax
 
 CLASS = "Model"
 NEW_CLASS = "ModelNew"
@@ -36,7 +37,7 @@ def read_frame(source: str) -> Frame:
         NotTranslatable: there is no class `Model` at its top level, or `forward` takes keyword-only arguments.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotTranslatable("the op's source is not Python") from error
     body = [node for node in tree.body if not _is_left_out(node)]

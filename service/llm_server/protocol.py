@@ -3,7 +3,6 @@
 import ast
 import json
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from service.llm_server.script import (
     request_digest,
     request_of,
 )
+from tasks import syntax
 
 MOST_PIECES = 50  # of one text in a stream
 _CHARS_A_TOKEN = 4
@@ -133,9 +133,7 @@ def reference_as_candidate(reference: str) -> str | None:
     None where the source is no Python or holds no such class. It is parsed, never executed.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(reference)
+        tree = syntax.parse(reference)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
