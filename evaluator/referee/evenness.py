@@ -10,7 +10,7 @@ from enum import StrEnum
 import torch
 
 UNEVEN = ((0.05, 1.10), (0.02, 1.25))
-"""By what factor, and without which share of the slowest calls, a candidate's mean over its median may be larger than
+"""By what factor, and without which share of the slowest calls, a candidate's mean over its middle may be larger than
 the most even baseline's. Of 36 evaluations of an op against itself or against a slower one, the largest factors to
 eager were 1.05 and 1.11."""
 
@@ -21,7 +21,7 @@ UNCLEAR = 0.85
 """And in what share of them to be suspected."""
 
 CREDIT = 0.25
-"""Up to which share of its median interruptions, as the baselines met them, may excuse a candidate's slow calls."""
+"""Up to which share of its middle interruptions, as the baselines met them, may excuse a candidate's slow calls."""
 
 _RESAMPLES = 400
 
@@ -37,26 +37,26 @@ class Evenness(StrEnum):
 def judge(rounds: Mapping[str, Sequence[Sequence[float]]], *, seed: int) -> Evenness:
     """Hold the candidate's calls against the baselines'; call times of each variant, by round.
 
-    The excess of calls is their mean, without the slowest, less their median. Allowed is the share of the median that
-    the most even baseline has, or in seconds what its jumps come to: calls half as long again as the median or longer.
+    The excess of calls is their mean, without the slowest, less their middle. Allowed is the share of the middle that
+    the most even baseline has, or in seconds what its jumps come to: calls half as long again as the middle or longer.
     `seed`: of the bootstrap over rounds, for nobody to foresee.
     """
     ordered = {name: _resampled(calls, seed) for name, calls in rounds.items()}
     candidate = ordered.pop("candidate")
     found = Evenness.EVEN
     for cut, most in UNEVEN:
-        median, excess, _ = _excess(candidate, cut)
+        middle, excess, _ = _excess(candidate, cut)
         theirs = [_excess(calls, cut) for calls in ordered.values()]
-        share = torch.stack([mean / middle for middle, mean, _ in theirs]).amin(dim=0)
+        share = torch.stack([mean / their_middle for their_middle, mean, _ in theirs]).amin(dim=0)
         jumps = torch.stack([jumps for _, _, jumps in theirs]).amin(dim=0)
-        proportional = (most * (1 + share) - 1) * median
+        proportional = (most * (1 + share) - 1) * middle
         if excess[0] <= proportional[0]:
             continue
-        if excess[0] <= jumps[0] + (most - 1) * median[0]:
-            if jumps[0] > CREDIT * median[0]:
+        if excess[0] <= jumps[0] + (most - 1) * middle[0]:
+            if jumps[0] > CREDIT * middle[0]:
                 found = Evenness.UNCLEAR
             continue
-        more = (excess - torch.maximum(share * median, jumps))[1:]
+        more = (excess - torch.maximum(share * middle, jumps))[1:]
         if more.quantile(1 - SURE) > 0:
             return Evenness.UNEVEN
         if more.quantile(1 - UNCLEAR) > 0:
@@ -77,8 +77,13 @@ def _resampled(rounds: Sequence[Sequence[float]], seed: int) -> torch.Tensor:
 
 
 def _excess(ordered: torch.Tensor, cut: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each row the median, the excess without the largest `cut` (a share) of the calls, and the jumps' part."""
-    median = ordered.quantile(0.5, dim=1, keepdim=True)
-    above = (ordered - median)[:, : ordered.shape[1] - int(ordered.shape[1] * cut)]
-    jumps = torch.where(above > median / 2, above, 0.0)
-    return median.squeeze(1), above.mean(dim=1), jumps.mean(dim=1)
+    """Of each row the middle, the excess without the largest `cut` (a share) of the calls, and the jumps' part.
+
+    The middle is what a speedup takes for it, an interquartile mean of logarithms: where every other call is slow, a
+    median may lie anywhere between both kinds.
+    """
+    quarter = ordered.shape[1] // 4
+    middle = ordered[:, quarter : ordered.shape[1] - quarter].log().mean(dim=1, keepdim=True).exp()
+    above = (ordered - middle)[:, : ordered.shape[1] - int(ordered.shape[1] * cut)]
+    jumps = torch.where(above > middle / 2, above, 0.0)
+    return middle.squeeze(1), above.mean(dim=1), jumps.mean(dim=1)
