@@ -9,7 +9,7 @@ from evaluator.referee.bench import Request
 from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.fresh import _AT_ONCE_BYTES
 from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE, _SURPRISES_SHARE
-from evaluator.referee.rounds import CHECKED_UNTIMED
+from evaluator.referee.rounds import CHECKED
 from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, WAKING_A_THREAD_S, Plan
 from service.settings import Settings
 
@@ -23,7 +23,7 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"At least {plan.rounds_min} rounds a set" in text
     assert f"{plan.calls // 2} timed ones (1, where four inputs take more than {_FRESH_BYTES >> 20} MB)" in text
     assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
-    assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED_UNTIMED == 1 / 8
+    assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED == 1 / 8
     assert f"a quarter more than a baseline, {READY_EXTRA:.0%} of the turn's timed calls".replace("%", " %") in text
     assert f"{WAKING_A_THREAD_S * 1e6:g} µs a call for each thread that it has and no baseline has" in text
     assert f"up to {plan.retries} times a set" in text

@@ -51,7 +51,7 @@ def wrong_form(expected: Tree, shared: frozenset[str], handle: Handle, outputs: 
         return Wrong("layout", text)
     if found.folded:
         return Wrong("layout", "the same memory is mapped at several places of the outputs")
-    if pair := kept_apart(_rows(expected), rows):
+    if pair := kept_apart(tensors_of(expected), rows):
         first, second = pair
         return Wrong("layout", f"output{first} and output{second} share memory; the reference returns them apart")
     return None
@@ -66,12 +66,13 @@ def shared_outputs(handle: Handle, outputs: Tree) -> frozenset[str]:
     return _inside(*_places(handle, outputs))
 
 
-def _rows(outputs: Tree) -> dict[str, TensorRow]:
+def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
+    """The tensors among the outputs of a call, by path."""
     return {path: leaf for path, leaf in flatten(outputs).items() if isinstance(leaf, TensorRow)}
 
 
 def _places(handle: Handle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
-    rows = _rows(outputs)
+    rows = tensors_of(outputs)
     try:
         return rows, places(handle.pid, list(rows.values()))
     except OSError:
@@ -103,7 +104,7 @@ def overwrite(
         RunnerFailed: an output's memory cannot be written to.
     """
     done = []
-    for path, row in _rows(outputs).items():
+    for path, row in tensors_of(outputs).items():
         if path not in spared and row.span_bytes:
             elements = list({_place(row, rng.randrange(math.prod(row.shape))) for _ in range(_OVERWRITTEN)})
             handle.flip(row, elements)

@@ -1,7 +1,6 @@
 """The first half of a trial: is the candidate right on every input family, and does it leave what is not its own?"""
 
 import random
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,8 +24,10 @@ from .verdicts import Finding, of_candidate, of_task
 
 _MAX_COUNT = 10_000  # shape groups that a task may have
 _MAX_GROUPS = 8
-_KEPT_CALLS = 3  # calls whose outputs must stay as they are while later calls are made
+_KEPT_CALLS = 3  # whose outputs are looked at again after each later call; those of all are in the end
+_KEPT_SHARE = 1 / 16  # of the sandbox's memory that these may take
 _PROBE_TIMEOUT_S = 5.0
+_BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
 def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
@@ -42,6 +43,7 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
         examination.family(family)
     for family in _shape_groups(bench, reference):
         examination.family(family)
+    examination.outputs()
     examination.state()
     examination.settle()
 
@@ -54,7 +56,7 @@ class Examination:
     reference: Handle
     candidate: Handle
     evidence: Evidence
-    earlier: deque[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=lambda: deque(maxlen=_KEPT_CALLS))
+    earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
     roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
 
     def family(self, family: str) -> None:
@@ -73,14 +75,33 @@ class Examination:
             self.reference.ask({"op": "release"}, timeout_s=60)
             self.evidence.skip(family, "too large for the sandbox's memory")
             return
+        if not inputs.changed:
+            self.evidence.skip(family, "nothing to change")
+            return
         self._make_room(inputs)
         want, reason = self._ask(family, inputs)
         if want is None or reason:
             self.evidence.skip(family, reason)
             return
-        self._judge(family, inputs, want)
+        try:
+            self._judge(family, inputs, want)
+        except Finding as finding:
+            if family == perturb.INTEGERS:
+                finding.message += _BOUNDED
+            raise
         if family.startswith(perturb.GENERATED):
             _allow(want, self.evidence)
+
+    def outputs(self) -> None:
+        """See that the outputs of all calls have stayed as they were: whoever was given them may have kept them.
+
+        Raises:
+            Finding: one has changed since.
+        """
+        try:
+            self._see_unchanged(self.earlier)
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing="looking at its outputs again") from None
 
     def state(self) -> None:
         """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
@@ -106,6 +127,12 @@ class Examination:
         self.bench.load_state(handle)
         handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.bench.request.call_timeout_s)
         return self.bench.read_state(handle)
+
+    def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor]]]) -> None:
+        for rows in calls:
+            if any(not same_bytes(self.candidate.read(row), content) for row, content in rows):
+                text = "an output of an earlier call changed during a later one"
+                raise Finding("wrong_output", text, "buffer_reused")
 
     def settle(self) -> None:
         """Leave both runners as timing wants them."""
@@ -176,11 +203,12 @@ class Examination:
             worst = judge(family, answers.read(candidate, call, inputs), want, inputs, self.evidence)
             if worst is not None:
                 self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
-            for rows in self.earlier:
-                if any(not same_bytes(candidate.read(row), content) for row, content in rows):
-                    text = "an output of an earlier call changed during a later one"
-                    raise Finding("wrong_output", text, "buffer_reused")
-            self.earlier.append([(row, candidate.read(row)) for row in call.outputs.tensors][:8])
+            self._see_unchanged(self.earlier[-_KEPT_CALLS:])
+            # What lies in the memory of inputs changes with them.
+            own = [row for path, row in answers.tensors_of(call.outputs).items() if path not in want.shared]
+            self.earlier.append([(row, candidate.read(row)) for row in own])
+            most = max(_KEPT_CALLS, int(self.bench.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
+            del self.earlier[:-most]
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
 

@@ -216,8 +216,7 @@ class Stopwatch:
                 self.measurement.add_untimed(variant, done.untimed[variant])
         faults = _page_faults(candidate) - faults
         supply.collect()
-        with blame("candidate"):
-            timed_checks.compare_state(seated.last, runners, self.evidence)
+        seated.compare_state()
         timed_s = math.fsum(self.measurement.calls("candidate")[-1])
         every_call = (rounds + thrown_away) * (calls + 2)
         self.profile["cpu_utilization_cores"] = round(cpu_s / max(1e-9, timed_s), 2)

@@ -22,7 +22,7 @@ from .timed_checks import Surprise
 from .timing import Untimed
 from .verdicts import of_candidate, of_failure, of_task
 
-CHECKED_UNTIMED = 0.125  # share of the turns whose untimed call is checked, and the state after their last one
+CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
 _FEW_FAULTS = 32  # page faults in a round that are not worth a thought
 
 Values = dict[str, torch.Tensor]
@@ -66,6 +66,7 @@ class ProcessSet:
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
     surprises_s: float = 0.0  # what surprises have taken so far
+    _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
 
     def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
@@ -84,7 +85,8 @@ class ProcessSet:
         faults = [page_faults(handle.pid) for handle in baselines]
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
-            checked = self.rng.random() < CHECKED_UNTIMED
+            self._states = {"eager": [], "candidate": []} if self.rng.random() < CHECKED else {}
+            checked = bool(self._states)
             outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
                 calls: list[Call] = []
@@ -97,8 +99,8 @@ class ProcessSet:
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 timed_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
             if checked:
-                with blame("candidate"):
-                    timed_checks.compare_state(self.last, self.runners, self.evidence)
+                for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
+                    timed_checks.compare_state(want, have, self.evidence)
         self.supply.pause()
         with self._surprising():
             for surprise in surprises:
@@ -126,7 +128,21 @@ class ProcessSet:
         calls.append(call)
         return [self._read(variant, call, inputs)] if checked else []
 
+    def compare_state(self) -> None:
+        """See that the last calls have left the same state behind.
+
+        Raises:
+            Finding: they have not, or it cannot be read.
+        """
+        states = {}
+        for variant in ("eager", "candidate"):
+            with blame(variant):
+                states[variant] = timed_checks.state_after(self.last[variant], self.runners[variant])
+        timed_checks.compare_state(states["eager"], states["candidate"], self.evidence)
+
     def _read(self, variant: str, call: Call, inputs: InputSet) -> Values:
+        if variant in self._states:
+            self._states[variant].append(timed_checks.state_after(call, self.runners[variant]))
         return timed_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
 
     def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], calls: list[Call]) -> Values:

@@ -8,7 +8,7 @@ import contextlib
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -227,23 +227,22 @@ def told_state(evidence: Evidence, variant: str) -> list[str]:
     return [evidence.names.own.get(name, name) for name in names] if variant == "candidate" else names
 
 
-def compare_state(calls: Mapping[str, Call], runners: Mapping[str, Handle], evidence: Evidence) -> None:
-    """See that all calls of a process set so far, of which these are the last, have left the same state behind.
+def compare_state(want: state_check.State, have: state_check.State, evidence: Evidence) -> None:
+    """See that all calls of a process set so far have left the same state behind in eager and the candidate.
 
     Raises:
         Finding: they have not.
-        RunnerFailed: the candidate's cannot be read.
     """
-    if not evidence.changing:
-        return
-    try:
-        want = _state_after(calls["eager"], runners["eager"])
-    except RunnerFailed as failure:
-        raise Finding("sandbox_error", f"the baseline's state cannot be read: {failure.message}") from None
-    have = _state_after(calls["candidate"], runners["candidate"])
-    state_check.compare_after_timing(want, have, evidence.names, evidence.changing, evidence.tolerances)
+    if evidence.changing:
+        state_check.compare_after_timing(want, have, evidence.names, evidence.changing, evidence.tolerances)
 
 
-def _state_after(call: Call, handle: Handle) -> dict[str, torch.Tensor]:
-    assert call.state is not None
+def state_after(call: Call, handle: Handle) -> dict[str, torch.Tensor]:
+    """The state that was told with a call's answer, by name.
+
+    Raises:
+        RunnerFailed: it cannot be read.
+    """
+    if call.state is None:
+        return {}
     return state_check.values_by_name(call.state, [handle.read(row) for row in call.state.tensors])
