@@ -7,7 +7,7 @@ For each floating-point output, with candidate c, eager reference r, oracle o an
 The first terms let a candidate sum in another order than the reference; the floors let it be a little worse where the
 reference happens to be exact. A floor scales with the output, so zeros never pass for a softmax, and lies far below the
 rounding of the next smaller type (bfloat16 4e-3, TF32 5e-4, float16 5e-4), so that none passes for float32. The floors
-and their reasons are in `tolerances`.
+and their reasons are in `tolerances`. Slices that are small beside S are looked at one by one, too (`slices`).
 """
 
 import math
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from . import slices
 from .errors import NotFinite, Own, errors, own_error
 from .placement import badly_laid_out
 from .tolerances import USUAL, Tolerances
@@ -62,6 +63,7 @@ class Allowance:
     max_error: float
     rms_error: float
     may_differ: float = 0.0  # share of the elements of an integer output that may differ by one
+    by_slices: bool = False  # whether its slices are judged, too
 
 
 def flatten(tree: Tree) -> dict[str, TensorRow | bool | int | float | str | None]:
@@ -154,6 +156,10 @@ def compare(
     allowed = MAX_FACTOR * own.max_error + floor * own.scale
     rms_allowed = RMS_FACTOR * own.rms_error + floor / 2 * own.rms
     if found.max_error <= allowed and found.rms_error <= rms_allowed:
+        if oracle is not None and found.max_error > 0.0 and _by_slices(candidate, tolerances):
+            bad = slices.worst(candidate, reference, oracle, own, slack)
+            if bad is not None:
+                return _wrong_slice(path, bad)
         return Comparison(found.max_error, allowed)
     element = found.worst // (2 if candidate.is_complex() else 1)
     return Comparison(
@@ -166,6 +172,21 @@ def compare(
             f"{rms_allowed:.3g})",
         ),
     )
+
+
+def _by_slices(value: torch.Tensor, tolerances: Tolerances) -> bool:
+    """Whether slices are judged; not where a task declares by how much of the output's scale all of it may be off."""
+    dtype = _name(value)
+    judged_as = tolerances.judged_as(dtype)
+    return judged_as not in tolerances.declared and slices.judged(dtype, judged_as)
+
+
+def _wrong_slice(path: str, bad: slices.Slice) -> Comparison:
+    text = (
+        f"{naming(path)}: {bad.place} is wrong altogether: its values have root mean square {bad.size:.3g}, its errors "
+        f"{bad.error:.3g} (allowed {bad.allowed:.3g}), the reference's {bad.own:.3g}"
+    )
+    return Comparison(bad.error, bad.allowed, Wrong("values", text))
 
 
 def is_rounded(value: torch.Tensor) -> bool:
@@ -188,7 +209,9 @@ def allowance(
     floor = tolerances.floor(_name(reference))
     own = own or own_error(reference, oracle)
     return Allowance(
-        (MAX_FACTOR + 1) * own.max_error + floor * own.scale, (RMS_FACTOR + 1) * own.rms_error + floor / 2 * own.rms
+        (MAX_FACTOR + 1) * own.max_error + floor * own.scale,
+        (RMS_FACTOR + 1) * own.rms_error + floor / 2 * own.rms,
+        by_slices=oracle is not None and _by_slices(reference, tolerances),
     )
 
 
@@ -199,14 +222,16 @@ def within(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance,
     """
     if not is_rounded(candidate):
         return bool(torch.equal(candidate, reference)) or _few_differ(candidate, reference, allowed.may_differ)
+    if candidate.is_complex():
+        candidate, reference = torch.view_as_real(candidate), torch.view_as_real(reference)
     difference = candidate - reference
     if difference.numel() == 0:
         return True
     largest = _largest(difference)
     if math.isnan(largest) or math.isinf(largest):
-        same = torch.isnan(candidate) == torch.isnan(reference)
-        finite = torch.isfinite(reference) & torch.isfinite(candidate)
-        if not bool(same.all()) or not bool((torch.isfinite(reference) == torch.isfinite(candidate)).all()):
+        finite = torch.isfinite(reference)
+        same = torch.where(torch.isinf(reference), candidate == reference, torch.isnan(candidate))
+        if not bool(torch.where(finite, torch.isfinite(candidate), same).all()):
             return False
         difference = difference[finite]
         if difference.numel() == 0:
@@ -217,9 +242,12 @@ def within(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance,
     return largest <= slack * allowed.max_error and rms <= slack * allowed.rms_error
 
 
+def slices_doubtful(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance) -> bool:
+    """Whether the oracle should be asked about slices of a timed call's output that is right as a whole."""
+    return allowed.by_slices and slices.doubtful(candidate, reference)
+
+
 def _largest(values: torch.Tensor) -> float:
-    if values.is_complex():
-        return float(values.abs().max())
     low, high = (float(end) for end in torch.aminmax(values))  # 16 times as fast as that norm; NaN stays NaN
     return max(-low, high) if low == low else math.nan
 

@@ -83,7 +83,10 @@ def compare(
     Raises:
         Finding: it differs.
     """
-    wrong = [path for path, value in want.items() if not accuracy.within(have[path], value, evidence.allowances[path])]
+    allowed = evidence.allowances
+    wrong = [path for path, value in want.items() if not accuracy.within(have[path], value, allowed[path])]
+    if not wrong and not evidence.changing:
+        wrong = [path for path, value in want.items() if accuracy.slices_doubtful(have[path], value, allowed[path])]
     if not wrong:
         return
     text = f"{accuracy.naming(wrong[0])} of a timed call is wrong"
