@@ -18,7 +18,7 @@ from tasks.text import complaint
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
-DOMAINS = ("any", "finite", "nonnegative", "positive", "unit", "fixed")
+DOMAINS = ("any", "finite", "nonnegative", "positive", "unit", "bounded", "fixed")
 MAX_TOLERANCE = 0.1
 
 _TOLERANCE_REMEDY = f"give a number between 0 and {MAX_TOLERANCE}, or a dict of such numbers by dtype"

@@ -2,13 +2,15 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import perturb
+from evaluator.referee import perturb, perturb_values, task_check
+from evaluator.referee.tree import encode
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 HOLDS = {
@@ -34,8 +36,8 @@ def test_shape_and_dtype_stay_and_the_original_is_left_alone(family: str, dtype:
     changed = one(family, value)
     assert (changed.shape, changed.dtype) == (value.shape, value.dtype)
     assert torch.equal(value, before)
-    # The tensor holds negative numbers, and no integers.
-    same = family.startswith((perturb.GENERATED, perturb.NEGATIVE, perturb.INTEGERS)) or (
+    # The tensor holds various numbers, negative ones among them, and no integers.
+    same = family.startswith((perturb.GENERATED, perturb.NEGATIVE, perturb.INTEGERS, perturb.VARIED)) or (
         family == perturb.LOW_BITS and dtype in (torch.float16, torch.bfloat16)
     )
     assert torch.equal(changed, value) == same
@@ -158,9 +160,10 @@ def test_an_expanded_input_may_be_changed() -> None:
 def test_shape_groups_are_counted_and_made() -> None:
     groups = [[torch.ones(1)], [torch.ones(2)]]
     module = SimpleNamespace(get_inputs=lambda: [torch.ones(3)], get_input_groups=lambda: groups)
-    assert perturb.make(module, perturb.COUNT_GROUPS, 1, ()) == 2
-    assert perturb.make(module, f"{perturb.GROUP}1", 1, ()) == groups[1]
-    assert perturb.make(module, perturb.GENERATED, 1, ())[0].shape == (3,)
+    assert perturb.make(module, perturb.COUNT_GROUPS, 1, ()) == (2, True)
+    assert perturb.make(module, f"{perturb.GROUP}1", 1, ()) == (groups[1], True)
+    [value], changed = perturb.make(module, perturb.GENERATED, 1, ())
+    assert value.shape == (3,) and changed
 
 
 def test_an_unknown_family_is_an_error() -> None:
@@ -174,6 +177,7 @@ def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: i
     offsets = torch.arange(5).to(dtype)
     if dtype != torch.bool:
         assert torch.equal(one(perturb.SHUFFLED, offsets, seed), offsets)
+        assert not torch.equal(one(perturb.SHUFFLED, offsets[:2].flip(0), seed), offsets[:2].flip(0))
         assert sorted(one(perturb.SHUFFLED, offsets.flip(0), seed).tolist()) == offsets.tolist()
     changed = one(perturb.SHUFFLED, value, seed)
     assert changed.flatten().sort().values.tolist() == value.flatten().sort().values.tolist()
@@ -181,10 +185,11 @@ def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: i
     assert sorted(changed.sum(1).tolist()) == sorted(value.sum(1).tolist())
 
 
-def test_a_mask_that_is_the_same_everywhere_changes_too() -> None:
-    for mask in (torch.ones(40, 50, dtype=torch.bool), torch.zeros(40, 50, dtype=torch.bool)):
-        changed = one(perturb.SHUFFLED, mask)
-        assert 0.05 < float((changed != mask).float().mean()) < 0.25
+def test_slices_are_put_in_another_order_where_that_changes_anything() -> None:
+    value = torch.arange(9).flip(0)[:, None].expand(9, 50)
+    for seed in range(8):
+        assert not torch.equal(one(perturb.SHUFFLED, value, seed), value)
+        assert torch.equal(one(perturb.SHUFFLED, torch.ones(5, 6), seed), torch.ones(5, 6))
     assert perturb.skipped(perturb.SHUFFLED, (), ()) == "no tensor input"
     assert perturb.skipped(perturb.SHUFFLED, (), ("bool",)) == ""
     permuted = torch.randn(2, 3, 4).permute(2, 0, 1)
@@ -204,9 +209,184 @@ def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_dom
 def test_inputs_can_be_changed_alike_whatever_they_are() -> None:
     module = SimpleNamespace(get_inputs=lambda: [torch.randint(0, 9, (50,)) * 0 + torch.arange(50).flip(0)])
     same = [perturb.make(module, perturb.SHUFFLED, seed, (), change_seed=5)[0] for seed in (1, 2)]
-    assert torch.equal(*same)
+    assert torch.equal(same[0][0], same[1][0])
     other = [perturb.make(module, perturb.SHUFFLED, seed, ())[0] for seed in (1, 2)]
-    assert not torch.equal(*other)
+    assert not torch.equal(other[0][0], other[1][0])
     assert perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "int64"))
+    assert perturb.may_end_a_process(perturb.VARIED, ("float32", "int64"))
     assert not perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "bool"))
     assert not perturb.may_end_a_process(perturb.UP, ("int64",))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool, torch.int64, torch.int8, torch.uint8])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_eighth_of_a_mask_that_is_the_same_everywhere_is_flipped(dtype: torch.dtype, number: int) -> None:
+    mask = torch.full((40, 50), number).to(dtype)
+    changed = one(perturb.VARIED, mask)
+    assert changed.dtype == dtype and perturb_values.is_mask(changed)
+    assert 0.05 < float((changed != mask).float().mean()) < 0.25
+    for seed in range(20):
+        assert not torch.equal(one(perturb.VARIED, mask[0, :2], seed), mask[0, :2])
+    assert torch.equal(one(perturb.VARIED, mask[:1, :1]), mask[:1, :1])
+    some = torch.tensor([1, 0, 1]).to(dtype)
+    assert torch.equal(one(perturb.VARIED, some), some)
+
+
+@given(seed=st.integers(0, 2**62), length=st.integers(2, 120), count=st.integers(1, 20))
+def test_full_lengths_become_any_that_fit(seed: int, length: int, count: int) -> None:
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        value = torch.full((count,), length, dtype=dtype)
+        changed = one(perturb.VARIED, value, seed)
+        assert changed.dtype == dtype and 1 <= int(changed.min()) < length >= int(changed.max())
+        assert torch.equal(one(perturb.VARIED, value, seed, "bounded"), changed)
+    for kept in (torch.tensor(length), -value.long(), torch.full((3,), length) + torch.arange(3).flip(0)):
+        assert torch.equal(one(perturb.VARIED, kept, seed), kept)
+    largest = torch.full((3,), torch.iinfo(torch.int64).max)
+    assert bool((one(perturb.VARIED, largest, seed) > 0).all())
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    row=st.lists(st.integers(-40, 80), min_size=3, max_size=20).map(sorted),
+    count=st.integers(0, 3),
+)
+def test_integers_in_order_become_others_in_order_between_the_same_ends(seed: int, row: list[int], count: int) -> None:
+    value = torch.tensor(row, dtype=torch.int8)
+    if count:
+        value = value.expand(count, len(row))
+    if row[0] == row[-1]:
+        return
+    changed = one(perturb.VARIED, value, seed)
+    assert changed.dtype == value.dtype and torch.equal(changed, perturb_values.in_order(changed))
+    assert bool((changed[..., 0] == row[0]).all()) and bool((changed[..., -1] == row[-1]).all())
+    if row[-1] - row[0] >= len(row):
+        assert bool((changed[..., 1:] > changed[..., :-1]).all())
+
+
+def test_an_index_that_counts_up_becomes_another() -> None:
+    for value in (torch.arange(1024), torch.arange(5, 70).expand(3, 65), torch.arange(0, 512, 8, dtype=torch.int32)):
+        for seed in range(5):
+            changed = one(perturb.VARIED, value, seed)
+            assert float((changed == value).float().mean()) < 0.7
+            assert (changed.shape, changed.min(), changed.max()) == (value.shape, value.min(), value.max())
+    ends = torch.tensor([-(2**63), 0, 5, 2**63 - 1])
+    assert torch.equal(one(perturb.VARIED, ends)[[0, 3]], ends[[0, 3]])
+
+
+@pytest.mark.parametrize("number", [2.5, -3.0, 1e-3])
+def test_an_eighth_of_a_tensor_of_one_number_is_halved(number: float) -> None:
+    value = torch.full((40, 50), number)
+    changed = one(perturb.VARIED, value)
+    assert 0.05 < float((changed != value).float().mean()) < 0.25
+    assert torch.equal(changed[changed != value].unique(), torch.tensor([number / 2]))
+    for kept in (value[:1, :1], torch.full((9,), math.inf), torch.full((9,), math.nan), torch.randn(9), value[:0]):
+        assert torch.equal(one(perturb.VARIED, kept).nan_to_num(7.0), kept.nan_to_num(7.0))
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    domain=st.sampled_from(sorted(HOLDS)),
+    number=st.sampled_from([0.0, 0.25, 1.0, 3.0, -1.0]),
+)
+def test_what_is_the_same_everywhere_stays_in_its_domain(seed: int, domain: str, number: float) -> None:
+    value = torch.full((64,), number)
+    if bool(HOLDS[domain](value).all()):
+        changed = one(perturb.VARIED, value, seed, domain)
+        assert bool(HOLDS[domain](changed).all()) and not torch.equal(changed, value)
+    ones = torch.ones(64, dtype=torch.int64)
+    assert torch.equal(one(perturb.VARIED, ones, seed, domain), ones) == (domain == "positive")
+
+
+def test_python_floats_are_halved_and_nothing_else_of_python() -> None:
+    values: list[Any] = [0.5, 1, True, "mode", None, torch.float32, 0.0, math.inf, -3.0]
+    for family in perturb.FAMILIES:
+        changed = perturb.apply(family, values, 0)
+        assert changed == ([0.25, *values[1:-1], -1.5] if family == perturb.VARIED else values)
+    assert perturb.apply(perturb.VARIED, [0.5, 0.5], 0, ("fixed", "any")) == [0.5, 0.25]
+    assert perturb.skipped(perturb.VARIED, (), ()) == ""
+
+
+def test_what_lies_in_lists_tuples_and_dicts_is_changed_as_well() -> None:
+    x = torch.ones(9)
+    values = [[x, (x, 2.0)], {"a": x, "b": [x, "mode"]}, (), x]
+    changed = perturb.apply(perturb.UP, values, 0, ("any", "any", "any", "unit"))
+    assert encode(changed)[0].spec == encode(values)[0].spec
+    tensors = encode(changed)[1]
+    assert [float(tensor[0]) for tensor in tensors] == [16.0, 16.0, 16.0, 16.0, 1.0]
+    changed = perturb.apply(perturb.UP, values, 0, ("any", "unit", "any", "unit"))
+    assert [float(tensor[0]) for tensor in encode(changed)[1]] == [16.0, 16.0, 1.0, 1.0, 1.0]
+    assert perturb.apply(perturb.VARIED, values, 0)[0][1][1] == 1.0
+    assert float(x.sum()) == 9.0
+
+
+@given(seed=st.integers(0, 2**62))
+def test_some_of_what_lies_in_a_list_is_changed_and_only_what_can_be_is_chosen(seed: int) -> None:
+    values = [[torch.ones(64), torch.randn(64), 2.0], torch.randn(64)]
+    changed = perturb.apply(perturb.VARIED, values, seed, some=True)
+    flags = (not torch.equal(changed[0][0], values[0][0]), changed[0][2] == 1.0)
+    assert any(flags)
+    assert torch.equal(changed[0][1], values[0][1]) and torch.equal(changed[1], values[1])
+    again = perturb.apply(perturb.VARIED, values, seed, some=True)
+    assert torch.equal(again[0][0], changed[0][0]) and again[0][2] == changed[0][2]
+
+
+def test_whether_a_family_changes_anything_is_told() -> None:
+    def changes(family: str, *values: Any) -> bool:
+        found, changed = perturb.make(SimpleNamespace(get_inputs=lambda: values), family, 3, ())
+        assert isinstance(found, list) and isinstance(changed, bool)
+        return changed
+
+    positive = torch.rand(50) + 0.1
+    assert not changes(perturb.FLIPPED, positive) and changes(perturb.FLIPPED, positive, [-positive])
+    assert not changes(perturb.SHUFFLED, torch.arange(9), torch.zeros(9), 1.0)
+    assert not changes(perturb.VARIED, positive, torch.randint(0, 9, (50,)), 3, True)
+    assert changes(perturb.VARIED, positive, 3.0)
+    assert not changes(perturb.INTEGERS, torch.tensor([0, 1]), positive)
+    assert not changes(perturb.NEGATIVE, -positive) and changes(perturb.NEGATIVE, positive)
+    assert not changes(perturb.UP, torch.zeros(5)) and changes(perturb.UP, positive)
+    assert changes(perturb.GENERATED) and changes(perturb.OTHER_SEED)
+
+
+@given(seed=st.integers(0, 2**62), family=st.sampled_from(perturb.FAMILIES), shape=st.sampled_from([(31,), (6, 31)]))
+def test_rows_in_order_stay_in_order(seed: int, family: str, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for value in (
+        torch.randn(shape, generator=generator),
+        torch.rand(shape, generator=generator) + 0.1,
+        torch.randn(shape, generator=generator).half(),
+        torch.randint(-99, 99, shape, generator=generator),
+    ):
+        ordered = perturb_values.in_order(value)
+        assert perturb_values.ascends(ordered)
+        changed = one(family, ordered, seed)
+        assert torch.equal(changed, perturb_values.in_order(changed)), family
+        if family == perturb.SHUFFLED:
+            assert torch.equal(changed, ordered) == (len(shape) == 1)
+            assert sorted(changed.flatten().tolist()) == sorted(ordered.flatten().tolist())
+
+
+def test_a_flipped_row_in_order_is_reversed() -> None:
+    boundaries = torch.tensor([[-1.0, 0.5, 2.0], [0.0, 1.0, 2.0]])
+    assert one(perturb.FLIPPED, boundaries).tolist() == [[-2.0, -0.5, 1.0], [-2.0, -1.0, 0.0]]
+
+
+def test_what_is_in_order() -> None:
+    for rows in ([1, 1, 2], [[1, 2, 3], [4, 4, 4]], [1, 2], [[[0.0, 1.0, math.inf]]]):
+        assert perturb_values.ascends(torch.tensor(rows))
+    for rows in ([1, 1, 1], [2, 1], [[1, 2], [1, 2]], [[1, 2, 3], [3, 2, 1]], [[1], [2]], [1], 1, [], [[], []]):
+        assert not perturb_values.ascends(torch.tensor(rows))
+    assert not perturb_values.ascends(torch.tensor([0.0, math.nan, 1.0]))
+    assert not perturb_values.ascends(torch.tensor([False, False, True]))
+
+
+def test_changed_tensors_keep_their_strides() -> None:
+    value = torch.ones(4, 3, 5).permute(2, 0, 1)
+    steps = torch.arange(0, 60, 2).reshape(10, 3).t().contiguous().t()
+    assert one(perturb.VARIED, value).stride() == value.stride()
+    assert one(perturb.VARIED, steps).stride() == steps.stride()
+    assert one(perturb.FLIPPED, -torch.arange(60.0).flip(0).reshape(10, 6).t().contiguous().t()).stride() == (1, 10)
+
+
+def test_python_booleans_among_the_inputs_are_named() -> None:
+    spec = encode([torch.ones(1), True, 1, 2.0, {"causal": (False,)}])[0].spec
+    assert task_check._modes(spec) == ["the Python bool True", "the Python bool False"]

@@ -39,12 +39,14 @@ class Call:
 class InputSet:
     """One set of inputs in the referee's own memory: the tree, each tensor's bytes, and the seed of calls on it.
 
-    That seed is told to candidates; it is not the one that made the inputs.
+    That seed is told to candidates; it is not the one that made the inputs. `changed`: whether the family that they are
+    of has changed anything about what the generator gave.
     """
 
     tree: Tree
     contents: list[torch.Tensor]
     seed: int
+    changed: bool = True
 
     @property
     def nbytes(self) -> int:

@@ -60,8 +60,8 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: wire.Message)
         Finding: it is not what was ordered.
         RunnerFailed: it cannot be read.
     """
-    trees = reference.trees(reply)
-    if len(trees) != len(order.seeds):
+    trees, changed = reference.trees(reply), reply.get("changed")
+    if len(trees) != len(order.seeds) or not isinstance(changed, list) or len(changed) != len(trees):
         text = "the reference's process answered with other inputs than asked for"
         raise Finding("task_invalid", text, "protocol")
     if _share_memory(trees):
@@ -73,7 +73,10 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: wire.Message)
         raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
     sets = [copy_value(reference, tree, bench.memory_bytes // 3) for tree in trees]
     reference.ask({"op": "release"}, timeout_s=60)
-    return [InputSet(tree, contents, call) for (tree, contents), (_, call) in zip(sets, order.seeds, strict=True)]
+    return [
+        InputSet(tree, contents, call, has_changed is not False)
+        for (tree, contents), (_, call), has_changed in zip(sets, order.seeds, changed, strict=True)
+    ]
 
 
 @dataclass

@@ -139,7 +139,7 @@ class Runner:
     def inputs(self, message: wire.Message) -> wire.Message:
         """A fresh set of inputs for each seed from the task's own generator, changed as the family says.
 
-        `beside`: while the referee works on the first core.
+        And of each whether that has changed anything. `beside`: while the referee works on the first core.
         """
         self.kept.clear()
         domains = message.get("domains", ())
@@ -148,7 +148,10 @@ class Runner:
                 perturb.make(self.module, message["family"], seed, domains, **message.get("how", {}))
                 for seed in message["seeds"]
             ]
-        return {"trees": [self._reveal(inputs)["tree"] for inputs in made]}
+        return {
+            "trees": [self._reveal(inputs)["tree"] for inputs, _ in made],
+            "changed": [changed for _, changed in made],
+        }
 
     def call(self, message: wire.Message) -> wire.Message:
         """One call of the model.

@@ -66,6 +66,9 @@ def _inspect(
             problems.append(_problem("constant_output", f"output{path} is the same for two different sets of inputs"))
         elif first.is_floating_point() and not bool(torch.isfinite(first).all()):
             warnings.append(f"output{path} holds NaN or Inf on the task's own inputs")
+    warnings += [
+        f"{what} among the inputs is never varied: it could be hard-coded" for what in _modes(sets[0].tree.spec)
+    ]
     _dependence(bench, reference, sets, want[0], warnings)
     facts["eager_ms"] = round(_eager_ms(bench, reference, sets), 4)
     facts["memory_mb"] = _peak_memory_mb(reference.pid)
@@ -78,7 +81,9 @@ def _dependence(bench: Bench, reference: Handle, sets: list[InputSet], want: Exp
         if contents[index].numel() != sets[1].contents[index].numel() or torch.equal(
             contents[index], sets[1].contents[index]
         ):
-            warnings.append(f"input tensor {index} is the same for every seed: it could be hard-coded")
+            warnings.append(
+                f"input tensor {index} is the same for every seed: only the input families vary it, if any do"
+            )
             continue
         contents[index] = sets[1].contents[index]
         try:
@@ -92,6 +97,16 @@ def _dependence(bench: Bench, reference: Handle, sets: list[InputSet], want: Exp
         )
         if same:
             warnings.append(f"no output depends on input tensor {index} ({_describe(row)})")
+
+
+def _modes(spec: Any) -> list[str]:
+    """The Python booleans in the spec of a tree: each has the op take one of two ways, and no family changes it."""
+    ((kind, body),) = spec.items()
+    if kind == "scalar":
+        return [f"the Python bool {body}"] if isinstance(body, bool) else []
+    if kind in ("list", "tuple"):
+        return [mode for item in body for mode in _modes(item)]
+    return [mode for _, item in body for mode in _modes(item)] if kind == "dict" else []
 
 
 def _eager_ms(bench: Bench, reference: Handle, sets: list[InputSet]) -> float:
