@@ -123,6 +123,31 @@ def test_a_timed_call_must_agree_on_nan() -> None:
     assert not accuracy.within(torch.tensor([1.5, math.nan, math.inf, 2.0]), reference, allowed)
 
 
+def test_a_timed_call_must_agree_on_the_sign_of_infinities() -> None:
+    reference = torch.tensor([1.0, math.nan, math.inf, -math.inf, 2.0])
+    allowed = accuracy.Allowance(1e-6, 1e-6)
+    assert accuracy.within(reference.clone(), reference, allowed)
+    for element, number in ((2, -math.inf), (3, math.inf), (2, math.nan), (1, math.inf), (0, math.inf)):
+        candidate = reference.clone()
+        candidate[element] = number
+        assert not accuracy.within(candidate, reference, allowed), (element, number)
+    values = torch.complex(reference, reference.flip(0))
+    assert accuracy.within(values.clone(), values, allowed)
+    assert not accuracy.within(-values, values, allowed)
+    assert not accuracy.within(torch.complex(reference, -reference.flip(0)), values, allowed)
+
+
+def test_what_overflows_in_the_reference_is_held_to_its_own_size() -> None:
+    oracle = torch.rand(1000, dtype=torch.float64) + 1.0
+    oracle[7] = 20022.25
+    reference = oracle.half()
+    reference[7] = math.inf
+    assert accuracy.compare("", oracle.half(), reference, oracle).wrong is None
+    off = oracle.half()
+    off[7] = 19000.0
+    assert accuracy.compare("", off, reference, oracle).wrong is not None
+
+
 def row(shape: tuple[int, ...], dtype: str = "float32", **changes: object) -> TensorRow:
     stride = []
     step = 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 _BLOCK = 1 << 14
+_ROUNDINGS = 8.0  # that a candidate may be off where the reference overflows
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def errors(
     """
     best = Errors(max_error=-1.0)
     squares, count = 0.0, 0
-    bound = torch.finfo(reference.dtype).max
+    bound, epsilon = torch.finfo(reference.dtype).max, torch.finfo(reference.dtype).eps
     for start, (c, r, o) in _blocks(candidate, reference, reference if oracle is None else oracle):
         error = (c - o).abs_()
         where = int(error.argmax())
@@ -92,6 +93,8 @@ def errors(
             if differs is not None:
                 return NotFinite(start + differs, float(c[differs]), float(r[differs]))
             usable = torch.isfinite(c) & torch.isfinite(o)
+            # The scale of the output does not count what has overflown in the reference: that has its own.
+            error = torch.where(torch.isfinite(r), error, (error - _ROUNDINGS * epsilon * o.abs()).clamp_min_(0.0))
             error = torch.where(usable, error, 0.0)
             where = int(error.argmax())
             largest = float(error[where])

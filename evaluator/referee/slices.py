@@ -29,7 +29,7 @@ ULPS = 32.0  # and as many roundings of the type, which counts for bfloat16 alon
 NEGLIGIBLE = 2.0**-40  # of the largest element: below lies what the oracle's own rounding leaves of a sum that cancels
 
 _MOST_SHARE = 0.5  # zeros are wrong in any type
-_WRONG_ELEMENTS = 0.25  # of the elements that are not zero: one pole or one flipped choice is no wrong slice
+_WRONG_ELEMENTS = 0.25  # of those that are not zero, each by itself: one pole or one flipped choice is no wrong slice
 _GROSS = (1024.0, 0.1)  # own errors of that many roundings, or that share of the largest element, come of no rounding
 _BLOCK = 1 << 14
 _SAMPLE = 1 << 14  # elements of a timed call's output that are looked at
@@ -141,7 +141,7 @@ def _measure(share: float) -> Callable[..., torch.Tensor]:
         squares = _squares(c - o, o, r - o)
         usable = torch.isfinite(squares).all(0)
         error, size, own = torch.where(usable, squares, 0.0)
-        counts = (error > share**2 * size, size > 0.0, usable)
+        counts = (error > torch.maximum(share**2 * size, OWN_FACTOR**2 * own), size > 0.0, usable)
         return torch.stack([error, size, own, *(part.double() for part in counts)])
 
     return measure
