@@ -1,4 +1,4 @@
-# honest: buckets found by counting the boundaries below a value, where torch searches them by bisection: the same in order
+# honest: buckets found by counting the boundaries below a value, where torch searches by bisection: alike in order
 import torch
 import torch.nn as nn
 
