@@ -36,7 +36,7 @@ import torch
 import torch.nn as nn
 
 wire = sys.modules["referee.wire"]
-send = wire.send
+send_body = wire.send_body
 
 
 class Rest:
@@ -47,7 +47,7 @@ class Rest:
         self.sock.sendall(data[self.sent:])
 
 
-wire.send = lambda sock, message: send(Rest(sock, sent.pop() if sent else 0), message)
+wire.send_body = lambda sock, body: send_body(Rest(sock, sent.pop() if sent else 0), body)
 sent = []
 
 

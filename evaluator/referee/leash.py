@@ -93,7 +93,7 @@ class Leash:
     def resume(self) -> None:
         """Let it go on with what it has been sent until `pause`, unless it has answered."""
         if not self._poll.poll(0):
-            self._aside = True
+            self._aside, self._used_ns = True, {}
             processes.thaw(self._stopped)
 
     @names_role
@@ -113,11 +113,12 @@ class Leash:
             self._freeze()
             self._house.audit.allow(self._stopped, born=set(self._stopped) - set(known))
         processes.wait_off_processor(self._stopped)
+        self._used_ns = {pid: processes.cpu_time_ns(pid) for pid in self._stopped}
         self._newest, self._frozen_at = newest, time.perf_counter()
 
     @names_role
     def see_still(self) -> None:
-        """See that it has stood still since its turn ended: while its answer was read, for example.
+        """See that it has stood still since its turn ended: while its answer was read, and before the next begins.
 
         Raises:
             RunnerFailed: it has not.
@@ -149,6 +150,7 @@ class Leash:
         known = self._stopped
         deadline = time.monotonic() + timeout_s
         audit.let_go(known, whole_sandbox=whole_sandbox)
+        self.see_still()
         if not all(map(processes.is_stopped, known)):
             self._refuse_to_begin()
         start = time.perf_counter()

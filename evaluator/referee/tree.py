@@ -215,7 +215,8 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise TreeError("nested too deeply")
     if isinstance(value, torch.Tensor):
-        tensors.append(value)
+        # `x.conj()` and `x.neg()` views describe values that the memory does not hold yet.
+        tensors.append(torch.resolve_neg(torch.resolve_conj(value)) if type(value) is torch.Tensor else value)
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, bool | int | float | str):
         _check_scalar(value)
@@ -246,7 +247,6 @@ def describe(tensor: torch.Tensor) -> TensorRow:
         raise TreeError(f"a tensor of type {type(tensor).__name__}; return plain torch.Tensor objects")
     if layout != "strided" or device != "cpu":
         return TensorRow(0, name, tuple(base.size(tensor)), (0,) * base.dim(tensor), device, layout)
-    # `x.conj()` and `x.neg()` views describe values that the memory does not hold yet.
     if base.is_conj(tensor) or base.is_neg(tensor):
         raise TreeError("a lazily conjugated or negated tensor; call resolve_conj() or resolve_neg()")
     return TensorRow(base.data_ptr(tensor), name, tuple(base.size(tensor)), tuple(base.stride(tensor)), device, layout)

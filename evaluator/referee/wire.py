@@ -24,7 +24,15 @@ def send(sock: socket.socket, message: Message) -> None:
     Raises:
         OSError: the other side is gone.
     """
-    body = json.dumps(message).encode()
+    send_body(sock, json.dumps(message).encode())
+
+
+def send_body(sock: socket.socket, body: bytes) -> None:
+    """Send a message that has been written already.
+
+    Raises:
+        OSError: the other side is gone.
+    """
     sock.sendall(_LENGTH.pack(len(body)) + body)
 
 
