@@ -467,6 +467,19 @@ def test_an_op_that_narrows_by_itself_is_judged_by_what_it_narrows_to() -> None:
     assert refused(narrowing, lambda a, b: other_order(a, b) * 1.05, (64, 256), (256, 64)) != ""
 
 
+def test_a_narrow_output_lets_no_other_be_narrow() -> None:
+    def beside(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        product = a @ b
+        return product, product.abs().amax().bfloat16()
+
+    def narrow(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        product = a.bfloat16() @ b.bfloat16()
+        return product.float(), product.abs().amax()
+
+    assert refused(beside, beside, (64, 256), (256, 64)) == ""
+    assert "output[0]" in refused(beside, narrow, (64, 256), (256, 64))
+
+
 # What a task declares
 
 

@@ -219,10 +219,33 @@ def test_small_and_empty_outputs_have_no_slices(shape: tuple[int, ...]) -> None:
 
 
 def test_an_op_that_narrows_is_left_out() -> None:
+    """Its oracle narrows alike, and shows no error of the reference's where something cancels."""
     oracle = torch.randn(64, 64, dtype=torch.float64)
     oracle[3] *= 1e-6
     reference = oracle.float()
     candidate = reference.clone()
     candidate[3] = 0.0
-    narrow = Tolerances(Traits("matmul", narrowest="bfloat16"))
-    assert compared(candidate, reference, oracle, tolerances=narrow) is None
+    for narrowest in ("bfloat16", "float32"):
+        narrow = Tolerances(Traits("matmul", narrowest=narrowest))
+        assert compared(candidate, reference, oracle, tolerances=narrow) is None
+    assert compared(candidate, reference, reference) is None
+    half = oracle.bfloat16()
+    candidate = half.clone()
+    candidate[3] = 0.0
+    narrow = Tolerances(Traits("matmul", narrowest="float32"))
+    assert compared(candidate, half, oracle, tolerances=narrow) is not None
+
+
+def test_a_norm_in_float32_may_cancel_in_another_way() -> None:
+    def centred(x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        return wide - wide.mean(-1, keepdim=True)
+
+    x = torch.randn(64, 64)
+    x[5] = 1 / 3
+    reference, oracle = centred(x), centred(x.double())
+    oracle[5] = 3e-8
+    reference[5] = 3e-8
+    candidate = reference.clone()
+    candidate[5] = -3e-8
+    assert compared(candidate, reference, oracle) is None

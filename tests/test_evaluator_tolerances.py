@@ -57,11 +57,31 @@ def test_order_of_equal_values_is_noticed() -> None:
 
 def test_an_op_that_narrows_by_itself_is_noticed() -> None:
     assert traits(lambda x: x.to(torch.bfloat16).to(x.dtype)).narrowest == "bfloat16"
-    assert traits(lambda x: x.float() * 2).narrowest == "float32"
+    assert traits(lambda x: (x.float() * 2).to(x.dtype)).narrowest == "float32"
     assert traits(lambda x: x * 2).narrowest is None
     narrow = Tolerances(Traits("elementwise", narrowest="bfloat16"))
     assert narrow.floor("float32") == FLOORS["elementwise"]["bfloat16"]
     assert Tolerances(Traits("elementwise", narrowest="float32")).floor("bfloat16") == narrow.floor("bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("function", "narrowest"),
+    [
+        (lambda x: (x * 2, x.amax().bfloat16()), None),
+        (lambda x: (x * 2, (x.half() + 1).abs()), None),
+        (lambda x: (x * 2, x.to(torch.bfloat16).to(torch.float16)), "bfloat16"),
+        (lambda x: x * x.amax().bfloat16(), "bfloat16"),
+        (lambda x: torch.zeros_like(x).copy_(x.half()), "float16"),
+        (lambda x: torch.cat([x, x.half()]), "float16"),
+        (lambda x: torch.where(x.bfloat16() > 0.5, x, 0.0), "bfloat16"),
+        (lambda x: x.gather(0, x.bfloat16().argmax(0, keepdim=True)), "bfloat16"),
+        (lambda x: x * x.amax().bfloat16().item(), "bfloat16"),
+        (lambda x: torch.add(x, other=x.half()), "float16"),
+        (lambda x: (x.half() @ x.half().transpose(-1, -2)).bfloat16().float(), "bfloat16"),
+    ],
+)
+def test_a_narrow_value_counts_where_something_else_is_made_of_it(function: object, narrowest: str | None) -> None:
+    assert traits(function).narrowest == narrowest
 
 
 def test_tables_that_are_no_parameters_are_widened_too() -> None:

@@ -156,7 +156,7 @@ def compare(
     allowed = MAX_FACTOR * own.max_error + floor * own.scale
     rms_allowed = RMS_FACTOR * own.rms_error + floor / 2 * own.rms
     if found.max_error <= allowed and found.rms_error <= rms_allowed:
-        if oracle is not None and found.max_error > 0.0 and _by_slices(candidate, tolerances):
+        if oracle is not None and found.max_error > 0.0 and _by_slices(candidate, oracle, tolerances):
             bad = slices.worst(candidate, reference, oracle, own, slack)
             if bad is not None:
                 return _wrong_slice(path, bad)
@@ -174,11 +174,10 @@ def compare(
     )
 
 
-def _by_slices(value: torch.Tensor, tolerances: Tolerances) -> bool:
+def _by_slices(value: torch.Tensor, oracle: torch.Tensor, tolerances: Tolerances) -> bool:
     """Whether slices are judged; not where a task declares by how much of the output's scale all of it may be off."""
-    dtype = _name(value)
-    judged_as = tolerances.judged_as(dtype)
-    return judged_as not in tolerances.declared and slices.judged(dtype, judged_as)
+    declared = tolerances.judged_as(_name(value)) in tolerances.declared
+    return not declared and slices.judged(value, oracle, tolerances.traits.narrowest)
 
 
 def _wrong_slice(path: str, bad: slices.Slice) -> Comparison:
@@ -211,7 +210,7 @@ def allowance(
     return Allowance(
         (MAX_FACTOR + 1) * own.max_error + floor * own.scale,
         (RMS_FACTOR + 1) * own.rms_error + floor / 2 * own.rms,
-        by_slices=oracle is not None and _by_slices(reference, tolerances),
+        by_slices=oracle is not None and _by_slices(reference, oracle, tolerances),
     )
 
 

@@ -75,6 +75,7 @@ class Watch(Mode):
         """Run the operator and note what it was."""
         out = func(*args, **(kwargs or {}))
         self._note(func, args, out)
+        self._note_narrow([*args, *(kwargs or {}).values()], out)
         return out
 
     def traits(self) -> dict[str, Any]:
@@ -88,11 +89,19 @@ class Watch(Mode):
         self._kinds.add(kind)
         self._unstable |= name in _UNSTABLE
         self._terms = max(self._terms, _terms(name, kind, args, out))
-        for tensor in _tensors(out):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            # Everything is float64 here but what the op itself has converted.
-            if EPSILON.get(dtype, 0.0) > EPSILON.get(self._narrowest or "float64", 0.0):
-                self._narrowest = dtype
+
+    def _note_narrow(self, given: list[Any], out: Any) -> None:
+        """Note what was made of a value that the op itself has narrowed: everything else is float64 here.
+
+        Only what is not as narrow itself, a number of another type among it. An output of a narrow type is judged by
+        its own, and what lies beside it is as exact as if it were not there.
+        """
+        made = min((EPSILON.get(_dtype(tensor), 0.0) for tensor in _tensors(out)), default=0.0)
+        for value in given:
+            for tensor in _tensors(value):
+                epsilon = EPSILON.get(_dtype(tensor), 0.0)
+                if epsilon > max(made, EPSILON[self._narrowest or "float64"]):
+                    self._narrowest = _dtype(tensor)
 
 
 class FlopCount(Mode):
@@ -149,6 +158,10 @@ def _terms(name: str, kind: str, args: tuple[Any, ...], out: Any) -> int:
     if kind == "reduction":
         return math.ceil(given[0].numel() / max(1, made[0].numel()))
     return 1
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:

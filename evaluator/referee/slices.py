@@ -49,10 +49,10 @@ class Slice:
 _Sums = list[tuple[int | None, torch.Tensor]]  # by dimension (None: rows): quantities x slices
 
 
-def judged(dtype: str, judged_as: str) -> bool:
-    """Whether slices of outputs of a dtype are judged at all."""
-    real = REAL.get(dtype, dtype)
-    return real == judged_as and real != "float64"
+def judged(value: torch.Tensor, oracle: torch.Tensor, narrowest: str | None) -> bool:
+    """Whether slices of an output are judged: where all of its oracle is of a finer type, `narrowest` among it."""
+    epsilon = EPSILON[_real(value)]
+    return max(EPSILON[_real(oracle)], EPSILON[narrowest or "float64"]) < epsilon
 
 
 def worst(
@@ -62,14 +62,15 @@ def worst(
     share = _share(reference, slack)
     if not _suspicious(candidate, oracle, own.scale, share):
         return None
-    dtype = _real(reference)
-    kind, epsilon = torch.finfo(dtype), EPSILON[str(dtype).removeprefix("torch.")]
+    kind, epsilon = torch.finfo(reference.dtype), EPSILON[_real(reference)]
     # Zero is as good as a subnormal number, except in float16, which has few others that are small.
-    tiny = kind.smallest_normal * (2.0**-5 if dtype == torch.float16 else 4.0)
+    tiny = kind.smallest_normal * (2.0**-5 if reference.dtype == torch.float16 else 4.0)
     gross = own.max_error if own.max_error > min(_GROSS[0] * epsilon, _GROSS[1]) * own.scale else 0.0
     found: Slice | None = None
     shape = _squeezed(reference)
     for dim, sums in _sums(_measure(share), candidate, reference, oracle):
+        if dim is None and found is not None:
+            break  # these rows lie in a slice that says more
         error, size, own_error = sums[0].sqrt(), sums[1].sqrt(), sums[2].sqrt()
         wrong, nonzero, usable = sums[3], sums[4], sums[5]
         root = usable.sqrt()
@@ -109,13 +110,13 @@ def _grid(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [tensor[where] for tensor in tensors]
 
 
-def _real(value: torch.Tensor) -> torch.dtype:
-    return value.dtype.to_real() if value.is_complex() else value.dtype
+def _real(value: torch.Tensor) -> str:
+    dtype = str(value.dtype).removeprefix("torch.")
+    return REAL.get(dtype, dtype)
 
 
 def _share(value: torch.Tensor, slack: float) -> float:
-    epsilon = EPSILON[str(_real(value)).removeprefix("torch.")]
-    return max(SHARE, min(_MOST_SHARE, ULPS * epsilon * slack))
+    return max(SHARE, min(_MOST_SHARE, ULPS * EPSILON[_real(value)] * slack))
 
 
 def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, share: float) -> bool:

@@ -43,7 +43,7 @@ class Traits:
 
     kind: str = "other"
     terms: int = 1  # most terms that one sum has
-    narrowest: str | None = None  # coarsest floating-point type that the op itself converts to, whatever its inputs
+    narrowest: str | None = None  # coarsest type that the op itself converts to and makes something of another type of
     unstable_ties: bool = False  # the order of equal values is not defined (sort, topk)
 
     @classmethod
