@@ -55,7 +55,7 @@ def test_a_long_sum_in_another_order_passes(order: Model, terms: int, make: Any)
 
 @settings(max_examples=25, deadline=None)
 @given(
-    terms=st.integers(1, 1 << 12),  # of more terms that all round alike, one accumulator errs too much; see the page
+    terms=st.integers(1, 1 << 12),
     seed=st.integers(0, 2**31),
     scale=st.floats(1e-3, 1e3),
     offset=st.floats(-1.0, 1.0),
@@ -67,7 +67,9 @@ def test_any_permutation_of_the_terms_passes(terms: int, seed: int, scale: float
     def make() -> list[torch.Tensor]:
         return [torch.randn(8, terms) * scale + offset]
 
-    assert refused(lambda x: x.mean(-1), lambda x: plain_sum(x[:, order]) / terms, get_inputs=make) == ""
+    # One accumulator that begins with the largest term errs too much in one of 200 such orders.
+    in_lanes = lambda x: lane_sum(F.pad(x[:, order], (0, -terms % 16)))  # noqa: E731
+    assert refused(lambda x: x.mean(-1), lambda x: in_lanes(x) / terms, get_inputs=make) == ""
 
 
 @pytest.mark.parametrize("block", [1, 8, 64, 256])
