@@ -1,6 +1,7 @@
 """Slices that are small beside the whole output: gross errors in them are found, and no rounding is taken for one."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.referee import accuracy, slices
+from evaluator.referee import accuracy, slices, timed_checks
 from evaluator.referee.errors import own_error
+from evaluator.referee.evidence import Evidence
 from evaluator.referee.tolerances import Tolerances, Traits
+from evaluator.referee.verdicts import Finding
 
 SHAPES = [(64, 48), (5, 24, 17), (20, 3, 4, 16), (33, 1, 40), (1, 300, 3), (2, 20000), (20000, 2), (3, 5, 7, 2, 16)]
 HALF = [torch.float32, torch.float16, torch.bfloat16]
@@ -249,3 +252,36 @@ def test_a_norm_in_float32_may_cancel_in_another_way() -> None:
     candidate = reference.clone()
     candidate[5] = -3e-8
     assert compared(candidate, reference, oracle) is None
+
+
+@pytest.mark.parametrize("changing", [False, True])
+def test_a_timed_call_that_leaves_out_small_rows_is_wrong(changing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle = torch.randn(256, 64, dtype=torch.float64) * torch.logspace(-9, 0, 256, dtype=torch.float64)[:, None]
+    reference = oracle.float()
+    candidate = reference.clone()
+    candidate[:64] = 0.0
+    asked = []
+
+    def consult(*_: Any, **__: Any) -> SimpleNamespace:
+        asked.append(1)
+        return SimpleNamespace(judged=lambda: {"": reference}, oracle={"": oracle}, own={})
+
+    monkeypatch.setattr(timed_checks, "consult", consult)
+    evidence = Evidence(allowances={"": accuracy.allowance(reference, oracle)})
+    evidence.changing = frozenset({"count"} if changing else ())
+    bench, supply, inputs = None, SimpleNamespace(collect=lambda: None, reference=None), None
+
+    def compare(have: torch.Tensor, want: torch.Tensor) -> None:
+        timed_checks.compare(bench, supply, evidence, inputs, {"": want}, {"": have})  # type: ignore[arg-type]
+
+    compare(reference, reference)
+    assert not asked
+    if changing:  # the oracle cannot be asked
+        compare(candidate, reference)
+        assert not asked
+        return
+    with pytest.raises(Finding, match=r"slice .* is wrong altogether.*in a timed call"):
+        compare(candidate, reference)
+    asked.clear()
+    compare(reference, candidate)  # the baseline is in doubt, and the oracle agrees with the candidate
+    assert asked
