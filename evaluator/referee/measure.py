@@ -21,7 +21,7 @@ from .failures import RunnerFailed
 from .fresh import Supply
 from .handle import Handle
 from .load import LoadMeter
-from .processes import page_faults
+from .processes import page_faults, resident_bytes
 from .rounds import ProcessSet, blame
 from .timed_checks import Surprise
 from .verdicts import Finding
@@ -31,6 +31,10 @@ _UNACCOUNTED_S = 0.006  # in a process set
 _UNACCOUNTED_SHARE = 0.01
 _SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
+# What a candidate may hold beyond what eager holds, once settled: so many times its outputs (whose memory may wait to
+# be used again), twice its inputs and parameters (kept in another form, say), and a workspace.
+_HELD_OUTPUTS = 32
+_WORKSPACE_BYTES = 64 << 20
 _FRESH_BYTES = 512 << 20  # of inputs for one round
 _LATE_SHARE = 0.08  # of the timed part's seconds that may go into making surprises
 _EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a surprise of each family that has not come yet
@@ -55,6 +59,7 @@ class Stopwatch:
     measurement: timing.Measurement = field(default_factory=timing.Measurement)
     profile: dict[str, Any] = field(default_factory=dict)
     checked_calls: int = 0
+    hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
 
     def run(self, checked: Handle | None) -> None:
@@ -165,6 +170,18 @@ class Stopwatch:
                 handovers = [handle.handover_s() for _ in range(_HANDOVERS)]
         return statistics.median(handovers)
 
+    def _look_at_memory(self, runners: dict[str, Handle]) -> None:
+        """See whether the candidate holds much more than eager before it is timed.
+
+        What it may have prepared in the calls that settle it costs no timed call anything.
+        """
+        held = {name: sum(map(resident_bytes, handle.members())) for name, handle in runners.items()}
+        assert self.bench.state is not None
+        given = self.bench.input_bytes + sum(content.numel() for content in self.bench.state[1])
+        allowed = held["eager"] + _HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + _WORKSPACE_BYTES
+        self.hoards = self.hoards or held["candidate"] > allowed
+        self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
+
     def _calls(self) -> int:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= _FRESH_BYTES else 2
@@ -172,6 +189,7 @@ class Stopwatch:
     def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random, *, last: bool) -> None:
         runners, supply, calls = seated.runners, seated.supply, self._calls()
         candidate = runners["candidate"]
+        self._look_at_memory(runners)
         faults = _page_faults(candidate)
         thrown_away = rounds = 0
         cpu_s = 0.0

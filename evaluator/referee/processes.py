@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch  # not at run time: `warmup` needs this module before torch may be imported
 
 _PROC = Path("/proc")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -248,6 +249,14 @@ def page_faults(pid: int) -> int:
     """Minor and major page faults of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[7]) + int(fields[9])
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has in use; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
 
 
 def executable_mappings(pid: int) -> list[tuple[int, int, str]]:

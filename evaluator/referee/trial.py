@@ -115,7 +115,7 @@ class Trial:
         if self.bench.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]
-        if even == Evenness.UNEVEN or self.measurement.prepares():
+        if even == Evenness.UNEVEN or self.measurement.prepares() or watch.hoards:
             self.tags.append("uneven")
         others = self.profile["others_cores_busy"]
         if even == Evenness.UNCLEAR or (others is not None and others > _NOISY_CORES):
