@@ -31,7 +31,9 @@ _ANY_FAMILY = 0.25  # of the surprises, whichever others there were: none that h
 _BUDGET_S = 0.15  # to make the first surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
-_GENTLE = (perturb.SHUFFLED, perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS)
+_GENTLE = (
+    perturb.SHUFFLED, perturb.VARIED, perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS,
+)  # fmt: skip
 
 
 def read(
