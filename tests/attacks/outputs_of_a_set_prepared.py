@@ -26,7 +26,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-CALLS = 160
+CALLS = 60
 POOL, FILLED = [], []
 
 
