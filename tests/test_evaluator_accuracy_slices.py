@@ -286,3 +286,11 @@ def test_a_timed_call_that_leaves_out_small_rows_is_wrong(changing: bool, monkey
     candidate[:64] = reference[:64] * 1.5
     compare(reference, candidate)  # the baseline is in doubt, and the oracle agrees with the candidate
     assert asked
+
+
+def test_a_mask_of_the_smallest_numbers_has_no_squares() -> None:
+    oracle = torch.randn(64, 64, dtype=torch.float64)
+    reference = oracle.float()
+    oracle[0], reference[0] = torch.finfo(torch.float64).min, torch.finfo(torch.float32).min
+    own = own_error(reference, oracle)
+    assert slices.worst(reference * (1 + 1e-7), reference, oracle, own) is None

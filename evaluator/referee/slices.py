@@ -125,7 +125,7 @@ def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, shar
     def measure(c: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         return _squares(c - t, t)
 
-    least = LEAST * (NEGLIGIBLE * scale) ** 2
+    least = LEAST * min(NEGLIGIBLE * scale, 1e150) ** 2  # a float64 mask's smallest number has no square
     return any(
         bool(((error > share**2 * size) & (size > least)).any())
         for _, (error, size) in _sums(measure, candidate, truth)
