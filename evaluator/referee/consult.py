@@ -149,8 +149,8 @@ def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.
         if not accuracy.within(value, first, _rounding(first)):
             raise Finding(
                 "task_invalid",
-                f"output{path} differs between two calls on the same inputs and seed (what depends on earlier calls, too, "
-                "cannot be judged)",
+                f"output{path} differs between two calls on the same inputs and seed (what depends on earlier "
+                "calls, too, cannot be judged)",
                 "nondeterministic",
             )
 
