@@ -40,9 +40,9 @@ class Round:
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
 
-    def add_turn(self, variant: str, calls: Sequence[Call]) -> None:
-        """Record a turn's calls, the first of which does not count."""
-        ready_s = math.fsum(call.ready_s for call in calls)
+    def add_turn(self, variant: str, calls: Sequence[Call], surprises_ready_s: float) -> None:
+        """Record a turn's calls, the first of which does not count, and what getting ready for surprises took."""
+        ready_s = math.fsum(call.ready_s for call in calls) + surprises_ready_s
         self.untimed[variant].append(Untimed(calls[0].seconds, ready_s, min(call.threads for call in calls)))
         self.seconds[variant] += [call.seconds for call in calls[1:]]
         self.cpu_s[variant] += math.fsum(call.cpu_s for call in calls[1:])
@@ -66,6 +66,7 @@ class ProcessSet:
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
     surprises_s: float = 0.0  # what surprises have taken so far
+    _surprises_ready_s: float = 0.0  # in the present turn
     _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
 
     def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
@@ -90,11 +91,12 @@ class ProcessSet:
             outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
                 calls: list[Call] = []
+                self._surprises_ready_s = 0.0
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
                     timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
                 outputs[variant] = first + timed
-                done.add_turn(variant, calls)
+                done.add_turn(variant, calls, self._surprises_ready_s)
             given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 timed_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
@@ -161,6 +163,7 @@ class ProcessSet:
         with self._surprising():
             for surprise in surprises if variant != "compile" else ():
                 handle, call = self.runners[variant], self.call(variant, surprise.inputs)
+                self._surprises_ready_s += call.ready_s
                 if variant == "candidate":
                     surprise.take(self.evidence, handle, call)
                 else:
