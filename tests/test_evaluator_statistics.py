@@ -207,7 +207,7 @@ def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() 
     plan = timing.Plan(target_width=10.0, precision=10.0)
     for seed in range(10):
         assert measured((0,), seed).told(plan)
-        unclear = measured((0, 5, 9), seed)
+        unclear = measured((0, 5), seed)
         assert unclear.precise(plan)
         assert unclear.evenness() == Evenness.UNCLEAR
         assert not unclear.told(plan)
