@@ -56,8 +56,8 @@ def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
         return
     # What is right, and only pretends or hinders others, gains nothing by it.
     assert evaluation.speedup is not None
-    # Or looks faster than it is, and gets no rank.
-    assert {"uneven", "noisy"} & set(evaluation.tags) or evaluation.speedup["eager"].low < 1.05, evaluation.tags
+    # (What only looks faster than it is says so in its header, and must be tagged: below.)
+    assert header(source, "looks") == "faster" or evaluation.speedup["eager"].low < 1.05, evaluation.tags
     assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
     tags = {text for text in header(source, "tag").split(" or ") if text}
     assert not tags or tags & set(evaluation.tags), (evaluation.tags, evaluation.profile["time_by_file"])

@@ -50,9 +50,9 @@ class Baselines:
     def compile_ahead(self, inputs: InputSet, count: int) -> None:
         """Begin to have `count` runners under torch.compile ready, on another thread.
 
-        Does nothing where that goes on already, or if torch.compile cannot run the task.
+        Does nothing where they are, or are being made, or if torch.compile cannot run the task.
         """
-        if self.compile_fails or self._filling:
+        if self.compile_fails or self._filling or len(self._ready) >= count:
             return
         self._filling = True
         threading.Thread(target=self._fill, args=(inputs, count - len(self._ready)), daemon=True).start()

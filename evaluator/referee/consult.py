@@ -192,11 +192,7 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
     if any(want.own[path].finite < 0.5 and value.numel() > 0 for path, value in rounded):
         return "the reference itself overflows here"
-    if (
-        family in (perturb.NEGATIVE, perturb.SHUFFLED, perturb.VARIED)
-        and not evidence.has_nan
-        and _has_nan(want.judged())
-    ):
+    if family in perturb.NAN_REFUSES and not evidence.has_nan and _has_nan(want.judged()):
         return "the reference gives NaN for them"
     for path, value in rounded:
         own = want.own[path]

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import torch
 
+from . import statistics
+
 UNEVEN = ((0.05, 1.10), (0.02, 1.25))
 """By what factor, and without which share of the slowest calls, a candidate's mean over its middle may be larger than
 the most even baseline's. Of 36 evaluations of an op against itself or against a slower one, the largest factors to
@@ -82,8 +84,7 @@ def _excess(ordered: torch.Tensor, cut: float) -> tuple[torch.Tensor, torch.Tens
     The middle is what a speedup takes for it, an interquartile mean of logarithms: where every other call is slow, a
     median may lie anywhere between both kinds.
     """
-    quarter = ordered.shape[1] // 4
-    middle = ordered[:, quarter : ordered.shape[1] - quarter].log().mean(dim=1, keepdim=True).exp()
+    middle = statistics.middle_means(ordered.log()).exp().unsqueeze(1)
     above = (ordered - middle)[:, : ordered.shape[1] - int(ordered.shape[1] * cut)]
     jumps = torch.where(above > middle / 2, above, 0.0)
     return middle.squeeze(1), above.mean(dim=1), jumps.mean(dim=1)

@@ -118,13 +118,16 @@ class Leash:
 
     @names_role
     def see_still(self) -> None:
-        """See that it has stood still since its turn ended: while its answer was read, and before the next begins.
+        """See that it has stood still since its turn ended: while its answer was read, for example.
 
         Raises:
             RunnerFailed: it has not.
         """
-        if any(processes.cpu_time_ns(pid) > used_ns + _STILL_NS for pid, used_ns in self._used_ns.items()):
+        if not self._stood_still():
             raise RunnerFailed("out_of_turn", "processes of it went on after they had been stopped")
+
+    def _stood_still(self) -> bool:
+        return all(processes.cpu_time_ns(pid) <= used_ns + _STILL_NS for pid, used_ns in self._used_ns.items())
 
     def log_tail(self) -> str:
         """The end of what the runner printed."""
@@ -150,8 +153,7 @@ class Leash:
         known = self._stopped
         deadline = time.monotonic() + timeout_s
         audit.let_go(known, whole_sandbox=whole_sandbox)
-        self.see_still()
-        if not all(map(processes.is_stopped, known)):
+        if not (self._stood_still() and all(map(processes.is_stopped, known))):
             self._refuse_to_begin()
         start = time.perf_counter()
         processes.thaw(known)

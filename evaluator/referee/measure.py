@@ -77,8 +77,9 @@ class Stopwatch:
         sets, enough, seated_s, started = 0, False, math.inf, time.perf_counter()
         while not enough:
             progress(f"timing, process set {sets + 1}")
+            last = sets + 1 >= self.plan.sets  # no other need follow
             with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as beside:
-                surprises = beside.submit(self._surprises, rng.getrandbits(64), last=sets + 1 >= self.plan.sets)
+                surprises = beside.submit(self._surprises, rng.getrandbits(64), last=last)
                 runners = self._seat(checked)
             checked = None
             seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
@@ -88,7 +89,7 @@ class Stopwatch:
                 self.measurement.open_set(list(runners), self._settle(seated))
                 load.begin()
                 self.bench.audit.begin()
-                self._measure_set(seated, surprises.result(), rng, last=sets + 1 >= self.plan.sets)
+                self._measure_set(seated, surprises.result(), rng, last=last)
                 self.bench.audit.end()
                 load.end()
             sets += self._check_turns()

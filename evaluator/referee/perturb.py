@@ -29,6 +29,7 @@ INTEGERS = "large integers"
 FAMILIES = (
     GENERATED, OTHER_SEED, SHUFFLED, VARIED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
 )  # fmt: skip
+NAN_REFUSES = frozenset({NEGATIVE, SHUFFLED, VARIED})  # NaN says of these that the reference does not take them
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
 

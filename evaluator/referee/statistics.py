@@ -21,7 +21,7 @@ def median(values: Sequence[float]) -> float:
 
 def middle_mean(values: Sequence[float]) -> float:
     """The interquartile mean."""
-    return float(_middle_means(torch.tensor([list(values)], dtype=torch.float64))[0])
+    return float(middle_means(torch.tensor([list(values)], dtype=torch.float64))[0])
 
 
 def median_interval(groups: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[float, float, float]:
@@ -50,7 +50,7 @@ def ratio_interval(
         torch.tensor([list(pairs[:size]) for pairs in rounds], dtype=torch.float64).log()
         for rounds, size in zip(sets, fewest, strict=True)
     ]
-    value, low, high = torch.tensor(_interval(data, _middle_means, resamples, seed), dtype=torch.float64).exp().tolist()
+    value, low, high = torch.tensor(_interval(data, middle_means, resamples, seed), dtype=torch.float64).exp().tolist()
     return value, low, high
 
 
@@ -100,7 +100,8 @@ def _medians(rows: torch.Tensor) -> torch.Tensor:
     return rows.nanquantile(0.5, dim=1)
 
 
-def _middle_means(rows: torch.Tensor) -> torch.Tensor:
+def middle_means(rows: torch.Tensor) -> torch.Tensor:
+    """The interquartile mean of each row; NaN is not counted."""
     ordered = rows.sort(dim=1).values
     sums = torch.nn.functional.pad(ordered.nan_to_num(0.0).cumsum(dim=1), (1, 0))
     sizes = (~torch.isnan(rows)).sum(dim=1, keepdim=True)

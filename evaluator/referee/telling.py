@@ -1,17 +1,18 @@
 """The text of a runner's answer to a call: most say the same as the one before, but for where the tensors lie.
 
 Working it out belongs to what a call takes, for everyone. The longer it takes, the more a candidate would gain that
-answers by itself, in fewer steps: 0.05 ms a call while a tree was made and written each time.
+answers by itself, in fewer steps: one that did gained 0.05 of 0.24 ms while a tree was made and written each time.
 """
 
 import json
+import re
 from typing import Any
 
 import torch
 
 from .tree import Tree
 
-_PLACE = '"place": '
+_PLACE = re.compile(r'(?<="place": )\d+')
 
 
 class Telling:
@@ -37,12 +38,8 @@ class Telling:
         if tensors is None or len(tensors) != len(tree.tensors):
             return
         self._form = _form(value, tensors)
-        pieces = json.dumps({"ok": True, "tree": tree.to_json()}).split(_PLACE)
-        if len(pieces) == len(tensors) + 1:
-            ends = [piece[len(str(row.place)) :] for row, piece in zip(tree.tensors, pieces[1:], strict=True)]
-            self._parts = [
-                part.encode() for part in (pieces[0] + _PLACE, *(f"{end}{_PLACE}" for end in ends[:-1]), ends[-1])
-            ]
+        text = json.dumps({"ok": True, "tree": tree.to_json()})
+        self._parts = [part.encode() for part in _PLACE.split(text)]
 
 
 def _tensors(value: Any) -> list[torch.Tensor] | None:

@@ -1,6 +1,7 @@
 # tries: zeros of two calls' outputs written in the first of a turn's timed calls: half of the calls hardly take time
 # verdict: passed
 # tag: uneven or noisy
+# looks: faster
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
