@@ -26,3 +26,15 @@ def parse(source: str) -> ast.Module:
             except SystemError:
                 continue  # a library parses something on another thread
         return ast.parse(source)
+
+
+def expression(text: str) -> ast.expr:
+    """The syntax tree of one expression.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: as `parse`; SyntaxError also if it is anything else.
+    """
+    match parse(text.strip()).body:
+        case [ast.Expr(value)]:
+            return value
+    raise SyntaxError("this is not one expression")

@@ -61,3 +61,10 @@ def test_an_invalid_escape_warns_nobody() -> None:
 def test_what_is_no_python_is_refused() -> None:
     with pytest.raises(SyntaxError):
         syntax.parse("x = = 1")
+
+
+def test_one_expression_is_read_and_nothing_else() -> None:
+    assert ast.unparse(syntax.expression("a * (b + 1)")) == "a * (b + 1)"
+    for text in ("a = 1", "a; b", ""):
+        with pytest.raises(SyntaxError):
+            syntax.expression(text)

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks import syntax
+
 _LITERAL = re.compile(r"\b(\d+)L\b")
 
 
@@ -30,7 +32,7 @@ class Affine:
 def read_affine(text: str) -> Affine | None:
     """The affine function that a C++ index expression is, or None if it is none."""
     try:
-        return _read(ast.parse(_LITERAL.sub(r"\1", text.strip()), mode="eval").body)
+        return _read(syntax.expression(_LITERAL.sub(r"\1", text.strip())))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

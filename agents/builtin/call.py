@@ -4,6 +4,7 @@ import ast
 from collections.abc import Collection
 
 from agents.builtin.errors import NotTranslatable
+from tasks import syntax
 
 LIBRARY = "LIBRARY"
 # What TorchInductor calls through `extern_kernels`, by torch's own names.
@@ -76,7 +77,7 @@ def _rewrite(node: ast.AST, kernels: Collection[str]) -> ast.AST:
 
 
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return syntax.expression(text)
 
 
 class _Rewrite(ast.NodeTransformer):

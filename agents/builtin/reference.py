@@ -72,7 +72,7 @@ def read_frame(source: str) -> Frame:
 
 
 def _inherited_forward() -> ast.FunctionDef:
-    function = ast.parse("def forward(self, *arguments):\n    return super().forward(*arguments)").body[0]
+    function = syntax.parse("def forward(self, *arguments):\n    return super().forward(*arguments)").body[0]
     assert isinstance(function, ast.FunctionDef)
     return function
 
