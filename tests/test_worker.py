@@ -246,21 +246,23 @@ def running(worker: WorkerProcess) -> bool:
     return not (worker.said("evaluation called off", **about) or worker.said("evaluation ends", **about))
 
 
-def test_a_job_and_its_evaluations_stay_in_the_sandbox_that_it_asks_for_or_began_in(there: Fleet) -> None:
-    with start_llm_server(script(QUICK)) as model:
+def test_a_job_and_its_evaluations_stay_in_the_sandbox_that_it_asks_for_or_began_in(
+    there: Fleet, model: LlmServer
+) -> None:
+    with start_llm_server(script(QUICK)) as quick:
         unsafe = there.worker(0, KERNELWRIGHT_SANDBOX="process")
-        asking = ask(there, model, sandbox="docker")
-        assert there.wait_for(ask(there, model)).sandbox == "process"
+        asking = ask(there, quick, sandbox="docker")
+        assert there.wait_for(ask(there, quick)).sandbox == "process"
         assert there.job(asking).status.value == "queued"
         unsafe.send(signal.SIGTERM)
         assert unsafe.wait() == 0
         safe = there.worker(1)
         assert there.wait_for(asking).sandbox == "docker"
-        begun = ask(there, model)
+        begun = ask(there, model)  # its evaluation takes longer than the signal
         safe.wait_for("evaluation begins", job=begun)
-        unsafe = there.worker(0, KERNELWRIGHT_SANDBOX="process")
         safe.send(signal.SIGTERM)
         assert safe.wait() == 0
+        unsafe = there.worker(0, KERNELWRIGHT_SANDBOX="process")
         time.sleep(3)
         assert there.job(begun).status.value == "queued"
         assert unsafe.said("job begins", job=begun) is None and unsafe.said("evaluation begins", job=begun) is None
