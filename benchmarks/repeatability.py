@@ -108,6 +108,7 @@ def measure(sandbox: DockerSandbox, kind: str, label: str, cache: BuildCache) ->
         "usual": usual,
         "eager_ms": found.latency_ms["eager"].median,
         "noisy": "noisy" in found.tags,
+        "uneven": "uneven" in found.tags,
         "timing_s": found.cost_s["timing"],
         "samples_ms": found.profile["samples_ms"],
     }
@@ -138,6 +139,7 @@ def row(name: str, runs: list[dict[str, Any]]) -> str:
         f"{sum(found)} of {len(runs)}",
         str(wins),
         str(sum(run["noisy"] for run in runs)),
+        str(sum(run["uneven"] for run in runs)),
         f"{quantile([run['timing_s'] for run in runs], 0.5):.1f}",
         f"{quantile(usual, 0.5):.2%} / {quantile(usual, 0.95):.2%}",
         str(usual_wins),
@@ -146,15 +148,16 @@ def row(name: str, runs: list[dict[str, Any]]) -> str:
 
 
 COLUMNS = (
-    "op", "candidate", "eager ms", "runs", "off by (median, 95 %)", "found", "false wins", "noisy", "timing s",
-    "usual way, off by", "its false wins",
+    "op", "candidate", "eager ms", "runs", "off by (median, 95 %)", "found", "false wins", "noisy", "uneven",
+    "timing s", "usual way, off by", "its false wins",
 )  # fmt: skip
 HEADER = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 ABOUT = """# Does a speedup repeat?
 
 The reference as its own candidate, and with 5 % of extra time a call. *found*: the interval holds 1.0 (the same) or
 lies below it (slower). *false wins*: a speedup of more than 3 % whose interval lies above 1.0, with no warning of
-noise. *usual way*: reference first, candidate after, mean of 100 calls, one process, same image, same minute.
+noise. *noisy*, *uneven*: so tagged, and without a rank. *usual way*: reference first, candidate after, mean of 100
+calls, one process, same image, same minute.
 
 Command: `python benchmarks/repeatability.py`, and `--load` for the rows with a second program that keeps one core busy.
 """

@@ -25,7 +25,7 @@ class Effort:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 10.0
+    measure_budget_s: float = 20.0
     precision: float = 0.2  # how wide an interval may stay, as a share of the speedup, where there is time for more
     baselines: tuple[str, ...] = ("eager", "compile")
     cold: bool = False  # whether caches are scrubbed before each timed call

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     api_base: str | None = None
     api_key_file: Path | None = None
     memory_mb: int = Field(8192, ge=1024, le=16 * 1024 * 1024)  # of one evaluation's sandbox
-    measure_s: float = Field(10.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
+    measure_s: float = Field(20.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
     precision: float = Field(0.2, ge=0.01, le=1)  # the widest interval of a speedup, as a share of it, to stop at
 
     models: str = ""  # patterns of models that submitters may use beside `model` and builtin/compiler; commas between

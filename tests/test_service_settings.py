@@ -233,7 +233,7 @@ def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_
     request = Request.from_json(json.loads(json.dumps(bench.effort.request(TASK, ""))))
     trial = Trial(SimpleNamespace(request=request))
     assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
-    assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.02, 0.05)
+    assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.025, 0.05)
 
 
 @pytest.mark.parametrize("precision", ["0.001", "2", "narrow"])

@@ -38,7 +38,7 @@ class Request:
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
-    measure_budget_s: float = 10.0
+    measure_budget_s: float = 20.0
     precision: float = 0.2  # how wide an interval may stay where there is time to narrow it
     wall_s: float = 420.0  # when the sandbox will be ended, whatever is going on
     baselines: tuple[str, ...] = ("eager", "compile")

@@ -44,17 +44,17 @@ class Plan:
     """
 
     sets: int = 2
-    sets_max: int = 12
+    sets_max: int = 24
     wall_s: float = math.inf  # no set begins that would not be over by then, since the stage began
     set_s: float = 0.5  # the most that one set is measured for: sets differ more than rounds do
     rounds_min: int = 6
     retries: int = 4  # rounds of a set that may be thrown away
     calls: int = 4  # timed calls of each variant in a round; half of them in each of its turns
     warm_inputs: int = 2  # sets of inputs that untimed calls take turns on
-    target_width: float = 0.02  # stop when high - low of the speedup over eager is below this share of it ...
+    target_width: float = 0.025  # stop when high - low of the speedup over eager is below this share of it ...
     target_effect: float = 0.25  # ... or below this share of its logarithm: what is far from 1 needs less ...
     precision: float = 0.2  # ... but never while it is wider than this share of it
-    budget_s: float = 10.0
+    budget_s: float = 20.0
 
     @property
     def share_s(self) -> float:
