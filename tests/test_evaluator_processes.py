@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from evaluator.referee import processes
 from evaluator.referee.audit import Audit
 from evaluator.referee.failures import RunnerFailed
-from evaluator.referee.leash import Leash
+from evaluator.referee.leash import House, Leash
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -192,14 +194,20 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
     assert processes.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
 
 
-def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str], int]) -> None:
-    pid = start(SPIN)
-    leash = Leash.__new__(Leash)
-    leash.role = "candidate"
+def stopped_leash(pid: int) -> Leash:
+    """The hold on one process that has been stopped and used no time since."""
     os.kill(pid, signal.SIGSTOP)
     assert processes.wait_stopped([pid], timeout_s=1.0)
     processes.wait_off_processor([pid])
+    leash = Leash.__new__(Leash)
+    leash.role, leash._stopped, leash._pidfd = "candidate", [pid], os.pidfd_open(pid)
     leash._used_ns = {pid: processes.cpu_time_ns(pid)}
+    leash._house = cast(House, SimpleNamespace(audit=FakeAccount()))
+    return leash
+
+
+def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str], int]) -> None:
+    leash = stopped_leash(pid := start(SPIN))
     time.sleep(0.1)
     leash.see_still()
     os.kill(pid, signal.SIGCONT)
@@ -207,6 +215,21 @@ def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str]
     with pytest.raises(RunnerFailed) as caught:
         leash.see_still()
     assert (caught.value.kind, caught.value.role) == ("out_of_turn", "candidate")
+    os.close(leash._pidfd)
+
+
+@pytest.mark.parametrize("stopped_again", [False, True])
+def test_what_went_on_before_its_turn_is_not_let_go(start: Callable[[str], int], stopped_again: bool) -> None:
+    leash = stopped_leash(pid := start(SPIN))
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.1)
+    if stopped_again:  # as if nothing had been
+        os.kill(pid, signal.SIGSTOP)
+        assert processes.wait_stopped([pid], timeout_s=1.0)
+    with pytest.raises(RunnerFailed, match="went on before it was their turn") as caught:
+        leash._turn(1.0)
+    assert caught.value.kind == "out_of_turn"
+    os.close(leash._pidfd)
 
 
 HOLDS_MEMORY = """

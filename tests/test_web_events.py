@@ -127,6 +127,27 @@ def test_a_last_event_id_beyond_all_does_not_hide_events_from_others(web, addres
     assert rounds(far[0]) == []
 
 
+def test_a_look_that_fails_is_logged_and_the_stream_goes_on(web, address, monkeypatch, caplog):
+    job, seen, failed = add_waiting_job(web), [], threading.Event()
+    look = hubs.Hub._look
+
+    async def stumble(hub):
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("nobody thought of this")
+        await look(hub)
+
+    thread = threading.Thread(target=follow, args=(address, job, seen))
+    monkeypatch.setattr(hubs.Hub, "_look", stumble)
+    thread.start()
+    assert failed.wait(10)
+    add_event(web, job, 1)
+    set_status(web, job, JobStatus.DONE)
+    thread.join(10)
+    assert rounds(seen[0]) == [1]
+    assert "nobody thought of this" in caplog.text
+
+
 @pytest.mark.parametrize("last", ["abc", "-1", "1" * 40, "1\x0b"])
 def test_a_last_event_id_that_is_none_is_refused(web, last):
     job = add_done_job(web.store)

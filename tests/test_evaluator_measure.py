@@ -1,0 +1,91 @@
+"""What the timed stage notes beside the times: memory held before them, and what did not count in a turn."""
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from evaluator.referee import answers, measure, timing
+from evaluator.referee.calls import Call
+from evaluator.referee.measure import Stopwatch
+from evaluator.referee.rounds import ProcessSet
+from evaluator.referee.tree import Tree
+
+MB = 1 << 20
+NOTHING = Tree({"list": []}, ())
+
+
+def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> Stopwatch:
+    """One that is about to time: what it knows of the op's sizes, and nothing else."""
+    state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
+    known: Any = {
+        "bench": SimpleNamespace(input_bytes=input_mb * MB, state=state),
+        "evidence": SimpleNamespace(output_bytes=output_mb * MB),
+    }
+    rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
+    return Stopwatch(**known, **rest, plan=timing.Plan(), warm=[])
+
+
+@pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (32 * 4 + 2 * (3 + 5) + 64, False), (209, True)])
+def test_a_candidate_hoards_that_holds_more_than_32_outputs_twice_what_it_is_given_and_a_workspace(
+    more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {1: 200 * MB, 2: 150 * MB, 3: (50 + more_mb) * MB}  # the candidate has two processes
+    monkeypatch.setattr(measure, "resident_bytes", held.__getitem__)
+    watch = stopwatch(output_mb=4, input_mb=3, parameters_mb=5)
+    watch._look_at_memory(
+        cast(Any, {"eager": SimpleNamespace(members=lambda: [1]), "candidate": SimpleNamespace(members=lambda: [2, 3])})
+    )
+    assert watch.hoards is hoards
+    assert watch.profile["resident_mb"] == {"eager": 200.0, "candidate": 200.0 + more_mb}
+    monkeypatch.setattr(measure, "resident_bytes", lambda pid: 0)
+    watch._look_at_memory(cast(Any, {name: SimpleNamespace(members=lambda: [1]) for name in ("eager", "candidate")}))
+    assert watch.hoards is hoards, "what one process set has shown is not forgotten in the next"
+
+
+class Told:
+    """A runner that takes 1 ms to get ready, 5 ms for a surprise, and 10 ms for a call."""
+
+    def __init__(self) -> None:
+        self.pid, self.asked = 1, list[str]()
+
+    def call(self, tree: object, contents: object, **how: object) -> Call:
+        self.asked.append(str(tree))
+        ready_s = 0.005 if tree == "surprise" else 0.001
+        return Call(NOTHING, 0.01, NOTHING, ready_s, 1, 0.0)
+
+
+def orders() -> Iterator[tuple[str, ...]]:
+    while True:
+        yield "eager", "candidate"
+
+
+def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.referee.rounds.page_faults", lambda pid: 0)
+    monkeypatch.setattr("evaluator.referee.rounds.timed_checks.read", lambda *_: {})
+    monkeypatch.setattr("evaluator.referee.rounds.timed_checks.compare", lambda *_: None)
+    monkeypatch.setattr("evaluator.referee.rounds.CHECKED", 0.0)
+    monkeypatch.setattr(answers, "read", lambda *_: None)
+    bench = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
+    supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
+    runners = {"eager": Told(), "candidate": Told()}
+    inputs = {
+        name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "surprise", "1", "2", "3", "4")
+    }
+    taken: list[Call] = []
+    surprise = SimpleNamespace(
+        inputs=inputs["surprise"],
+        after=0.6,  # before the third of four timed calls
+        take=lambda evidence, handle, call: taken.append(call),
+        judge=lambda evidence: None,
+    )
+    given: Any = (bench, SimpleNamespace(changing=()), runners, [inputs["untimed"]], supply, orders(), random.Random(1))
+    done = ProcessSet(*given).run(cast(Any, [inputs[name] for name in "1234"]), cast(Any, [surprise]))
+    assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "surprise", "3", "4"]
+    for variant in runners:
+        assert done.seconds[variant] == [0.01] * 4, "the surprise is not timed"
+        assert [turn.ready_s for turn in done.untimed[variant]] == pytest.approx([0.003, 0.003 + 0.005])
+    assert len(taken) == 1
