@@ -65,17 +65,12 @@ def given(op: Op, seed: int = 1) -> Iterator[Given]:
     """The families that the referee would judge the op by, made in the same way."""
     tolerances, without = None, set[int]()
     for number, family in enumerate(perturb.FAMILIES):
-        torch.manual_seed(seed + number)
-        values = list(op.get_inputs())
-        dtypes = [str(value.dtype).removeprefix("torch.") for value in values if isinstance(value, torch.Tensor)]
-        if perturb.skipped(family, op.domains, dtypes):
-            continue
-        floats = [value for value in values if isinstance(value, torch.Tensor)]
-        if family == perturb.NEGATIVE and not any(map(perturb.may_turn_negative, floats)):
+        inputs, changed = perturb.make(op, family, seed + number, op.domains)
+        dtypes = [str(value.dtype).removeprefix("torch.") for value in inputs if isinstance(value, torch.Tensor)]
+        if perturb.skipped(family, op.domains, dtypes) or not changed:
             continue
         if family == perturb.TIES and tolerances is not None and tolerances.traits.unstable_ties:
             continue
-        inputs = perturb.apply(family, values, seed + number, op.domains)
         reference = call(op.model, inputs)
         answer = oracle.evaluate(op.model, copy_of(inputs))
         wide = tensors(answer[oracle.OUTPUTS])
