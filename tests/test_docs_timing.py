@@ -31,7 +31,7 @@ def test_the_pages_constants_are_the_plans() -> None:
         assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
     assert f"at least {SURE:.0%}".replace("%", " %") + " of resampled measurements" in text
     assert f"in {UNCLEAR:.0%}".replace("%", " %") + " of resampled measurements only" in text
-    assert "up to a quarter of its median" in text and CREDIT == 1 / 4
+    assert "up to a quarter of its middle" in text and CREDIT == 1 / 4
     assert f"less than {HANDOVERS_AT_LEAST:g} such questions in half of the sets" in text
     assert f"at most {plan.set_s:g} s ({plan.rounds_min} rounds in any case)" in text
     assert f"{plan.budget_s:g} s unless set" in text
