@@ -159,6 +159,9 @@ lies below it (slower). *false wins*: a speedup of more than 3 % whose interval 
 noise. *noisy*, *uneven*: so tagged, and without a rank. *usual way*: reference first, candidate after, mean of 100
 calls, one process, same image, same minute.
 
+A candidate can measure its own work only, so what else a call takes is a guess in `OPS` of which 5 % are added, too:
+with 0.3 ms for the op of 1 ms, where 0.1 ms would be right, the extra time is nearer to 6 %.
+
 Command: `python benchmarks/repeatability.py`, and `--load` for the rows with a second program that keeps one core busy.
 """
 
