@@ -27,8 +27,9 @@ USUAL_WAY = Path(__file__).parent / "usual_way"
 EXTRA = 0.05
 FALSE_WIN = 1.03
 
-# Name, what is computed, the shapes of its inputs, and about what a call's time holds besides the model's in seconds
-# (docs/timing.md): about 0.05, 1 and 10 ms on 2 cores, and one whose 64 MB do not fit a cache.
+# Name, what is computed, the shapes of its inputs, and a guess at what a call's time holds besides the model's in
+# seconds (docs/timing.md; 0.3 ms is too much by now): about 0.05, 1 and 10 ms on 2 cores, and one whose 64 MB do not
+# fit a cache.
 SOFTMAX = "torch.softmax({} * 1.5, dim=-1)"
 OPS: dict[str, tuple[str, list[tuple[int, ...]], float]] = {
     "0.05 ms": (SOFTMAX, [(64, 512)], 95e-6),

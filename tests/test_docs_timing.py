@@ -41,6 +41,7 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
     assert f"wider than {plan.precision * 100:g} % (`KERNELWRIGHT_PRECISION`, {plan.precision:g} unless set" in text
     assert plan.precision == Settings().precision == Effort().precision == Request("").precision
+    assert f"1.1 is wanted to within {plan.wanted_width(1.1) / 2 * 100:g} %," in text
     for speedup, within in ((1.1, 1.2), (1.5, 5.1), (2.3, 10), (3, 10)):
         assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
     assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text

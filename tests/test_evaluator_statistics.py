@@ -158,7 +158,7 @@ def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:
     ("speedup", "width"),
     [(1.0, 0.025), (1.05, 0.025), (1.2, 0.0456), (1 / 1.2, 0.0456), (1.5, 0.1014), (3.0, 0.2), (40.0, 0.2)],
 )
-def test_a_gain_is_wanted_to_an_eighth_of_itself_but_to_1_percent_at_best_and_10_at_worst(
+def test_a_gain_is_wanted_to_an_eighth_of_itself_but_to_1_25_percent_at_best_and_10_at_worst(
     speedup: float, width: float
 ) -> None:
     assert timing.Plan().wanted_width(speedup) == pytest.approx(width, rel=1e-3)
