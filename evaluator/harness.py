@@ -27,11 +27,11 @@ class HarnessFailed(Exception):
 
 
 @cache
-def harness_hash() -> str:
-    """SHA-256 over the referee's files: which rules a result was judged by."""
+def harness_hash(folder: Path = REFEREE) -> str:
+    """SHA-256 over the referee's files in every subfolder: which rules a result was judged by."""
     digest = hashlib.sha256()
-    for path in sorted(REFEREE.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
