@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator.referee import accuracy, oracle, perturb
+from evaluator.referee import accuracy, input_families, oracle, perturb
 from evaluator.referee.errors import own_error
-from evaluator.referee.tolerances import Tolerances, Traits
+from evaluator.referee.tolerances import Tolerances
+from evaluator.referee.traits import Traits
 from tasks.declared import declared_in
 from tasks.suites import load_suite
 
@@ -64,30 +65,30 @@ class Given:
 def given(op: Op, seed: int = 1) -> Iterator[Given]:
     """The families that the referee would judge the op by, made in the same way."""
     tolerances, without = None, set[int]()
-    for number, family in enumerate(perturb.FAMILIES):
+    for number, family in enumerate(input_families.FAMILIES):
         inputs, changed = perturb.make(op, family, seed + number, op.domains)
         dtypes = [str(value.dtype).removeprefix("torch.") for value in inputs if isinstance(value, torch.Tensor)]
-        if perturb.skipped(family, op.domains, dtypes) or not changed:
+        if input_families.skipped(family, op.domains, dtypes) or not changed:
             continue
-        if family == perturb.TIES and tolerances is not None and tolerances.traits.unstable_ties:
+        if family == input_families.TIES and tolerances is not None and tolerances.traits.unstable_ties:
             continue
         try:
             reference = call(op.model, inputs)
         except (IndexError, RuntimeError):
-            if family == perturb.FAMILIES[0]:
+            if family == input_families.FAMILIES[0]:
                 raise
             continue  # an index may be out of range: then a family says nothing
         answer = oracle.evaluate(op.model, copy_of(inputs))
-        wide = tensors(answer[oracle.OUTPUTS])
+        wide = tensors(answer["outputs"])
         if tolerances is None:
             tolerances = Tolerances(Traits.from_json(answer[oracle.TRAITS]), op.declared)
             without = {i for i, (r, o) in enumerate(zip(reference, wide, strict=True)) if _far(r, o, tolerances)}
         kept = [None if i in without else o for i, o in enumerate(wide)]
         hopeless = any(o is not None and _far(r, o, tolerances) for r, o in zip(reference, kept, strict=True))
         finite = all(float(torch.isfinite(r).float().mean()) >= 0.5 for r in reference)
-        if family in perturb.NAN_REFUSES and any(bool(torch.isnan(r).any()) for r in reference):
+        if family in input_families.NAN_REFUSES and any(bool(torch.isnan(r).any()) for r in reference):
             continue
-        if family == perturb.NON_FINITE or (finite and not hopeless):
+        if family == input_families.NON_FINITE or (finite and not hopeless):
             yield Given(family, inputs, reference, kept, tolerances)
 
 
@@ -110,8 +111,8 @@ def ours(candidate: Model, case: Given) -> str:
             r,
             o,
             case.tolerances,
-            slack=perturb.slack(case.family),
-            nan_for_inf=case.family == perturb.NON_FINITE,
+            slack=input_families.slack(case.family),
+            nan_for_inf=case.family == input_families.NON_FINITE,
         ).wrong
         if wrong is not None:
             return wrong.message
@@ -303,7 +304,7 @@ class Found:
 
 def judge(op: Op, cases: list[Given], make: Callable[[Op], Model]) -> Found | None:
     """What each rule says; None where the candidate computes just what the reference does."""
-    plain = [case for case in cases if case.family.startswith(perturb.GENERATED)]
+    plain = [case for case in cases if case.family.startswith(input_families.GENERATED)]
     candidate = make(op)
     if all(_same(call(candidate, case.inputs), case.reference) for case in cases):
         return None
@@ -316,7 +317,7 @@ def judge(op: Op, cases: list[Given], make: Callable[[Op], Model]) -> Found | No
         if ours(candidate, case):
             refused_on = case.family
             break
-    if refused_on not in (perturb.GENERATED, perturb.OTHER_SEED):
+    if refused_on not in (input_families.GENERATED, input_families.OTHER_SEED):
         accepted.append("ours, as generated")
     if not refused_on:
         accepted.append("ours")

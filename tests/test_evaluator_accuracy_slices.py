@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from evaluator.referee import accuracy, slices, timed_checks
 from evaluator.referee.errors import own_error
 from evaluator.referee.evidence import Evidence
-from evaluator.referee.tolerances import Tolerances, Traits
+from evaluator.referee.tolerances import Tolerances
+from evaluator.referee.traits import Traits
 from evaluator.referee.verdicts import Finding
 
 SHAPES = [(64, 48), (5, 24, 17), (20, 3, 4, 16), (33, 1, 40), (1, 300, 3), (2, 20000), (20000, 2), (3, 5, 7, 2, 16)]

@@ -11,7 +11,7 @@ import torch
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee import cores, warmup
+from evaluator.referee import affinity, cores, warmup
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -34,7 +34,7 @@ def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
 
 def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
     before = os.sched_getaffinity(0)
-    with pytest.raises(ZeroDivisionError), cores.on_the_callers():
+    with pytest.raises(ZeroDivisionError), affinity.on_the_callers():
         assert os.sched_getaffinity(0) == {min(before)}
         raise ZeroDivisionError
     assert os.sched_getaffinity(0) == before
@@ -53,7 +53,7 @@ def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
 def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
     code = """
 import os, threading
-from evaluator.referee import cores
+from evaluator.referee import affinity, cores
 waits = threading.Event()
 threads = [threading.Thread(target=waits.wait, daemon=True) for _ in range(2)]
 for thread in threads:
@@ -126,7 +126,7 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
 
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    with cores.on_the_callers(), cores.beside_the_callers(before):
+    with affinity.on_the_callers(), cores.beside_the_callers(before):
         assert os.sched_getaffinity(0) == (before - {min(before)} or before)
         assert torch.get_num_threads() == 1
     assert os.sched_getaffinity(0) == before

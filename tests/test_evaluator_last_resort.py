@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import shortage, tolerances, trial, verdicts
+from evaluator.referee import shortage, tolerances, traits, trial, verdicts
 from evaluator.referee.failures import RunnerFailed, names_role
 from evaluator.referee.verdicts import Finding
 
@@ -111,7 +111,7 @@ def test_a_failure_names_its_role() -> None:
 @given(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9))
 def test_traits_that_a_task_makes_up_index_no_table_that_is_not_there(value: Any) -> None:
     made_up = dict.fromkeys(("kind", "terms", "narrowest", "unstable_ties"), value)
-    assert tolerances.Tolerances(tolerances.Traits.from_json(made_up)).floor("float32") > 0
+    assert tolerances.Tolerances(traits.Traits.from_json(made_up)).floor("float32") > 0
 
 
 def test_only_what_is_freed_by_its_going_was_hoarded() -> None:

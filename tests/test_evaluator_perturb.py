@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import perturb, perturb_values, task_check
+from evaluator.referee import input_families, perturb, perturb_values, task_check
 from evaluator.referee.tree import encode
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -29,7 +29,7 @@ def one(family: str, value: torch.Tensor, seed: int = 0, *domains: str) -> torch
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", perturb.FAMILIES)
+@pytest.mark.parametrize("family", input_families.FAMILIES)
 def test_shape_and_dtype_stay_and_the_original_is_left_alone(family: str, dtype: torch.dtype) -> None:
     value = torch.randn(5, 1, 7, dtype=torch.float64).to(dtype)
     before = value.clone()
@@ -37,13 +37,15 @@ def test_shape_and_dtype_stay_and_the_original_is_left_alone(family: str, dtype:
     assert (changed.shape, changed.dtype) == (value.shape, value.dtype)
     assert torch.equal(value, before)
     # The tensor holds various numbers, negative ones among them, and no integers.
-    same = family.startswith((perturb.GENERATED, perturb.NEGATIVE, perturb.INTEGERS, perturb.VARIED)) or (
-        family == perturb.LOW_BITS and dtype in (torch.float16, torch.bfloat16)
-    )
+    same = family.startswith(
+        (input_families.GENERATED, input_families.NEGATIVE, input_families.INTEGERS, input_families.VARIED)
+    ) or (family == input_families.LOW_BITS and dtype in (torch.float16, torch.bfloat16))
     assert torch.equal(changed, value) == same
 
 
-@given(seed=st.integers(0, 2**62), domain=st.sampled_from(sorted(HOLDS)), family=st.sampled_from(perturb.FAMILIES))
+@given(
+    seed=st.integers(0, 2**62), domain=st.sampled_from(sorted(HOLDS)), family=st.sampled_from(input_families.FAMILIES)
+)
 def test_no_family_leaves_the_declared_domain(seed: int, domain: str, family: str) -> None:
     generator = torch.Generator().manual_seed(seed)
     value = torch.rand(64, generator=generator) * 0.999 + 1e-4
@@ -51,67 +53,67 @@ def test_no_family_leaves_the_declared_domain(seed: int, domain: str, family: st
         value = value - 0.5
     changed = one(family, value, seed, domain)
     assert bool(HOLDS[domain](changed).all()), family
-    skipped = perturb.skipped(family, (domain,), ("float32", "int64"))
-    assert bool(skipped) == (family in perturb.DOMAINS[domain])
+    skipped = input_families.skipped(family, (domain,), ("float32", "int64"))
+    assert bool(skipped) == (family in input_families.DOMAINS[domain])
     if skipped:
         assert torch.equal(changed, value)
 
 
 def test_each_input_has_its_own_domain() -> None:
-    first, second = perturb.apply(perturb.UP, [torch.ones(3), torch.ones(3)], 0, ("any", "unit"))
+    first, second = perturb.apply(input_families.UP, [torch.ones(3), torch.ones(3)], 0, ("any", "unit"))
     assert first.tolist() == [16.0] * 3
     assert second.tolist() == [1.0] * 3
-    assert perturb.skipped(perturb.UP, ("any", "unit"), ("float32",)) == ""
-    assert "unit" in perturb.skipped(perturb.UP, ("unit", "unit"), ("float32",))
+    assert input_families.skipped(input_families.UP, ("any", "unit"), ("float32",)) == ""
+    assert "unit" in input_families.skipped(input_families.UP, ("unit", "unit"), ("float32",))
 
 
 def test_what_says_nothing_is_skipped() -> None:
-    assert perturb.skipped(perturb.FLIPPED, (), ("int64", "bool")) == "no floating-point input"
-    assert perturb.skipped(perturb.LOW_BITS, (), ("bfloat16",)) == "no narrower type"
-    for family in (perturb.GENERATED, perturb.OTHER_SEED, f"{perturb.GROUP}3"):
-        assert perturb.skipped(family, ("fixed",), ()) == ""
+    assert input_families.skipped(input_families.FLIPPED, (), ("int64", "bool")) == "no floating-point input"
+    assert input_families.skipped(input_families.LOW_BITS, (), ("bfloat16",)) == "no narrower type"
+    for family in (input_families.GENERATED, input_families.OTHER_SEED, f"{input_families.GROUP}3"):
+        assert input_families.skipped(family, ("fixed",), ()) == ""
 
 
 def test_half_of_a_tensor_without_negative_numbers_is_negated_unless_it_is_a_mask() -> None:
     value = torch.rand(1000) + 0.1
-    changed = one(perturb.NEGATIVE, value)
+    changed = one(input_families.NEGATIVE, value)
     assert torch.equal(changed.abs(), value)
     assert 300 < int((changed < 0).sum()) < 700
-    assert perturb.may_turn_negative(value)
+    assert input_families.may_turn_negative(value)
     for kept in ((value > 0.5).float(), torch.zeros(4), -value):
-        assert not perturb.may_turn_negative(kept)
-        assert torch.equal(one(perturb.NEGATIVE, kept), kept)
+        assert not input_families.may_turn_negative(kept)
+        assert torch.equal(one(input_families.NEGATIVE, kept), kept)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_large_integers_do_not_fit_half_the_width_and_keep_their_signs(dtype: torch.dtype) -> None:
     kind = torch.iinfo(dtype)
     value = torch.randint(max(-20, kind.min), 20, (1000,)).to(dtype)
-    changed = one(perturb.INTEGERS, value)
+    changed = one(input_families.INTEGERS, value)
     assert torch.equal(changed < 0, value < 0)
     assert bool((changed.to(torch.int64).abs() >= 2 ** (kind.bits // 2)).all())
-    assert perturb.skipped(perturb.INTEGERS, (), ("float32", str(dtype).removeprefix("torch."))) == ""
+    assert input_families.skipped(input_families.INTEGERS, (), ("float32", str(dtype).removeprefix("torch."))) == ""
 
 
 def test_integers_at_the_end_of_their_type_stay_in_it_and_masks_stay_masks() -> None:
-    assert one(perturb.INTEGERS, torch.tensor([127, -128], dtype=torch.int8)).tolist() == [127, -128]
+    assert one(input_families.INTEGERS, torch.tensor([127, -128], dtype=torch.int8)).tolist() == [127, -128]
     mask = torch.tensor([0, 1, 1])
-    assert torch.equal(one(perturb.INTEGERS, mask), mask)
-    assert perturb.apply(perturb.INTEGERS, [mask > 0, torch.ones(3)], 0)[1].tolist() == [1.0, 1.0, 1.0]
-    assert perturb.skipped(perturb.INTEGERS, (), ("float32", "bool")) == "no integer input"
+    assert torch.equal(one(input_families.INTEGERS, mask), mask)
+    assert perturb.apply(input_families.INTEGERS, [mask > 0, torch.ones(3)], 0)[1].tolist() == [1.0, 1.0, 1.0]
+    assert input_families.skipped(input_families.INTEGERS, (), ("float32", "bool")) == "no integer input"
 
 
 def test_integers_and_positive_tensors_keep_what_they_are() -> None:
     index = torch.arange(5)
-    assert perturb.apply(perturb.UP, [index], 0)[0] is index
+    assert perturb.apply(input_families.UP, [index], 0)[0] is index
     positive = torch.rand(64) + 0.1
-    assert torch.equal(one(perturb.FLIPPED, positive), positive)
-    assert not bool((one(perturb.TIES, positive) < 0).any())
+    assert torch.equal(one(input_families.FLIPPED, positive), positive)
+    assert not bool((one(input_families.TIES, positive) < 0).any())
 
 
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
 def test_low_bits_make_rounding_to_narrower_types_go_towards_zero(narrow: torch.dtype) -> None:
-    value = one(perturb.LOW_BITS, torch.randn(4096))
+    value = one(input_families.LOW_BITS, torch.randn(4096))
     lost = (value.abs() - value.to(narrow).float().abs()) / value.abs()
     held = (value.view(torch.int32) & 0xFFFF) == 0  # by chance a number of bfloat16, so left as it is
     normal = (value.abs() > 1e-3) & ~held  # of float16
@@ -121,11 +123,11 @@ def test_low_bits_make_rounding_to_narrower_types_go_towards_zero(narrow: torch.
 
 def test_low_bits_leave_masks_and_codes_alone() -> None:
     codes = torch.tensor([0.0, 1.0, -1.0, 127.0, 0.5, math.inf, math.nan])
-    assert torch.equal(one(perturb.LOW_BITS, codes).nan_to_num(7.0), codes.nan_to_num(7.0))
+    assert torch.equal(one(input_families.LOW_BITS, codes).nan_to_num(7.0), codes.nan_to_num(7.0))
 
 
 def test_ties_are_exact_and_many() -> None:
-    values = one(perturb.TIES, torch.randn(64, 64))
+    values = one(input_families.TIES, torch.randn(64, 64))
     assert len(values.unique()) < 24
     assert float(values.amax(-1, keepdim=True).eq(values).sum(-1).float().mean()) > 1.5
     assert bool((values == 0).any())
@@ -133,36 +135,36 @@ def test_ties_are_exact_and_many() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nan_and_infinities_do_not_meet(seed: int) -> None:
-    value = one(perturb.NON_FINITE, torch.randn(4, 2048), seed)
+    value = one(input_families.NON_FINITE, torch.randn(4, 2048), seed)
     assert bool(value.isnan().any(-1).any())
     assert bool(value.isinf().any(-1).any())
     assert not bool((value.isnan().any(-1) & value.isinf().any(-1)).any())
-    assert bool(one(perturb.NON_FINITE, torch.ones(1), seed).isnan().all())
+    assert bool(one(input_families.NON_FINITE, torch.ones(1), seed).isnan().all())
 
 
 def test_the_last_elements_stand_out_in_a_sum_over_any_dimension() -> None:
-    value = one(perturb.ENDS, torch.ones(8, 9, 10))
+    value = one(input_families.ENDS, torch.ones(8, 9, 10))
     for dim in range(3):
         assert bool((value.select(dim, -1) > value.narrow(dim, 0, value.shape[dim] - 1).sum(dim)).all())
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (1, 1), (3, 0)])
-@pytest.mark.parametrize("family", perturb.FAMILIES)
+@pytest.mark.parametrize("family", input_families.FAMILIES)
 def test_small_and_empty_tensors_are_no_problem(family: str, shape: tuple[int, ...]) -> None:
     assert one(family, torch.randn(shape)).shape == shape
 
 
 def test_an_expanded_input_may_be_changed() -> None:
     value = torch.randn(1, 8).expand(4, 8)
-    assert torch.equal(one(perturb.FLIPPED, value), -value)
+    assert torch.equal(one(input_families.FLIPPED, value), -value)
 
 
 def test_shape_groups_are_counted_and_made() -> None:
     groups = [[torch.ones(1)], [torch.ones(2)]]
     module = SimpleNamespace(get_inputs=lambda: [torch.ones(3)], get_input_groups=lambda: groups)
-    assert perturb.make(module, perturb.COUNT_GROUPS, 1, ()) == (2, True)
-    assert perturb.make(module, f"{perturb.GROUP}1", 1, ()) == (groups[1], True)
-    [value], changed = perturb.make(module, perturb.GENERATED, 1, ())
+    assert perturb.make(module, input_families.COUNT_GROUPS, 1, ()) == (2, True)
+    assert perturb.make(module, f"{input_families.GROUP}1", 1, ()) == (groups[1], True)
+    [value], changed = perturb.make(module, input_families.GENERATED, 1, ())
     assert value.shape == (3,) and changed
 
 
@@ -176,10 +178,10 @@ def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: i
     value = torch.arange(12).reshape(3, 4).remainder(5).to(dtype)
     offsets = torch.arange(5).to(dtype)
     if dtype != torch.bool:
-        assert torch.equal(one(perturb.SHUFFLED, offsets, seed), offsets)
-        assert not torch.equal(one(perturb.SHUFFLED, offsets[:2].flip(0), seed), offsets[:2].flip(0))
-        assert sorted(one(perturb.SHUFFLED, offsets.flip(0), seed).tolist()) == offsets.tolist()
-    changed = one(perturb.SHUFFLED, value, seed)
+        assert torch.equal(one(input_families.SHUFFLED, offsets, seed), offsets)
+        assert not torch.equal(one(input_families.SHUFFLED, offsets[:2].flip(0), seed), offsets[:2].flip(0))
+        assert sorted(one(input_families.SHUFFLED, offsets.flip(0), seed).tolist()) == offsets.tolist()
+    changed = one(input_families.SHUFFLED, value, seed)
     assert changed.flatten().sort().values.tolist() == value.flatten().sort().values.tolist()
     assert sorted(changed.sum(0).tolist()) == sorted(value.sum(0).tolist())
     assert sorted(changed.sum(1).tolist()) == sorted(value.sum(1).tolist())
@@ -188,61 +190,61 @@ def test_shuffled_slices_keep_every_value_and_what_a_row_or_column_holds(seed: i
 def test_slices_are_put_in_another_order_where_that_changes_anything() -> None:
     value = torch.arange(9).flip(0)[:, None].expand(9, 50)
     for seed in range(8):
-        assert not torch.equal(one(perturb.SHUFFLED, value, seed), value)
-        assert torch.equal(one(perturb.SHUFFLED, torch.ones(5, 6), seed), torch.ones(5, 6))
-    assert perturb.skipped(perturb.SHUFFLED, (), ()) == "no tensor input"
-    assert perturb.skipped(perturb.SHUFFLED, (), ("bool",)) == ""
+        assert not torch.equal(one(input_families.SHUFFLED, value, seed), value)
+        assert torch.equal(one(input_families.SHUFFLED, torch.ones(5, 6), seed), torch.ones(5, 6))
+    assert input_families.skipped(input_families.SHUFFLED, (), ()) == "no tensor input"
+    assert input_families.skipped(input_families.SHUFFLED, (), ("bool",)) == ""
     permuted = torch.randn(2, 3, 4).permute(2, 0, 1)
-    assert one(perturb.SHUFFLED, permuted).stride() == permuted.stride()
+    assert one(input_families.SHUFFLED, permuted).stride() == permuted.stride()
 
 
 @given(seed=st.integers(0, 2**62))
 def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_domain(seed: int) -> None:
     values = [torch.ones(3), torch.ones(3), torch.ones(3), 7]
-    changed = perturb.apply(perturb.UP, values, seed, ("any", "any", "unit"), some=True)
+    changed = perturb.apply(input_families.UP, values, seed, ("any", "any", "unit"), some=True)
     factors = [float(value[0]) for value in changed[:3]]
     assert factors[2] == 1.0 and changed[3] == 7
     assert factors[:2] in ([16.0, 1.0], [1.0, 16.0], [16.0, 16.0])
-    assert perturb.apply(perturb.UP, values[:1], seed, some=True)[0][0] == 16.0
+    assert perturb.apply(input_families.UP, values[:1], seed, some=True)[0][0] == 16.0
 
 
 def test_inputs_can_be_changed_alike_whatever_they_are() -> None:
     module = SimpleNamespace(get_inputs=lambda: [torch.randint(0, 9, (50,)) * 0 + torch.arange(50).flip(0)])
-    same = [perturb.make(module, perturb.SHUFFLED, seed, (), change_seed=5)[0] for seed in (1, 2)]
+    same = [perturb.make(module, input_families.SHUFFLED, seed, (), change_seed=5)[0] for seed in (1, 2)]
     assert torch.equal(same[0][0], same[1][0])
-    other = [perturb.make(module, perturb.SHUFFLED, seed, ())[0] for seed in (1, 2)]
+    other = [perturb.make(module, input_families.SHUFFLED, seed, ())[0] for seed in (1, 2)]
     assert not torch.equal(other[0][0], other[1][0])
-    assert perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "int64"))
-    assert perturb.may_end_a_process(perturb.VARIED, ("float32", "int64"))
-    assert not perturb.may_end_a_process(perturb.SHUFFLED, ("float32", "bool"))
-    assert not perturb.may_end_a_process(perturb.UP, ("int64",))
+    assert input_families.may_end_a_process(input_families.SHUFFLED, ("float32", "int64"))
+    assert input_families.may_end_a_process(input_families.VARIED, ("float32", "int64"))
+    assert not input_families.may_end_a_process(input_families.SHUFFLED, ("float32", "bool"))
+    assert not input_families.may_end_a_process(input_families.UP, ("int64",))
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.bool, torch.int64, torch.int8, torch.uint8])
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_eighth_of_a_mask_that_is_the_same_everywhere_is_flipped(dtype: torch.dtype, number: int) -> None:
     mask = torch.full((40, 50), number).to(dtype)
-    changed = one(perturb.VARIED, mask)
-    assert changed.dtype == dtype and perturb_values.is_mask(changed)
+    changed = one(input_families.VARIED, mask)
+    assert changed.dtype == dtype and input_families.is_mask(changed)
     assert 0.05 < float((changed != mask).float().mean()) < 0.25
     for seed in range(20):
-        assert not torch.equal(one(perturb.VARIED, mask[0, :2], seed), mask[0, :2])
-    assert torch.equal(one(perturb.VARIED, mask[:1, :1]), mask[:1, :1])
+        assert not torch.equal(one(input_families.VARIED, mask[0, :2], seed), mask[0, :2])
+    assert torch.equal(one(input_families.VARIED, mask[:1, :1]), mask[:1, :1])
     some = torch.tensor([1, 0, 1]).to(dtype)
-    assert torch.equal(one(perturb.VARIED, some), some)
+    assert torch.equal(one(input_families.VARIED, some), some)
 
 
 @given(seed=st.integers(0, 2**62), length=st.integers(2, 120), count=st.integers(1, 20))
 def test_full_lengths_become_any_that_fit(seed: int, length: int, count: int) -> None:
     for dtype in (torch.int64, torch.int32, torch.uint8):
         value = torch.full((count,), length, dtype=dtype)
-        changed = one(perturb.VARIED, value, seed)
+        changed = one(input_families.VARIED, value, seed)
         assert changed.dtype == dtype and 1 <= int(changed.min()) < length >= int(changed.max())
-        assert torch.equal(one(perturb.VARIED, value, seed, "bounded"), changed)
+        assert torch.equal(one(input_families.VARIED, value, seed, "bounded"), changed)
     for kept in (torch.tensor(length), -value.long(), torch.full((3,), length) + torch.arange(3).flip(0)):
-        assert torch.equal(one(perturb.VARIED, kept, seed), kept)
+        assert torch.equal(one(input_families.VARIED, kept, seed), kept)
     largest = torch.full((3,), torch.iinfo(torch.int64).max)
-    assert bool((one(perturb.VARIED, largest, seed) > 0).all())
+    assert bool((one(input_families.VARIED, largest, seed) > 0).all())
 
 
 @given(
@@ -256,7 +258,7 @@ def test_integers_in_order_become_others_in_order_between_the_same_ends(seed: in
         value = value.expand(count, len(row))
     if row[0] == row[-1]:
         return
-    changed = one(perturb.VARIED, value, seed)
+    changed = one(input_families.VARIED, value, seed)
     assert changed.dtype == value.dtype and torch.equal(changed, perturb_values.in_order(changed))
     assert bool((changed[..., 0] == row[0]).all()) and bool((changed[..., -1] == row[-1]).all())
     if row[-1] - row[0] >= len(row):
@@ -266,21 +268,21 @@ def test_integers_in_order_become_others_in_order_between_the_same_ends(seed: in
 def test_an_index_that_counts_up_becomes_another() -> None:
     for value in (torch.arange(1024), torch.arange(5, 70).expand(3, 65), torch.arange(0, 512, 8, dtype=torch.int32)):
         for seed in range(5):
-            changed = one(perturb.VARIED, value, seed)
+            changed = one(input_families.VARIED, value, seed)
             assert float((changed == value).float().mean()) < 0.7
             assert (changed.shape, changed.min(), changed.max()) == (value.shape, value.min(), value.max())
     ends = torch.tensor([-(2**63), 0, 5, 2**63 - 1])
-    assert torch.equal(one(perturb.VARIED, ends)[[0, 3]], ends[[0, 3]])
+    assert torch.equal(one(input_families.VARIED, ends)[[0, 3]], ends[[0, 3]])
 
 
 @pytest.mark.parametrize("number", [2.5, -3.0, 1e-3])
 def test_an_eighth_of_a_tensor_of_one_number_is_halved(number: float) -> None:
     value = torch.full((40, 50), number)
-    changed = one(perturb.VARIED, value)
+    changed = one(input_families.VARIED, value)
     assert 0.05 < float((changed != value).float().mean()) < 0.25
     assert torch.equal(changed[changed != value].unique(), torch.tensor([number / 2]))
     for kept in (value[:1, :1], torch.full((9,), math.inf), torch.full((9,), math.nan), torch.randn(9), value[:0]):
-        assert torch.equal(one(perturb.VARIED, kept).nan_to_num(7.0), kept.nan_to_num(7.0))
+        assert torch.equal(one(input_families.VARIED, kept).nan_to_num(7.0), kept.nan_to_num(7.0))
 
 
 @given(
@@ -291,42 +293,42 @@ def test_an_eighth_of_a_tensor_of_one_number_is_halved(number: float) -> None:
 def test_what_is_the_same_everywhere_stays_in_its_domain(seed: int, domain: str, number: float) -> None:
     value = torch.full((64,), number)
     if bool(HOLDS[domain](value).all()):
-        changed = one(perturb.VARIED, value, seed, domain)
+        changed = one(input_families.VARIED, value, seed, domain)
         assert bool(HOLDS[domain](changed).all()) and not torch.equal(changed, value)
     ones = torch.ones(64, dtype=torch.int64)
-    assert torch.equal(one(perturb.VARIED, ones, seed, domain), ones) == (domain == "positive")
+    assert torch.equal(one(input_families.VARIED, ones, seed, domain), ones) == (domain == "positive")
 
 
 def test_python_floats_are_halved_and_nothing_else_of_python() -> None:
     values: list[Any] = [0.5, 1, True, "mode", None, torch.float32, 0.0, math.inf, -3.0]
-    for family in perturb.FAMILIES:
+    for family in input_families.FAMILIES:
         changed = perturb.apply(family, values, 0)
-        assert changed == ([0.25, *values[1:-1], -1.5] if family == perturb.VARIED else values)
-    assert perturb.apply(perturb.VARIED, [0.5, 0.5], 0, ("fixed", "any")) == [0.5, 0.25]
-    assert perturb.skipped(perturb.VARIED, (), ()) == ""
+        assert changed == ([0.25, *values[1:-1], -1.5] if family == input_families.VARIED else values)
+    assert perturb.apply(input_families.VARIED, [0.5, 0.5], 0, ("fixed", "any")) == [0.5, 0.25]
+    assert input_families.skipped(input_families.VARIED, (), ()) == ""
 
 
 def test_what_lies_in_lists_tuples_and_dicts_is_changed_as_well() -> None:
     x = torch.ones(9)
     values = [[x, (x, 2.0)], {"a": x, "b": [x, "mode"]}, (), x]
-    changed = perturb.apply(perturb.UP, values, 0, ("any", "any", "any", "unit"))
+    changed = perturb.apply(input_families.UP, values, 0, ("any", "any", "any", "unit"))
     assert encode(changed)[0].spec == encode(values)[0].spec
     tensors = encode(changed)[1]
     assert [float(tensor[0]) for tensor in tensors] == [16.0, 16.0, 16.0, 16.0, 1.0]
-    changed = perturb.apply(perturb.UP, values, 0, ("any", "unit", "any", "unit"))
+    changed = perturb.apply(input_families.UP, values, 0, ("any", "unit", "any", "unit"))
     assert [float(tensor[0]) for tensor in encode(changed)[1]] == [16.0, 16.0, 1.0, 1.0, 1.0]
-    assert perturb.apply(perturb.VARIED, values, 0)[0][1][1] == 1.0
+    assert perturb.apply(input_families.VARIED, values, 0)[0][1][1] == 1.0
     assert float(x.sum()) == 9.0
 
 
 @given(seed=st.integers(0, 2**62))
 def test_some_of_what_lies_in_a_list_is_changed_and_only_what_can_be_is_chosen(seed: int) -> None:
     values = [[torch.ones(64), torch.randn(64), 2.0], torch.randn(64)]
-    changed = perturb.apply(perturb.VARIED, values, seed, some=True)
+    changed = perturb.apply(input_families.VARIED, values, seed, some=True)
     flags = (not torch.equal(changed[0][0], values[0][0]), changed[0][2] == 1.0)
     assert any(flags)
     assert torch.equal(changed[0][1], values[0][1]) and torch.equal(changed[1], values[1])
-    again = perturb.apply(perturb.VARIED, values, seed, some=True)
+    again = perturb.apply(input_families.VARIED, values, seed, some=True)
     assert torch.equal(again[0][0], changed[0][0]) and again[0][2] == changed[0][2]
 
 
@@ -337,17 +339,19 @@ def test_whether_a_family_changes_anything_is_told() -> None:
         return changed
 
     positive = torch.rand(50) + 0.1
-    assert not changes(perturb.FLIPPED, positive) and changes(perturb.FLIPPED, positive, [-positive])
-    assert not changes(perturb.SHUFFLED, torch.arange(9), torch.zeros(9), 1.0)
-    assert not changes(perturb.VARIED, positive, torch.randint(0, 9, (50,)), 3, True)
-    assert changes(perturb.VARIED, positive, 3.0)
-    assert not changes(perturb.INTEGERS, torch.tensor([0, 1]), positive)
-    assert not changes(perturb.NEGATIVE, -positive) and changes(perturb.NEGATIVE, positive)
-    assert not changes(perturb.UP, torch.zeros(5)) and changes(perturb.UP, positive)
-    assert changes(perturb.GENERATED) and changes(perturb.OTHER_SEED)
+    assert not changes(input_families.FLIPPED, positive) and changes(input_families.FLIPPED, positive, [-positive])
+    assert not changes(input_families.SHUFFLED, torch.arange(9), torch.zeros(9), 1.0)
+    assert not changes(input_families.VARIED, positive, torch.randint(0, 9, (50,)), 3, True)
+    assert changes(input_families.VARIED, positive, 3.0)
+    assert not changes(input_families.INTEGERS, torch.tensor([0, 1]), positive)
+    assert not changes(input_families.NEGATIVE, -positive) and changes(input_families.NEGATIVE, positive)
+    assert not changes(input_families.UP, torch.zeros(5)) and changes(input_families.UP, positive)
+    assert changes(input_families.GENERATED) and changes(input_families.OTHER_SEED)
 
 
-@given(seed=st.integers(0, 2**62), family=st.sampled_from(perturb.FAMILIES), shape=st.sampled_from([(31,), (6, 31)]))
+@given(
+    seed=st.integers(0, 2**62), family=st.sampled_from(input_families.FAMILIES), shape=st.sampled_from([(31,), (6, 31)])
+)
 def test_rows_in_order_stay_in_order(seed: int, family: str, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(seed)
     for value in (
@@ -360,14 +364,14 @@ def test_rows_in_order_stay_in_order(seed: int, family: str, shape: tuple[int, .
         assert perturb_values.ascends(ordered)
         changed = one(family, ordered, seed)
         assert torch.equal(changed, perturb_values.in_order(changed)), family
-        if family == perturb.SHUFFLED:
+        if family == input_families.SHUFFLED:
             assert torch.equal(changed, ordered) == (len(shape) == 1)
             assert sorted(changed.flatten().tolist()) == sorted(ordered.flatten().tolist())
 
 
 def test_a_flipped_row_in_order_is_reversed() -> None:
     boundaries = torch.tensor([[-1.0, 0.5, 2.0], [0.0, 1.0, 2.0]])
-    assert one(perturb.FLIPPED, boundaries).tolist() == [[-2.0, -0.5, 1.0], [-2.0, -1.0, 0.0]]
+    assert one(input_families.FLIPPED, boundaries).tolist() == [[-2.0, -0.5, 1.0], [-2.0, -1.0, 0.0]]
 
 
 def test_what_is_in_order() -> None:
@@ -382,9 +386,12 @@ def test_what_is_in_order() -> None:
 def test_changed_tensors_keep_their_strides() -> None:
     value = torch.ones(4, 3, 5).permute(2, 0, 1)
     steps = torch.arange(0, 60, 2).reshape(10, 3).t().contiguous().t()
-    assert one(perturb.VARIED, value).stride() == value.stride()
-    assert one(perturb.VARIED, steps).stride() == steps.stride()
-    assert one(perturb.FLIPPED, -torch.arange(60.0).flip(0).reshape(10, 6).t().contiguous().t()).stride() == (1, 10)
+    assert one(input_families.VARIED, value).stride() == value.stride()
+    assert one(input_families.VARIED, steps).stride() == steps.stride()
+    assert one(input_families.FLIPPED, -torch.arange(60.0).flip(0).reshape(10, 6).t().contiguous().t()).stride() == (
+        1,
+        10,
+    )
 
 
 def test_python_booleans_among_the_inputs_are_named() -> None:

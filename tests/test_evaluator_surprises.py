@@ -8,35 +8,44 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import perturb, timed_checks
+from evaluator.referee import input_families, timed_checks
 from evaluator.referee.evidence import Evidence, check
 
-JUDGED = [perturb.GENERATED, perturb.FLIPPED, perturb.UP, perturb.DOWN, perturb.ENDS, perturb.NON_FINITE]
+JUDGED = [
+    input_families.GENERATED,
+    input_families.FLIPPED,
+    input_families.UP,
+    input_families.DOWN,
+    input_families.ENDS,
+    input_families.NON_FINITE,
+]
 
 
 def evidence() -> Evidence:
     found = Evidence()
     for family in JUDGED:
         found.add(check(family, True), 0.0)
-    found.skip(perturb.INTEGERS, "no integer input")
+    found.skip(input_families.INTEGERS, "no integer input")
     return found
 
 
 def test_families_used_least_come_first_and_any_may_come_again() -> None:
     used = evidence()
-    used.spot_checks = {perturb.UP: 2, perturb.DOWN: 1}
+    used.spot_checks = {input_families.UP: 2, input_families.DOWN: 1}
     firsts: Counter[str] = Counter()
     lasts: Counter[str] = Counter()
     for seed in range(400):
         families = timed_checks._families(used, random.Random(seed))
         assert len(families) == len(JUDGED) - 1
-        assert perturb.GENERATED not in families and perturb.INTEGERS not in families
+        assert input_families.GENERATED not in families and input_families.INTEGERS not in families
         firsts[families[0]] += 1
         lasts[families[-1]] += 1
     assert set(firsts) == set(JUDGED[1:])
-    assert lasts[perturb.UP] > 300
-    assert all(firsts[family] > 60 for family in (perturb.FLIPPED, perturb.ENDS, perturb.NON_FINITE))
-    assert 0 < firsts[perturb.UP] < 60
+    assert lasts[input_families.UP] > 300
+    assert all(
+        firsts[family] > 60 for family in (input_families.FLIPPED, input_families.ENDS, input_families.NON_FINITE)
+    )
+    assert 0 < firsts[input_families.UP] < 60
 
 
 @given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), dear=st.booleans())
@@ -60,9 +69,11 @@ def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() 
 def test_families_that_have_not_come_are_owed_once_each() -> None:
     used = evidence()
     assert set(timed_checks.unused(used)) == set(JUDGED[1:])
-    used.spot_checks = {perturb.UP: 2, perturb.FLIPPED: 1}
-    assert set(timed_checks.unused(used)) == {perturb.DOWN, perturb.ENDS, perturb.NON_FINITE}
-    waiting: list[Any] = [SimpleNamespace(family=family) for family in (perturb.UP, perturb.DOWN, perturb.DOWN)]
+    used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
+    assert set(timed_checks.unused(used)) == {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
+    waiting: list[Any] = [
+        SimpleNamespace(family=family) for family in (input_families.UP, input_families.DOWN, input_families.DOWN)
+    ]
     assert timed_checks.owed(waiting, used) == 1
     assert timed_checks.owed([], used) == 0
 
@@ -70,5 +81,5 @@ def test_families_that_have_not_come_are_owed_once_each() -> None:
 def test_where_calls_change_state_only_gentle_families_come() -> None:
     found = evidence()
     found.changing = frozenset({"running_mean"})
-    assert set(timed_checks._families(found, random.Random(0))) == {perturb.FLIPPED, perturb.DOWN}
-    assert set(timed_checks.unused(found)) == {perturb.FLIPPED, perturb.DOWN}
+    assert set(timed_checks._families(found, random.Random(0))) == {input_families.FLIPPED, input_families.DOWN}
+    assert set(timed_checks.unused(found)) == {input_families.FLIPPED, input_families.DOWN}

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from evaluator.referee import accuracy, oracle, perturb, tolerances
-from evaluator.referee.tolerances import FLOORS, KINDS, Tolerances, Traits
+from evaluator.referee import accuracy, input_families, oracle, tolerances
+from evaluator.referee.tolerances import FLOORS, Tolerances
+from evaluator.referee.traits import EPSILON, KINDS, Traits
 
 DOCS = (Path(__file__).parent.parent / "docs" / "accuracy.md").read_text()
 X = torch.randn(6, 8, 32)
@@ -114,8 +115,8 @@ def test_a_floor_lies_far_below_the_rounding_of_the_next_narrower_type() -> None
     tf32 = 2.0**-11
     for kind in KINDS:
         assert Tolerances(Traits(kind, 10**9)).floor("float32") < tf32 / 8
-        assert Tolerances(Traits(kind, 10**9)).floor("float64") < tolerances.EPSILON["float32"] / 1000
-        assert FLOORS[kind]["float16"] < tolerances.EPSILON["bfloat16"] / 2
+        assert Tolerances(Traits(kind, 10**9)).floor("float64") < EPSILON["float32"] / 1000
+        assert FLOORS[kind]["float16"] < EPSILON["bfloat16"] / 2
 
 
 def test_complex_numbers_are_held_to_their_parts_type() -> None:
@@ -166,7 +167,7 @@ def test_the_page_has_the_factors_and_ceilings_of_the_code() -> None:
         f"{accuracy.RMS_FACTOR:g} · rms",
         f"{tolerances.LONG_SUM:g} · ε · √n",
         f"{tolerances.CEILINGS['float32']:.0e}".replace("e-0", "e-"),
-        f"{perturb.LOW_BITS_SLACK:g} times",
+        f"{input_families.LOW_BITS_SLACK:g} times",
         f"below {tolerances.DECLARED_MAX:g}",
     ):
         assert number in DOCS, number
@@ -174,12 +175,12 @@ def test_the_page_has_the_factors_and_ceilings_of_the_code() -> None:
 
 def test_the_page_has_the_families_and_domains_of_the_code() -> None:
     families = table_rows("family")
-    assert list(families) == [*perturb.FAMILIES, f"{perturb.GROUP}N"]
+    assert list(families) == [*input_families.FAMILIES, f"{input_families.GROUP}N"]
     domains = table_rows("domain")
-    assert list(domains) == list(perturb.DOMAINS)
+    assert list(domains) == list(input_families.DOMAINS)
     for domain, cells in domains.items():
         named = set(re.findall(r"`([^`]+)`", cells[1]))
-        assert named == (set() if domain == "fixed" else set(perturb.DOMAINS[domain])), domain
+        assert named == (set() if domain == "fixed" else set(input_families.DOMAINS[domain])), domain
 
 
 def test_the_page_has_the_oracle_limits_of_the_code() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import perturb, tolerances
+from evaluator.referee import input_families, tolerances, traits
 from tasks import declared
 from tasks.declared import declared_in
 from tasks.load import task_from_source
@@ -85,6 +85,6 @@ def test_any_literal_is_accepted_or_refused_in_one_line(value: object) -> None:
 
 def test_tasks_and_referee_mean_the_same() -> None:
     """Two packages that do not import each other."""
-    assert set(declared.DOMAINS) == set(perturb.DOMAINS)
-    assert set(declared.FLOATS) == set(tolerances.EPSILON)
+    assert set(declared.DOMAINS) == set(input_families.DOMAINS)
+    assert set(declared.FLOATS) == set(traits.EPSILON)
     assert declared.MAX_TOLERANCE == tolerances.DECLARED_MAX

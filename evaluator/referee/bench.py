@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import perturb, shortage, state_check
+from . import input_families, shortage, state_check
 from .audit import Audit
 from .calls import copy_value
 from .failures import RunnerFailed
@@ -45,7 +45,7 @@ class Request:
     compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
     build_cache: str = ""  # the same of the same candidate
     tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
-    domain: tuple[str, ...] = ()  # the task's own: `perturb.DOMAINS`, one for all inputs or one for each
+    domain: tuple[str, ...] = ()  # the task's own: `input_families.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()
     cold: bool = False  # whether timed calls meet caches that hold none of their data
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
@@ -137,7 +137,9 @@ class Bench:
             message = {"op": "vary_state", "seed": self.seeds.named("state")}
             self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
         with task_step("making inputs"):
-            [tree] = handle.reveal_each({"op": "inputs", "seeds": [1], "family": perturb.FAMILIES[0]}, timeout_s=60)
+            [tree] = handle.reveal_each(
+                {"op": "inputs", "seeds": [1], "family": input_families.FAMILIES[0]}, timeout_s=60
+            )
             self.input_bytes = bytes_needed(tree)
             if self.input_bytes > limit:
                 raise Finding(

@@ -2,10 +2,11 @@
 
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from . import accuracy, answers, oracle, perturb
+from . import accuracy, answers, input_families
 from .accuracy import Allowance, flatten
 from .answers import input_path, value_of
 from .bench import Bench
@@ -15,7 +16,7 @@ from .evidence import Evidence
 from .failures import RunnerFailed
 from .handle import Handle
 from .placement import overlap
-from .tolerances import Traits
+from .traits import Traits
 from .tree import TensorRow, Tree
 from .verdicts import Finding, of_task
 
@@ -96,7 +97,7 @@ def _ask_oracle(
         assert reference.inbox is not None
         placed = reference.inbox.put(inputs.tree, inputs.contents)
         message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
-        outputs, traits, given = oracle.parts(flatten(reference.reveal(message, timeout_s=timeout_s)))
+        outputs, traits, given = _parts_of_oracle(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
         tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
         for index in changed:
@@ -187,15 +188,25 @@ def _rounding(value: torch.Tensor) -> Allowance:
 
 def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
     """Why the outputs for these inputs are no ground to judge on; empty if they are."""
-    if family == perturb.NON_FINITE or family.startswith(perturb.GENERATED):
+    if family == input_families.NON_FINITE or family.startswith(input_families.GENERATED):
         return ""
     rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
     if any(want.own[path].finite < 0.5 and value.numel() > 0 for path, value in rounded):
         return "the reference itself overflows here"
-    if family in perturb.NAN_REFUSES and not evidence.has_nan and _has_nan(want.judged()):
+    if family in input_families.NAN_REFUSES and not evidence.has_nan and _has_nan(want.judged()):
         return "the reference gives NaN for them"
     for path, value in rounded:
         own = want.own[path]
         if own.distance > oracle_limit(path, value, evidence):
             return f"the reference itself is off by {own.distance:.1%} here"
     return ""
+
+
+def _parts_of_oracle(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The leaves of an oracle's answer, apart: outputs by their own paths, traits by name, inputs in order."""
+    outputs, traits, inputs = "['outputs']", "['traits']", "['inputs']"
+    return (
+        {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},
+        {path[len(traits) + 2 : -2]: leaf for path, leaf in answer.items() if path.startswith(traits)},
+        [leaf for path, leaf in answer.items() if path.startswith(inputs)],
+    )

@@ -25,17 +25,6 @@ def give_way() -> None:
 
 
 @contextlib.contextmanager
-def on_the_callers() -> Iterator[None]:
-    """Inside, the calling thread runs where runners' calling threads do."""
-    every = os.sched_getaffinity(0)
-    bind_to_first()
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, every)
-
-
-@contextlib.contextmanager
 def beside_the_callers(every_core: set[int]) -> Iterator[None]:
     """Inside, the calling thread keeps off the first of these cores, if there is another, and computes alone.
 

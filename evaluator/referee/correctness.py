@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import accuracy, answers, fresh, perturb, state_check
+from . import accuracy, answers, fresh, input_families, state_check
 from .accuracy import flatten
 from .answers import value_of
 from .bench import Bench
@@ -39,7 +39,7 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
     evidence.tolerances = Tolerances(declared=bench.request.tolerance)
     evidence.names = bench.names
     examination = Examination(bench, reference, candidate, evidence)
-    for family in perturb.FAMILIES:
+    for family in input_families.FAMILIES:
         examination.family(family)
     for family in _shape_groups(bench, reference):
         examination.family(family)
@@ -67,10 +67,10 @@ class Examination:
             return
         try:
             dtypes = [row.dtype for row in self.evidence.input_rows]
-            alike = perturb.may_end_a_process(family, dtypes)
+            alike = input_families.may_end_a_process(family, dtypes)
             inputs = fresh.make_inputs(self.bench, self.reference, family, alike=alike)
         except Finding as finding:
-            if not family.startswith(perturb.GROUP) or finding.code != "out_of_memory":
+            if not family.startswith(input_families.GROUP) or finding.code != "out_of_memory":
                 raise
             self.reference.ask({"op": "release"}, timeout_s=60)
             self.evidence.skip(family, "too large for the sandbox's memory")
@@ -86,10 +86,10 @@ class Examination:
         try:
             self._judge(family, inputs, want)
         except Finding as finding:
-            if family == perturb.INTEGERS:
+            if family == input_families.INTEGERS:
                 finding.message += _BOUNDED
             raise
-        if family.startswith(perturb.GENERATED):
+        if family.startswith(input_families.GENERATED):
             _allow(want, self.evidence)
 
     def outputs(self) -> None:
@@ -144,14 +144,14 @@ class Examination:
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """What is right for these inputs; or why nothing can be said about them."""
         evidence = self.evidence
-        if perturb.may_end_a_process(family, [row.dtype for row in inputs.tree.tensors]):
+        if input_families.may_end_a_process(family, [row.dtype for row in inputs.tree.tensors]):
             reason = self._refused_by_a_probe(inputs)
             if reason:
                 return None, reason
         try:
             want = consult(self.bench, self.reference, inputs, evidence, first=evidence.expected is None)
         except Finding as finding:
-            if family.startswith((perturb.GENERATED, perturb.GROUP)) or finding.code is not None:
+            if family.startswith((input_families.GENERATED, input_families.GROUP)) or finding.code is not None:
                 raise
             return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
         return want, says_nothing(family, want, evidence)
@@ -173,10 +173,10 @@ class Examination:
 
     def _skipped(self, family: str) -> str:
         dtypes = [row.dtype for row in self.evidence.input_rows]
-        if family == perturb.TIES and self.evidence.tolerances.traits.unstable_ties:
+        if family == input_families.TIES and self.evidence.tolerances.traits.unstable_ties:
             return "which of several equal values comes first is not defined for this op"
-        reason = perturb.skipped(family, self.bench.request.domain, dtypes)
-        if not reason and family == perturb.NEGATIVE and not self.evidence.may_turn_negative:
+        reason = input_families.skipped(family, self.bench.request.domain, dtypes)
+        if not reason and family == input_families.NEGATIVE and not self.evidence.may_turn_negative:
             return "the generator gives negative numbers itself, or masks"
         return reason
 
@@ -184,7 +184,7 @@ class Examination:
         if not self.evidence.input_rows:
             self.evidence.input_rows = inputs.tree.tensors
             values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
-            self.evidence.may_turn_negative = any(map(perturb.may_turn_negative, values))
+            self.evidence.may_turn_negative = any(map(input_families.may_turn_negative, values))
         needed = bytes_needed(inputs.tree)
         if needed > self.bench.input_bytes:
             self.roomy = True
@@ -195,7 +195,7 @@ class Examination:
         candidate, timeout_s = self.candidate, self.bench.request.call_timeout_s
         try:
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
-            if "kernelbench" in self.bench.request.rules and family.startswith(perturb.GENERATED):
+            if "kernelbench" in self.bench.request.rules and family.startswith(input_families.GENERATED):
                 self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
             wrong = answers.wrong_form(want.tree, want.shared, candidate, call.outputs)
             if wrong is not None:
@@ -217,7 +217,7 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
     """The families of the task's other shapes; of many, some that nobody could know before."""
     if not bench.request.shape_groups:
         return []
-    message = {"op": "inputs", "seeds": [1], "family": perturb.COUNT_GROUPS}
+    message = {"op": "inputs", "seeds": [1], "family": input_families.COUNT_GROUPS}
     try:
         [tree] = reference.reveal_each(message, timeout_s=60)
     except RunnerFailed as failure:
@@ -229,7 +229,7 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
     if count > _MAX_GROUPS:
         rng = random.Random(bench.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
         chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
-    return [f"{perturb.GROUP}{number}" for number in chosen]
+    return [f"{input_families.GROUP}{number}" for number in chosen]
 
 
 def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:

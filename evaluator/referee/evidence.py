@@ -6,7 +6,8 @@ from typing import Any
 from . import accuracy
 from .accuracy import Allowance, Comparison, flatten
 from .state_check import Names
-from .tolerances import EPSILON, Tolerances
+from .tolerances import Tolerances
+from .traits import EPSILON
 from .tree import TensorRow, Tree
 
 SKIPPED = "skipped: "

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from . import perturb, wire
+from . import input_families, wire
 from .bench import Bench, task_step
 from .calls import InputSet, copy_value
 from .handle import Handle
@@ -18,7 +18,12 @@ _WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work 
 
 
 def make_inputs(
-    bench: Bench, reference: Handle, family: str = perturb.FAMILIES[0], *, some: bool = False, alike: bool = False
+    bench: Bench,
+    reference: Handle,
+    family: str = input_families.FAMILIES[0],
+    *,
+    some: bool = False,
+    alike: bool = False,
 ) -> InputSet:
     """A fresh set of inputs. With `some`, the family changes only some of them; with `alike`, all sets alike.
 
@@ -68,7 +73,7 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: wire.Message)
         # A generator that fills one buffer anew: only the last of these inputs is still what it was.
         bench.one_by_one = True
         return [make_inputs(bench, reference, order.family) for _ in trees]
-    generated = order.family.startswith(perturb.GENERATED)
+    generated = order.family.startswith(input_families.GENERATED)
     if generated and any(bytes_needed(tree) > bench.input_bytes for tree in trees):
         raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
     sets = [copy_value(reference, tree, bench.memory_bytes // 3) for tree in trees]
@@ -105,7 +110,7 @@ class Supply:
         with task_step("making inputs"):
             self._collect()
             while len(self._ready) < count:
-                order = _order(self.bench, perturb.FAMILIES[0], min(self.at_once(), count - len(self._ready)))
+                order = _order(self.bench, input_families.FAMILIES[0], min(self.at_once(), count - len(self._ready)))
                 reply = self.reference.ask(order.message, timeout_s=60 * count)
                 self._ready += _copied(self.bench, self.reference, order, reply)
         taken, self._ready = self._ready[:count], self._ready[count:]
@@ -116,7 +121,7 @@ class Supply:
         wanted = min(count - len(self._ready), self.at_once())
         if wanted <= 0 or count * self.bench.input_bytes < _WORTH_WHILE_BYTES:
             return
-        self._ordered = _order(self.bench, perturb.FAMILIES[0], wanted)
+        self._ordered = _order(self.bench, input_families.FAMILIES[0], wanted)
         with task_step("making inputs"):
             self.reference.begin({**self._ordered.message, "beside": True})
 

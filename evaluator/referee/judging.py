@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from . import accuracy, perturb
+from . import accuracy, input_families
 from .accuracy import Comparison, Wrong
 from .answers import Answer, input_path
 from .calls import InputSet, tensor
@@ -30,8 +30,8 @@ def judge(
             want.oracle.get(path),
             evidence.tolerances_for(path),
             want.own.get(path),
-            slack=perturb.slack(family),
-            nan_for_inf=family == perturb.NON_FINITE,
+            slack=input_families.slack(family),
+            nan_for_inf=family == input_families.NON_FINITE,
         )
         if found.wrong is not None:
             refuse(family + where, found.wrong, evidence, found)
@@ -87,8 +87,8 @@ def _inputs_changed_alike(
             want.oracle.get(path),
             evidence.tolerances_for(path),
             want.own.get(path),
-            slack=perturb.slack(family),
-            nan_for_inf=family == perturb.NON_FINITE,
+            slack=input_families.slack(family),
+            nan_for_inf=family == input_families.NON_FINITE,
         )
         if found.wrong is not None:
             refuse(family + where, found.wrong, evidence, found)

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .tolerances import EPSILON, Traits
+from .traits import EPSILON, Traits
 
 _EXACT = """
 _local_scalar_dense _reshape_alias _unsafe_view abs alias amax amin aminmax arange argmax argmin argsort bernoulli

@@ -1,17 +1,21 @@
-"""The last stage of a trial: how near the candidate came to what this device allows, and whether that can be."""
+"""The last stage of a trial: how near the candidate came to what this device allows, and whether that can be.
+
+Roofline model: Williams, Waterman, Patterson (2009).
+"""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import answers, profile_claims, roofline
+from . import answers, profile_claims
 from .accuracy import flatten
 from .bench import Bench, last_level_cache_bytes
 from .calls import InputSet
 from .evidence import Evidence
 from .failures import RunnerFailed
 from .handle import Handle
+from .peaks import Peaks, Traffic, best
 from .tree import TensorRow
 from .verdicts import Finding, of_task
 
@@ -48,10 +52,32 @@ class Work:
     rotation_bytes: int = 0  # that calls rotate over
 
     @property
-    def traffic(self) -> roofline.Traffic:
+    def traffic(self) -> Traffic:
         """The bytes, and how many are too many for the caches."""
         written, most = min(self.written, self.nbytes), 4 * last_level_cache_bytes()
-        return roofline.Traffic(self.nbytes, written, self.rotation_bytes, most)
+        return Traffic(self.nbytes, written, self.rotation_bytes, most)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The shortest time that the peaks allow, and what sets it."""
+
+    seconds: float
+    bound: str
+
+
+def time_limit(traffic: Traffic, flops: int, peaks: Peaks, *, cached: bool) -> Limit:
+    """The longest of the times for what must be read, what must be written, and the FLOPs that must happen.
+
+    Reading and writing may overlap, so their times are not added. `cached`: as if all data came from the caches.
+    """
+    if cached:
+        reading, writing = peaks.read_bytes_per_s, peaks.written_bytes_per_s
+    else:
+        reading, writing = peaks.rotating_read_bytes_per_s, peaks.rotating_written_bytes_per_s
+    moving = max((traffic.nbytes - traffic.written) / reading, traffic.written / writing)
+    compute = flops / peaks.flops_per_s if flops else 0.0
+    return Limit(moving, "cache" if cached else "memory") if moving >= compute else Limit(compute, "compute")
 
 
 def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, times_s: Mapping[str, float]) -> Found:
@@ -67,11 +93,11 @@ def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, 
         if found.roofline is not None and not found.beyond:
             break
         # Make sure that the peaks were not measured while something else ran.
-        peaks = roofline.best(peaks, _measure(bench, work))
+        peaks = best(peaks, _measure(bench, work))
     return judge(work, peaks, times_s)
 
 
-def judge(work: Work, peaks: roofline.Peaks, times_s: Mapping[str, float]) -> Found:
+def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
     """What the candidate's time means, given what the device can do.
 
     The bytes and FLOPs of a task are those of the reference's way to its result. Another way may need fewer (a gather
@@ -99,10 +125,10 @@ def judge(work: Work, peaks: roofline.Peaks, times_s: Mapping[str, float]) -> Fo
             "write the outputs alone"
         )
         return Found(None, profile, impossible=text)
-    limit = roofline.limit(work.traffic, work.flops, peaks, cached=False)
+    limit = time_limit(work.traffic, work.flops, peaks, cached=False)
     if candidate_s < _NOISE * limit.seconds:
         # Its inputs lay in the caches, where the referee had just written them, and it made use of that.
-        limit = roofline.limit(work.traffic, work.flops, peaks, cached=True)
+        limit = time_limit(work.traffic, work.flops, peaks, cached=True)
     bound = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / candidate_s}
     name, baseline_s = min(
         ((name, seconds) for name, seconds in times_s.items() if name != "candidate"), key=lambda pair: pair[1]
@@ -172,7 +198,7 @@ def _count_flops(reference: Handle, inputs: InputSet) -> int:
         raise Finding("task_invalid", f"the reference's process gave no number of operations: {error}") from None
 
 
-def _measure(bench: Bench, work: Work) -> roofline.Peaks:
+def _measure(bench: Bench, work: Work) -> Peaks:
     message = {
         "op": "peaks",
         "traffic": asdict(work.traffic),
@@ -184,4 +210,4 @@ def _measure(bench: Bench, work: Work) -> roofline.Peaks:
         bench.dismiss(runner)
     except RunnerFailed as failure:
         raise Finding("sandbox_error", f"the device's limits could not be measured: {failure.message}") from None
-    return roofline.Peaks(**{name: float(reply[name]) for name in roofline.Peaks.__dataclass_fields__})
+    return Peaks(**{name: float(reply[name]) for name in Peaks.__dataclass_fields__})

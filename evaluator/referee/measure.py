@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import cores, sampling, statistics, timed_checks, timing
+from . import affinity, sampling, statistics, timed_checks, timing
 from .baselines import Baselines
 from .bench import Bench, progress
 from .building import Builder
@@ -85,7 +85,7 @@ class Stopwatch:
             seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = timing.orders(list(runners), rng)
             seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, rng, scrub)
-            with cores.on_the_callers():
+            with affinity.on_the_callers():
                 self.measurement.open_set(list(runners), self._settle(seated))
                 load.begin()
                 self.bench.audit.begin()

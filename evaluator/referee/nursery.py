@@ -13,7 +13,7 @@ import socket
 import traceback
 from pathlib import Path
 
-from . import compiler_cache, warmup, wire
+from . import compiler_folder, warmup, wire
 from .runner import Runner
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -112,7 +112,7 @@ def _become_runner(sock: socket.socket, log: int, message: wire.Message) -> None
         home.mkdir(mode=0o700)
         os.chdir(home)
         built = home / "built"
-        compiler_cache.prepare(built / "inductor")
+        compiler_folder.prepare(built / "inductor")
         # Without a name in the environment, libraries ask for that of the uid, which has none.
         os.environ.update(
             HOME=str(home),

@@ -7,8 +7,6 @@ import torch
 
 from .kinds import FlopCount, Watch
 
-OUTPUTS, TRAITS, INPUTS = "outputs", "traits", "inputs"
-
 
 def widen(value: Any) -> Any:
     """Floating-point tensors as float64 (complex ones as complex128), through lists, tuples and dicts."""
@@ -37,17 +35,7 @@ def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
             outputs = wide(*given)
     finally:
         torch.set_default_dtype(before)
-    return {OUTPUTS: outputs, TRAITS: watch.traits(), INPUTS: given}
-
-
-def parts(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """The leaves of what `evaluate` returned, apart: outputs by their own paths, traits by name, inputs in order."""
-    outputs, traits, inputs = f"[{OUTPUTS!r}]", f"[{TRAITS!r}]", f"[{INPUTS!r}]"
-    return (
-        {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},
-        {path[len(traits) + 2 : -2]: leaf for path, leaf in answer.items() if path.startswith(traits)},
-        [leaf for path, leaf in answer.items() if path.startswith(inputs)],
-    )
+    return {"outputs": outputs, "traits": watch.traits(), "inputs": given}
 
 
 def _wide_model(model: Any) -> Any:

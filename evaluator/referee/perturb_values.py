@@ -26,11 +26,6 @@ HIGH_BITS = {
 _SHARE = 0.125  # of the elements of a tensor that is the same everywhere
 
 
-def is_mask(value: torch.Tensor) -> bool:
-    """Whether it holds nothing but 0 and 1."""
-    return bool(((value == 0) | (value == 1)).all())
-
-
 def ascends(value: torch.Tensor) -> bool:
     """Whether its rows are in ascending order: boundaries or offsets, which mean nothing in another one.
 

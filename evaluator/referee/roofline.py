@@ -1,17 +1,17 @@
-"""What the device could do at best: measured bandwidths and peak, and the time limit they set for a task.
+"""Measures what the device can do at best: bandwidths and the peak of matrix products.
 
-Measured in a runner of its own that has loaded nothing foreign, so that the referee itself keeps no thread pool.
-Roofline model: Williams, Waterman, Patterson (2009).
+It runs in a runner of its own that has loaded nothing foreign, so that the referee itself keeps no thread pool.
 """
 
 import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
 from functools import partial
 
 import torch
+
+from .peaks import Peaks, Traffic, best
 
 _SMALLEST_BYTES = 1 << 16
 _SMALL_BYTES = 8 << 20  # for more, waking threads takes no time worth mentioning
@@ -23,42 +23,6 @@ _BUDGET_S = 0.025  # of one measurement
 _LONG_ENOUGH_S = 0.004  # a matrix product of this length shows the peak
 _SIZES = (256, 512, 1024, 2048, 4096)
 _FLOATS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Measured limits of this device, reading and writing alone.
-
-    For data of the task's size that is met again and again: the referee has written a call's inputs just before, so at
-    best they come from the caches, as far as they fit there. And for the footprint over which calls rotate.
-    """
-
-    read_bytes_per_s: float
-    written_bytes_per_s: float
-    rotating_read_bytes_per_s: float
-    rotating_written_bytes_per_s: float
-    flops_per_s: float  # in the task's floating-point types; 0 where that was not asked for
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The shortest time that the peaks allow, and what sets it."""
-
-    seconds: float
-    bound: str
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What one call of a task moves: all bytes, and those that it must write.
-
-    `rotation_bytes` is what calls rotate over; `most_bytes` are too many for a cache.
-    """
-
-    nbytes: int
-    written: int
-    rotation_bytes: int
-    most_bytes: int
 
 
 def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
@@ -89,25 +53,6 @@ def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
             results.append(Peaks(0.0, 0.0, 0.0, 0.0, flops))
     torch.set_num_threads(everyone)
     return best(*results)
-
-
-def best(*peaks: Peaks) -> Peaks:
-    """The highest of several measurements: interference only ever makes a peak look lower."""
-    return Peaks(*(max(values) for values in zip(*map(astuple, peaks), strict=True)))
-
-
-def limit(traffic: Traffic, flops: int, peaks: Peaks, *, cached: bool) -> Limit:
-    """The longest of the times for what must be read, what must be written, and the FLOPs that must happen.
-
-    Reading and writing may overlap, so their times are not added. `cached`: as if all data came from the caches.
-    """
-    if cached:
-        reading, writing = peaks.read_bytes_per_s, peaks.written_bytes_per_s
-    else:
-        reading, writing = peaks.rotating_read_bytes_per_s, peaks.rotating_written_bytes_per_s
-    moving = max((traffic.nbytes - traffic.written) / reading, traffic.written / writing)
-    compute = flops / peaks.flops_per_s if flops else 0.0
-    return Limit(moving, "cache" if cached else "memory") if moving >= compute else Limit(compute, "compute")
 
 
 def _reading(footprint_bytes: int, traffic: Traffic) -> float:

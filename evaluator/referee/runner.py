@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from . import compiler_cache, cores, oracle, perturb, roofline, state, wire
+from .peaks import Traffic
 from .telling import Telling
 from .tree import Tree, TreeError, build, decode, encode, read_rows, view
 
@@ -233,7 +234,7 @@ class Runner:
 
     def peaks(self, message: wire.Message) -> wire.Message:
         """This machine's limits; asked only of a runner that has loaded nothing foreign."""
-        peaks = roofline.measure(roofline.Traffic(**message["traffic"]), message["dtypes"])
+        peaks = roofline.measure(Traffic(**message["traffic"]), message["dtypes"])
         return asdict(peaks)
 
     def pack(self, _: wire.Message) -> wire.Message:

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from .errors import Own
-from .tolerances import EPSILON, REAL
+from .tolerances import REAL
+from .traits import EPSILON
 
 LEAST = 16  # elements that must be wrong for a slice to be: below, the reference may be exact by luck
 SHARE = 0.1  # of a slice's length (its L2 norm) that its error must exceed

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import accuracy, answers, fresh, perturb, state_check
+from . import accuracy, answers, fresh, input_families, state_check
 from .answers import Answer, input_path, value_of
 from .bench import Bench
 from .calls import Call, InputSet, tensor
@@ -32,7 +32,9 @@ _BUDGET_S = 0.15  # to make the first surprises of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (
-    perturb.SHUFFLED, perturb.VARIED, perturb.FLIPPED, perturb.NEGATIVE, perturb.DOWN, perturb.TIES, perturb.LOW_BITS,
+    input_families.SHUFFLED, input_families.VARIED, input_families.FLIPPED, input_families.NEGATIVE,
+    input_families.DOWN, input_families.TIES,
+    input_families.LOW_BITS,
 )  # fmt: skip
 
 
@@ -192,7 +194,9 @@ def owed(surprises: Sequence[Surprise], evidence: Evidence) -> int:
 
 
 def _suitable(evidence: Evidence) -> list[str]:
-    families = [family for family in evidence.judged if not family.startswith((perturb.GENERATED, perturb.GROUP))]
+    families = [
+        family for family in evidence.judged if not family.startswith((input_families.GENERATED, input_families.GROUP))
+    ]
     return [family for family in families if family in _GENTLE] if evidence.changing else families
 
 
@@ -217,7 +221,7 @@ def _make(
 ) -> Surprise | None:
     with contextlib.suppress(Finding):
         # Where some change has been tried on a process of its own, this one is no other.
-        alike = perturb.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
+        alike = input_families.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
         inputs = fresh.make_inputs(bench, reference, family, some=some and not alike, alike=alike)
         if bytes_needed(inputs.tree) <= bench.input_bytes:
             want = consult(bench, reference, inputs, evidence, first=False)

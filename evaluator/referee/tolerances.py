@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("exact", "elementwise", "reduction", "scan", "matmul", "other")
+from .traits import EPSILON, Traits
+
 SUMMING = ("reduction", "scan", "matmul", "other")
 
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 REAL = {"complex64": "float32", "complex128": "float64"}  # a complex number's parts are held to their own type
 
 _ROUNDING = {"float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -35,27 +35,6 @@ CEILINGS = {"float64": 1e-12, "float32": 5e-5}
 ORACLE_LIMITS = {"float64": 1e-6, "float32": 1e-2, "float16": 0.1, "bfloat16": 0.25}
 
 DECLARED_MAX = 0.1  # a declared tolerance at or above this would let constants pass
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What watching the reference's operators showed: decides the row of the table."""
-
-    kind: str = "other"
-    terms: int = 1  # most terms that one sum has
-    narrowest: str | None = None  # coarsest type that the op itself converts to and makes something of another type of
-    unstable_ties: bool = False  # the order of equal values is not defined (sort, topk)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Traits":
-        """Read what the reference's runner says, taking nothing on trust that a table is indexed by."""
-        kind, narrowest, terms = data.get("kind"), data.get("narrowest"), data.get("terms")
-        return cls(
-            kind=kind if kind in KINDS else "other",
-            terms=max(1, terms) if isinstance(terms, int) else 1,
-            narrowest=narrowest if narrowest in EPSILON else None,
-            unstable_ties=bool(data.get("unstable_ties")),
-        )
 
 
 @dataclass(frozen=True)

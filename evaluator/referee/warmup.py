@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import compiler_cache
+from . import compiler_folder
 from .processes import executable_files
 
 
@@ -47,7 +47,7 @@ def import_torch(*, timed: bool = True) -> None:
     every_core = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if not compiler_cache.READY.exists():
+    if not compiler_folder.READY.exists():
         # Building a precompiled header takes longer than the one or two kernels of a task.
         os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     import torch
@@ -77,7 +77,7 @@ def import_compiler() -> None:
         # Dynamo uses it where it is installed; it must not start a thread in what will be forked.
         importlib.import_module("tqdm").tqdm.monitor_interval = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
-        compiler_cache.prepare(Path(folder) / "inductor")
+        compiler_folder.prepare(Path(folder) / "inductor")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
         setattr(cpu_vec_isa.VecISA, "_probe_load", _loads_in_a_fork)  # noqa: B010 - a method of theirs

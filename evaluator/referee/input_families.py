@@ -1,0 +1,79 @@
+"""The input families by name: what each does, which tasks it says nothing about, and which domains it leaves.
+
+The reference runner makes the inputs (`runner/perturb.py`); the referee decides which families a task is judged on.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
+FLIPPED = "sign flipped"
+SHUFFLED = "slices in another order"
+VARIED = "what is always the same varied"
+NEGATIVE = "negative where the generator gives none"
+UP, DOWN = "scaled up", "scaled down"
+TIES = "zeros, ties and tiny values"
+ENDS = "large last elements"
+LOW_BITS = "low bits that narrower types lose"
+NON_FINITE = "NaN and Inf"
+INTEGERS = "large integers"
+FAMILIES = (
+    GENERATED, OTHER_SEED, SHUFFLED, VARIED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
+)  # fmt: skip
+NAN_REFUSES = frozenset({NEGATIVE, SHUFFLED, VARIED})  # NaN says of these that the reference does not take them
+GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
+COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
+# A task's DOMAIN, and the families that leave it.
+DOMAINS: dict[str, frozenset[str]] = {
+    "any": frozenset(),
+    "finite": frozenset({NON_FINITE}),
+    "nonnegative": frozenset({FLIPPED, NEGATIVE, NON_FINITE}),
+    "positive": frozenset({FLIPPED, NEGATIVE, TIES, NON_FINITE}),
+    "unit": frozenset({FLIPPED, NEGATIVE, UP, ENDS, NON_FINITE, INTEGERS}),
+    "bounded": frozenset({INTEGERS}),
+    "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
+}
+LOW_BITS_SLACK = 8.0  # the rounding errors of float32 itself do not average out there, either
+
+
+def may_end_a_process(family: str, dtypes: Sequence[str]) -> bool:
+    """Whether the inputs hold integers that the family changes: indexes, sizes, offsets among them, perhaps."""
+    return family in (INTEGERS, SHUFFLED, VARIED) and any("int" in dtype for dtype in dtypes)
+
+
+def slack(family: str) -> float:
+    """By how much a family widens the floors."""
+    return LOW_BITS_SLACK if family == LOW_BITS else 1.0
+
+
+def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
+    """Why a family says nothing about a task with these domains and input dtypes; empty if it does say something."""
+    if family.startswith((GENERATED, GROUP)):
+        return ""
+    floats = [dtype for dtype in dtypes if "float" in dtype]
+    if family == INTEGERS:
+        if not any("int" in dtype for dtype in dtypes):
+            return "no integer input"
+    elif family == SHUFFLED:
+        if not dtypes:
+            return "no tensor input"
+    elif family != VARIED and not floats:
+        return "no floating-point input"
+    if family == LOW_BITS and not any(dtype in ("float32", "float64") for dtype in floats):
+        return "no narrower type"
+    if domains and all(family in DOMAINS[domain] for domain in domains):
+        return f"leaves the declared domain ({', '.join(dict.fromkeys(domains))})"
+    return ""
+
+
+def may_turn_negative(value: torch.Tensor) -> bool:
+    """Whether `NEGATIVE` changes a tensor: one of floating-point numbers, none of them negative, and no mask."""
+    if not value.is_floating_point() or value.numel() == 0:
+        return False
+    return not bool((value < 0).any()) and not is_mask(value)
+
+
+def is_mask(value: torch.Tensor) -> bool:
+    """Whether it holds nothing but 0 and 1."""
+    return bool(((value == 0) | (value == 1)).all())
