@@ -19,10 +19,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator.referee import accuracy, input_families, oracle, perturb
-from evaluator.referee.errors import own_error
-from evaluator.referee.tolerances import Tolerances
-from evaluator.referee.traits import Traits
+from evaluator.referee.correctness import accuracy
+from evaluator.referee.correctness.error_norms import own_error
+from evaluator.referee.correctness.tolerances import Tolerances
+from evaluator.referee.protocol import input_families
+from evaluator.referee.protocol.traits import Traits
+from evaluator.referee.runner import oracle, perturb
 from tasks.declared import declared_in
 from tasks.suites import load_suite
 

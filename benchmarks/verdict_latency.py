@@ -21,7 +21,7 @@ from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.harness import harness_hash, prepare_referee
 from evaluator.platforms import load_platform
-from evaluator.referee import building
+from evaluator.referee.pool import candidate_builder
 from sandbox.base import Command
 from sandbox.docker import DockerSandbox
 from tasks.load import task_from_source
@@ -50,7 +50,7 @@ class Run:
     @property
     def without_build_s(self) -> float:
         """What is not the candidate's own build."""
-        times = 1 if self.build_s > building._SLOW_S else 1 + self.sets
+        times = 1 if self.build_s > candidate_builder._SLOW_S else 1 + self.sets
         return self.total_s - times * self.build_s
 
 

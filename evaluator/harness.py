@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evaluator.referee.plain import one_line, plain
+from evaluator.referee.sanitize import one_line, plain
 from sandbox.base import Command, Completed, Limits, Sandbox
 
 REFEREE = Path(__file__).parent / "referee"

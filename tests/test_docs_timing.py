@@ -4,13 +4,20 @@ import re
 from pathlib import Path
 
 from evaluator.evaluate import Effort
-from evaluator.referee import limits, timed_checks
-from evaluator.referee.bench import Request
-from evaluator.referee.evenness import CREDIT, SURE, UNCLEAR, UNEVEN
-from evaluator.referee.fresh import _AT_ONCE_BYTES
-from evaluator.referee.measure import _FRESH_BYTES, _LATE_SHARE, _SURPRISES_SHARE
-from evaluator.referee.rounds import CHECKED
-from evaluator.referee.timing import HANDOVERS_AT_LEAST, READY_EXTRA, RESOLUTION, UNTIMED_EXTRA, WAKING_A_THREAD_S, Plan
+from evaluator.referee.pool.input_supply import _AT_ONCE_BYTES
+from evaluator.referee.pool.runner_pool import Request
+from evaluator.referee.timing import roofline, spot_checks
+from evaluator.referee.timing.call_times import (
+    HANDOVERS_AT_LEAST,
+    READY_EXTRA,
+    RESOLUTION,
+    UNTIMED_EXTRA,
+    WAKING_A_THREAD_S,
+    Plan,
+)
+from evaluator.referee.timing.outliers import CREDIT, SURE, UNCLEAR, UNEVEN
+from evaluator.referee.timing.rounds import CHECKED
+from evaluator.referee.timing.stage import _FRESH_BYTES, _LATE_SHARE, _SURPRISES_SHARE
 from service.settings import Settings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "timing.md").read_text()
@@ -46,12 +53,12 @@ def test_the_pages_constants_are_the_plans() -> None:
         assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
     assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
     assert f"more than {_SURPRISES_SHARE:.0%}".replace("%", " %") + " of the time" in text
-    assert "one or two with a chance of a half" in text and timed_checks.SHARE == 1 / 2
-    assert "with a chance of a quarter" in text and timed_checks.SHARE_IF_DEAR == 1 / 4
+    assert "one or two with a chance of a half" in text and spot_checks.SHARE == 1 / 2
+    assert "with a chance of a quarter" in text and spot_checks.SHARE_IF_DEAR == 1 / 4
 
 
 def test_the_pages_limits_are_those_that_times_are_held_to() -> None:
     words = " ".join(PAGE.split())
-    assert f"A time below {limits._MARGIN} of what writing the outputs alone takes" in words
-    assert f"{1 - limits._NOISE:.0%}".replace("%", " %") + " left for noise" in words
-    assert f"within {limits._NEAR} times of it" in words
+    assert f"A time below {roofline._MARGIN} of what writing the outputs alone takes" in words
+    assert f"{1 - roofline._NOISE:.0%}".replace("%", " %") + " left for noise" in words
+    assert f"within {roofline._NEAR} times of it" in words

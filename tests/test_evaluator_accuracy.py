@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.referee import accuracy
-from evaluator.referee.tree import TensorRow, Tree
+from evaluator.referee.correctness import accuracy
+from evaluator.referee.protocol.tensors import TensorRow, Tree
 
 
 def softmax_case(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

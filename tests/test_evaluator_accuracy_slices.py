@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.referee import accuracy, slices, timed_checks
-from evaluator.referee.errors import own_error
-from evaluator.referee.evidence import Evidence
-from evaluator.referee.tolerances import Tolerances
-from evaluator.referee.traits import Traits
-from evaluator.referee.verdicts import Finding
+from evaluator.referee.correctness import accuracy, slices
+from evaluator.referee.correctness.error_norms import own_error
+from evaluator.referee.correctness.findings import Evidence
+from evaluator.referee.correctness.tolerances import Tolerances
+from evaluator.referee.errors import Finding
+from evaluator.referee.protocol.traits import Traits
+from evaluator.referee.timing import spot_checks
 
 SHAPES = [(64, 48), (5, 24, 17), (20, 3, 4, 16), (33, 1, 40), (1, 300, 3), (2, 20000), (20000, 2), (3, 5, 7, 2, 16)]
 HALF = [torch.float32, torch.float16, torch.bfloat16]
@@ -267,13 +268,13 @@ def test_a_timed_call_that_leaves_out_small_rows_is_wrong(changing: bool, monkey
         asked.append(1)
         return SimpleNamespace(judged=lambda: {"": reference}, oracle={"": oracle}, own={})
 
-    monkeypatch.setattr(timed_checks, "consult", consult)
+    monkeypatch.setattr(spot_checks, "consult", consult)
     evidence = Evidence(allowances={"": accuracy.allowance(reference, oracle)})
     evidence.changing = frozenset({"count"} if changing else ())
     bench, supply, inputs = None, SimpleNamespace(collect=lambda: None, reference=None), None
 
     def compare(have: torch.Tensor, want: torch.Tensor) -> None:
-        timed_checks.compare(bench, supply, evidence, inputs, {"": want}, {"": have})  # type: ignore[arg-type]
+        spot_checks.compare(bench, supply, evidence, inputs, {"": want}, {"": have})  # type: ignore[arg-type]
 
     compare(reference, reference)
     assert not asked

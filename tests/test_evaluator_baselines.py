@@ -5,12 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from evaluator.referee.baselines import Baselines
-from evaluator.referee.calls import InputSet
-from evaluator.referee.failures import RunnerFailed
-from evaluator.referee.handle import Handle
-from evaluator.referee.tree import Tree
-from evaluator.referee.verdicts import Finding
+from evaluator.referee.errors import Finding, RunnerFailed
+from evaluator.referee.isolation.calls import InputSet
+from evaluator.referee.isolation.handle import Handle
+from evaluator.referee.pool.baselines import Baselines
+from evaluator.referee.protocol.tensors import Tree
 
 INPUTS = InputSet(Tree({"list": []}, ()), [], 1)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evaluator.referee.fresh import _share_memory
-from evaluator.referee.tree import TensorRow, Tree
+from evaluator.referee.pool.input_supply import _share_memory
+from evaluator.referee.protocol.tensors import TensorRow, Tree
 
 
 def tree(*places: tuple[int, int]) -> Tree:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.cache import BuildCache
-from evaluator.referee import compiler_cache
+from evaluator.referee.runner import build_files
 
 
 def test_what_is_packed_is_unpacked_with_times_and_modes(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_what_is_packed_is_unpacked_with_times_and_modes(tmp_path: Path) -> None
     os.utime(source, (1000.9, 1000.9))
     (built / "header.gch").write_text("large")
     (built / "link").symlink_to("/etc/passwd")
-    compiler_cache.unpack(compiler_cache.pack(built), again)
+    build_files.unpack(build_files.pack(built), again)
     assert sorted(str(path.relative_to(again)) for path in again.rglob("*") if path.is_file()) == [
         "extensions/op/main.cpp",
         "extensions/op/op.so",
@@ -40,7 +40,7 @@ def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, name: str,
         member.type, member.linkname = kind, "/etc/passwd"
         tar.addfile(member)
     with pytest.raises(ValueError, match="no plain file of this folder"):
-        compiler_cache.unpack(archive.getvalue(), tmp_path / "folder")
+        build_files.unpack(archive.getvalue(), tmp_path / "folder")
     assert not (tmp_path / "out").exists()
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
-from evaluator.referee.bench import last_level_cache_bytes
-from evaluator.referee.cold import Scrubber
+from evaluator.referee.pool.runner_pool import last_level_cache_bytes
+from evaluator.referee.timing.cache_scrub import Scrubber
 from sandbox.base import Sandbox
 from tasks.load import task_from_source
 

@@ -11,7 +11,9 @@ import torch
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee import affinity, cores, warmup
+from evaluator.referee.fork_server import imports
+from evaluator.referee.isolation import cpu_affinity
+from evaluator.referee.runner import thread_placement
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -19,12 +21,12 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_nothing_imports_torch_before_its_threads_are_to_be_bound() -> None:
-    code = "import sys, evaluator.referee.warmup; sys.exit('torch' in sys.modules)"
+    code = "import sys, evaluator.referee.fork_server.imports; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
-    code = "import torch, evaluator.referee.warmup as warmup; warmup.import_torch()"
+    code = "import torch, evaluator.referee.fork_server.imports as warmup; warmup.import_torch()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
@@ -34,7 +36,7 @@ def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
 
 def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
     before = os.sched_getaffinity(0)
-    with pytest.raises(ZeroDivisionError), affinity.on_the_callers():
+    with pytest.raises(ZeroDivisionError), cpu_affinity.on_the_callers():
         assert os.sched_getaffinity(0) == {min(before)}
         raise ZeroDivisionError
     assert os.sched_getaffinity(0) == before
@@ -45,9 +47,9 @@ def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
     from torch._inductor.cpu_vec_isa import VecISA
 
     assert hasattr(VecISA, "_probe_load"), "torch asks in another way now"
-    assert warmup._loads_in_a_fork(None, "libc.so.6")
-    assert not warmup._loads_in_a_fork(None, str(tmp_path / "broken.so"))
-    assert not warmup._loads_in_a_fork(None, str(tmp_path / "missing.so"))
+    assert imports._loads_in_a_fork(None, "libc.so.6")
+    assert not imports._loads_in_a_fork(None, str(tmp_path / "broken.so"))
+    assert not imports._loads_in_a_fork(None, str(tmp_path / "missing.so"))
 
 
 def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
@@ -126,7 +128,7 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
 
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    with affinity.on_the_callers(), cores.beside_the_callers(before):
+    with cpu_affinity.on_the_callers(), thread_placement.beside_the_callers(before):
         assert os.sched_getaffinity(0) == (before - {min(before)} or before)
         assert torch.get_num_threads() == 1
     assert os.sched_getaffinity(0) == before

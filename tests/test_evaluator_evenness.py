@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from evaluator.referee.evenness import Evenness, judge
+from evaluator.referee.timing.outliers import Evenness, judge
 
 Times = Callable[[random.Random, int], float]  # of the call with this number
 Rounds = dict[str, list[list[float]]]

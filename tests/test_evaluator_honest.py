@@ -9,8 +9,8 @@ from evaluator.cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee.evidence import SKIPPED
-from evaluator.referee.input_families import ENDS, FLIPPED, GENERATED, GROUP, LOW_BITS, NEGATIVE, UP
+from evaluator.referee.correctness.findings import SKIPPED
+from evaluator.referee.protocol.input_families import ENDS, FLIPPED, GENERATED, GROUP, LOW_BITS, NEGATIVE, UP
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import shortage, tolerances, traits, trial, verdicts
-from evaluator.referee.failures import RunnerFailed, names_role
-from evaluator.referee.verdicts import Finding
+from evaluator.referee import errors, evaluate
+from evaluator.referee.correctness import tolerances
+from evaluator.referee.errors import Finding, RunnerFailed, names_role
+from evaluator.referee.isolation import exhaustion
+from evaluator.referee.protocol import traits
 
 
 class FakeBench:
@@ -32,12 +34,12 @@ class FakeBench:
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception | None = None) -> dict[str, Any]:
-    def hold(self: trial.Trial) -> Finding:
+    def hold(self: evaluate.Trial) -> Finding:
         raise error
 
-    monkeypatch.setattr(trial.Trial, "_hold", hold)
+    monkeypatch.setattr(evaluate.Trial, "_hold", hold)
     bench: Any = FakeBench(hoarding)
-    told = trial.Trial(bench).run()
+    told = evaluate.Trial(bench).run()
     assert bench.dismissed
     assert told["speedup"] is None
     return told
@@ -74,7 +76,7 @@ def test_the_referees_own_fault_is_a_verdict_that_accuses_nobody(
 def test_a_failure_that_nobody_expected_is_that_of_its_runner(
     role: str, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdicts, "oom_kills", lambda: 0)
+    monkeypatch.setattr(errors, "oom_kills", lambda: 0)
     assert verdict(ended(RunnerFailed(kind, "gone", role=role), monkeypatch)) == expected
 
 
@@ -117,17 +119,19 @@ def test_traits_that_a_task_makes_up_index_no_table_that_is_not_there(value: Any
 def test_only_what_is_freed_by_its_going_was_hoarded() -> None:
     nothing = {"disk": 0.1, "files": 0.0, "processes": 0.2, "shared_memory": 0.0}
     full = nothing | {"disk": 0.99}
-    assert shortage.short(nothing) == []
-    assert shortage.hoarded(nothing, nothing) is None
-    assert shortage.short(full) == ["disk"]
-    assert shortage.hoarded(full, full) is None, "a full disk of somebody else's"
-    assert shortage.hoarded(full, nothing) == ("disk", "89% of the sandbox's space for files")
+    assert exhaustion.short(nothing) == []
+    assert exhaustion.hoarded(nothing, nothing) is None
+    assert exhaustion.short(full) == ["disk"]
+    assert exhaustion.hoarded(full, full) is None, "a full disk of somebody else's"
+    assert exhaustion.hoarded(full, nothing) == ("disk", "89% of the sandbox's space for files")
     many = nothing | {"processes": 0.9}
-    assert shortage.hoarded(many, many | {"processes": 0.7}) is None, "as many threads as anybody has on such a machine"
+    assert exhaustion.hoarded(many, many | {"processes": 0.7}) is None, (
+        "as many threads as anybody has on such a machine"
+    )
 
 
 def test_what_is_in_use_is_read(tmp_path: Any) -> None:
-    used = shortage.used(str(tmp_path), 1 << 30, first_uid=1 << 40)
+    used = exhaustion.used(str(tmp_path), 1 << 30, first_uid=1 << 40)
     assert set(used) == {"disk", "files", "processes", "shared_memory"}
     assert all(0.0 <= share <= 1.0 for share in used.values())
     assert used["shared_memory"] == 0.0

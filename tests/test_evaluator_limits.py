@@ -8,10 +8,11 @@ import pytest
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform
-from evaluator.referee import limits, roofline
-from evaluator.referee.limits import Work
-from evaluator.referee.roofline import Peaks, Traffic
-from evaluator.referee.tree import TensorRow
+from evaluator.referee.protocol.tensors import TensorRow
+from evaluator.referee.runner import peak_measurement
+from evaluator.referee.runner.peak_measurement import Peaks, Traffic
+from evaluator.referee.timing import roofline
+from evaluator.referee.timing.roofline import Work
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -21,9 +22,9 @@ FLOPS_BOUND = Work(10_000_000, 4_000_000, 4_000_000, flops=2_000_000_000, dtypes
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
 
 
-def judged(work: Work, candidate_ms: float, eager_ms: float, **others_ms: float) -> limits.Found:
+def judged(work: Work, candidate_ms: float, eager_ms: float, **others_ms: float) -> roofline.Found:
     times_ms = {"candidate": candidate_ms, "eager": eager_ms, **others_ms}
-    return limits.judge(work, PEAKS, {name: value / 1e3 for name, value in times_ms.items()})
+    return roofline.judge(work, PEAKS, {name: value / 1e3 for name, value in times_ms.items()})
 
 
 def test_a_time_above_the_limit_is_a_share_of_it() -> None:
@@ -39,7 +40,7 @@ def test_a_time_above_the_limit_is_a_share_of_it() -> None:
 def test_what_beats_memory_is_held_to_the_caches() -> None:
     slow_memory = replace(PEAKS, rotating_read_bytes_per_s=15e9)  # 4 ms, from the caches 1 ms
     for candidate_ms, bound, limit_ms in ((8.0, "memory", 4.0), (2.0, "cache", 1.0)):
-        found = limits.judge(BYTES_BOUND, slow_memory, {"candidate": candidate_ms / 1e3, "eager": 0.009})
+        found = roofline.judge(BYTES_BOUND, slow_memory, {"candidate": candidate_ms / 1e3, "eager": 0.009})
         assert found.roofline is not None
         assert (found.roofline["bound"], found.roofline["limit_ms"]) == (bound, pytest.approx(limit_ms))
         assert not found.beyond
@@ -76,17 +77,17 @@ def test_outputs_that_share_memory_are_written_once_and_strides_of_nothing_cost_
     def row(place: int, *shape: int, stride: tuple[int, ...]) -> TensorRow:
         return TensorRow(place, "float32", shape, stride)
 
-    assert limits._union([row(0, 10, stride=(1,)), row(20, 10, stride=(1,))]) == 60
-    assert limits._union([row(0, 10, stride=(1,)), row(0, 10, stride=(1,))]) == 40
-    assert limits._union([row(0, 1000, stride=(0,))]) == 4
-    assert limits._union([row(0, 2, stride=(1000,))]) == 8
+    assert roofline._union([row(0, 10, stride=(1,)), row(20, 10, stride=(1,))]) == 60
+    assert roofline._union([row(0, 10, stride=(1,)), row(0, 10, stride=(1,))]) == 40
+    assert roofline._union([row(0, 1000, stride=(0,))]) == 4
+    assert roofline._union([row(0, 2, stride=(1000,))]) == 8
 
 
 @pytest.mark.parametrize(
     ("nbytes", "written"), [(1000, 500), (1 << 22, 1 << 20), (1 << 40, 1 << 39), (1 << 22, 0), (1 << 22, 1 << 22)]
 )
 def test_bandwidths_are_plausible(nbytes: int, written: int) -> None:
-    peaks = roofline.measure(Traffic(nbytes, written, rotation_bytes=nbytes, most_bytes=1 << 26), ())
+    peaks = peak_measurement.measure(Traffic(nbytes, written, rotation_bytes=nbytes, most_bytes=1 << 26), ())
     assert 1e8 < peaks.read_bytes_per_s < 1e14
     assert 1e8 < peaks.written_bytes_per_s < 1e14
     assert peaks.flops_per_s == 0.0
@@ -94,7 +95,7 @@ def test_bandwidths_are_plausible(nbytes: int, written: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_peaks_are_measured_in_each_type(dtype: str) -> None:
-    assert 1e7 < roofline.measure(Traffic(1 << 16, 1 << 16, 1 << 16, 1 << 26), [dtype]).flops_per_s < 1e16
+    assert 1e7 < peak_measurement.measure(Traffic(1 << 16, 1 << 16, 1 << 16, 1 << 26), [dtype]).flops_per_s < 1e16
 
 
 def test_a_measurement_ends_when_trying_again_changes_nothing_or_takes_long() -> None:
@@ -104,11 +105,11 @@ def test_a_measurement_ends_when_trying_again_changes_nothing_or_takes_long() ->
         calls.append(seconds)
         time.sleep(seconds)
 
-    roofline._best(lambda: work(0.03))
+    peak_measurement._best(lambda: work(0.03))
     assert len(calls) == 2
     calls.clear()
-    roofline._best(lambda: work(0.001))
-    assert roofline._TRIES_MIN < len(calls) <= roofline._TRIES + 1
+    peak_measurement._best(lambda: work(0.001))
+    assert peak_measurement._TRIES_MIN < len(calls) <= peak_measurement._TRIES + 1
 
 
 def test_the_text_says_why_no_limit_is_known_and_leaves_out_what_was_not_measured() -> None:

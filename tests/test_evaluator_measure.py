@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 import torch
 
-from evaluator.referee import answers, measure, timing
-from evaluator.referee.calls import Call
-from evaluator.referee.measure import Stopwatch
-from evaluator.referee.rounds import ProcessSet
-from evaluator.referee.tree import Tree
+from evaluator.referee.correctness import call_outputs
+from evaluator.referee.isolation.calls import Call
+from evaluator.referee.protocol.tensors import Tree
+from evaluator.referee.timing import call_times, stage
+from evaluator.referee.timing.rounds import ProcessSet
+from evaluator.referee.timing.stage import Stopwatch
 
 MB = 1 << 20
 NOTHING = Tree({"list": []}, ())
@@ -26,7 +27,7 @@ def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> Stopwatch
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
     rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
-    return Stopwatch(**known, **rest, plan=timing.Plan(), warm=[])
+    return Stopwatch(**known, **rest, plan=call_times.Plan(), warm=[])
 
 
 @pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (32 * 4 + 2 * (3 + 5) + 64, False), (209, True)])
@@ -34,14 +35,14 @@ def test_a_candidate_hoards_that_holds_more_than_32_outputs_twice_what_it_is_giv
     more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = {1: 200 * MB, 2: 150 * MB, 3: (50 + more_mb) * MB}  # the candidate has two processes
-    monkeypatch.setattr(measure, "resident_bytes", held.__getitem__)
+    monkeypatch.setattr(stage, "resident_bytes", held.__getitem__)
     watch = stopwatch(output_mb=4, input_mb=3, parameters_mb=5)
     watch._look_at_memory(
         cast(Any, {"eager": SimpleNamespace(members=lambda: [1]), "candidate": SimpleNamespace(members=lambda: [2, 3])})
     )
     assert watch.hoards is hoards
     assert watch.profile["resident_mb"] == {"eager": 200.0, "candidate": 200.0 + more_mb}
-    monkeypatch.setattr(measure, "resident_bytes", lambda pid: 0)
+    monkeypatch.setattr(stage, "resident_bytes", lambda pid: 0)
     watch._look_at_memory(cast(Any, {name: SimpleNamespace(members=lambda: [1]) for name in ("eager", "candidate")}))
     assert watch.hoards is hoards, "what one process set has shown is not forgotten in the next"
 
@@ -64,11 +65,11 @@ def orders() -> Iterator[tuple[str, ...]]:
 
 
 def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.referee.rounds.page_faults", lambda pid: 0)
-    monkeypatch.setattr("evaluator.referee.rounds.timed_checks.read", lambda *_: {})
-    monkeypatch.setattr("evaluator.referee.rounds.timed_checks.compare", lambda *_: None)
-    monkeypatch.setattr("evaluator.referee.rounds.CHECKED", 0.0)
-    monkeypatch.setattr(answers, "read", lambda *_: None)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.page_faults", lambda pid: 0)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.read", lambda *_: {})
+    monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.compare", lambda *_: None)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
+    monkeypatch.setattr(call_outputs, "read", lambda *_: None)
     bench = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     runners = {"eager": Told(), "candidate": Told()}

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import input_families, perturb, perturb_values, task_check
-from evaluator.referee.tree import encode
+from evaluator.referee.correctness import task_check
+from evaluator.referee.protocol import input_families
+from evaluator.referee.protocol.tensors import encode
+from evaluator.referee.runner import perturb, perturb_values
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 HOLDS = {

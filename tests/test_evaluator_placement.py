@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.inbox import Inbox
-from evaluator.referee.placement import Places, badly_laid_out, kept_apart, overlap, places
-from evaluator.referee.tree import TensorRow, describe
+from evaluator.referee.correctness.layout import Places, badly_laid_out, kept_apart, overlap, places
+from evaluator.referee.isolation.input_buffer import Inbox
+from evaluator.referee.protocol.tensors import TensorRow, describe
 
 
 def row(value: torch.Tensor) -> TensorRow:

@@ -12,10 +12,10 @@ from typing import cast
 
 import pytest
 
-from evaluator.referee import processes
-from evaluator.referee.audit import Audit
-from evaluator.referee.failures import RunnerFailed
-from evaluator.referee.leash import House, Leash
+from evaluator.referee.errors import RunnerFailed
+from evaluator.referee.isolation import procfs
+from evaluator.referee.isolation.cpu_account import Audit
+from evaluator.referee.isolation.process import House, Leash
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -42,18 +42,18 @@ def start() -> Iterator[Callable[[str], int]]:
 
 
 def runs(pid: int) -> bool:
-    before = processes.cpu_time_ns(pid)
+    before = procfs.cpu_time_ns(pid)
     time.sleep(0.2)
-    return processes.cpu_time_ns(pid) - before > 10_000_000
+    return procfs.cpu_time_ns(pid) - before > 10_000_000
 
 
 def test_what_is_frozen_does_not_run_and_what_is_thawed_does(start) -> None:
     pid = start(SPIN)
     assert runs(pid)
-    stopped = processes.freeze(lambda: processes.descendants([pid]))
+    stopped = procfs.freeze(lambda: procfs.descendants([pid]))
     assert stopped == [pid]
     assert not runs(pid)
-    processes.thaw(stopped)
+    procfs.thaw(stopped)
     assert runs(pid)
 
 
@@ -61,21 +61,21 @@ def test_a_process_whose_leader_has_ended_is_frozen_and_killed_like_any_other(st
     pid = start(ZOMBIE_LEADER)
     assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     assert runs(pid)
-    assert pid in processes.pids_of_uid(os.getuid())
-    assert processes.freeze(lambda: processes.descendants([pid])) == [pid]
+    assert pid in procfs.pids_of_uid(os.getuid())
+    assert procfs.freeze(lambda: procfs.descendants([pid])) == [pid]
     assert not runs(pid)
-    assert processes.kill_all(lambda: processes.descendants([pid]))
+    assert procfs.kill_all(lambda: procfs.descendants([pid]))
 
 
 def test_a_fork_shows_in_the_newest_pid() -> None:
-    before = processes.newest_pid()
+    before = procfs.newest_pid()
     subprocess.run(["true"], check=True)
-    assert processes.newest_pid() != before
+    assert procfs.newest_pid() != before
 
 
 def test_time_of_threads_is_counted_to_the_process(start) -> None:
     pid = start(ZOMBIE_LEADER)
-    assert processes.cpu_time_ns(pid) > 100_000_000
+    assert procfs.cpu_time_ns(pid) > 100_000_000
 
 
 ENDED_THREAD = """
@@ -94,13 +94,13 @@ time.sleep(60)
 def test_time_of_threads_that_have_ended_is_too(start) -> None:
     pid = start(ENDED_THREAD)
     assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
-    assert processes.cpu_time_ns(pid) > 100_000_000
+    assert procfs.cpu_time_ns(pid) > 100_000_000
 
 
 def test_a_process_that_is_gone_has_no_time() -> None:
     done = subprocess.Popen(["true"])
     done.wait()
-    assert processes.cpu_time_ns(done.pid) == 0
+    assert procfs.cpu_time_ns(done.pid) == 0
 
 
 class FakeAccount(Audit):
@@ -191,17 +191,17 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
 ) -> None:
     if told is not None:
         (tmp_path / "pid_max").write_text(told)
-    assert processes.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
+    assert procfs.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
 
 
 def stopped_leash(pid: int) -> Leash:
     """The hold on one process that has been stopped and used no time since."""
     os.kill(pid, signal.SIGSTOP)
-    assert processes.wait_stopped([pid], timeout_s=1.0)
-    processes.wait_off_processor([pid])
+    assert procfs.wait_stopped([pid], timeout_s=1.0)
+    procfs.wait_off_processor([pid])
     leash = Leash.__new__(Leash)
     leash.role, leash._stopped, leash._pidfd = "candidate", [pid], os.pidfd_open(pid)
-    leash._used_ns = {pid: processes.cpu_time_ns(pid)}
+    leash._used_ns = {pid: procfs.cpu_time_ns(pid)}
     leash._house = cast(House, SimpleNamespace(audit=FakeAccount()))
     return leash
 
@@ -225,7 +225,7 @@ def test_what_went_on_before_its_turn_is_not_let_go(start: Callable[[str], int],
     time.sleep(0.1)
     if stopped_again:  # as if nothing had been
         os.kill(pid, signal.SIGSTOP)
-        assert processes.wait_stopped([pid], timeout_s=1.0)
+        assert procfs.wait_stopped([pid], timeout_s=1.0)
     with pytest.raises(RunnerFailed, match="went on before it was their turn") as caught:
         leash._turn(1.0)
     assert caught.value.kind == "out_of_turn"
@@ -249,8 +249,8 @@ def test_elements_of_another_process_are_flipped_and_flipped_back(times: int, le
         assert child.stdin is not None and child.stdout is not None
         address = int(child.stdout.readline())
         for _ in range(times):
-            processes.flip_memory(child.pid, [address + 6, address + 2], b"\x55\x54")
-        with pytest.raises(processes.ForeignMemoryError, match="2 places"):
-            processes.flip_memory(child.pid, [address, 4096], b"\x55\x55")
+            procfs.flip_memory(child.pid, [address + 6, address + 2], b"\x55\x54")
+        with pytest.raises(procfs.ForeignMemoryError, match="2 places"):
+            procfs.flip_memory(child.pid, [address, 4096], b"\x55\x55")
         child.stdin.close()
         assert child.stdout.read().strip() == str(left)

@@ -15,17 +15,10 @@ from evaluator.evaluation import Evaluation, Verdict, candidate_hash
 from evaluator.platforms import load_platform
 from evaluator.platforms.profile_lines import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, check_profile, detail_of, with_detail
-from evaluator.referee import (
-    profile_callgrind,
-    profile_claims,
-    profile_counters,
-    profile_mode,
-    profile_remarks,
-    profile_sampler,
-    profile_seat,
-    profile_usage,
-)
-from evaluator.referee.profile_callgrind import Cache
+from evaluator.referee.profiling import callgrind, compiler_remarks, launch, mode, native
+from evaluator.referee.profiling.callgrind import Cache
+from evaluator.referee.protocol import untrusted
+from evaluator.referee.runner.profiling import counters, stack_sampler
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
 from tests.commands import OP
@@ -63,7 +56,7 @@ def remarks(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What g++ says through the shim, with a shared object that comes out as it would have without."""
     folder = tmp_path_factory.mktemp("shim")
     script = folder / "g++"
-    script.write_text(profile_remarks.shim("g++", str(folder), ()).replace("exec g++", "exec /usr/bin/g++"))
+    script.write_text(compiler_remarks.shim("g++", str(folder), ()).replace("exec g++", "exec /usr/bin/g++"))
     script.chmod(0o755)
     source = folder / "kernel.cpp"
     source.write_text(KERNEL)
@@ -78,7 +71,7 @@ def remarks(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_loops_are_told_from_real_remarks(remarks: str) -> None:
-    rows = {row["at"]: row for row in profile_remarks.condense(profile_remarks.parse(remarks), Counter())}
+    rows = {row["at"]: row for row in compiler_remarks.condense(compiler_remarks.parse(remarks), Counter())}
     plain = rows[f"kernel.cpp:{line_of('plain')}"]
     assert (plain["vectorized"], plain["vector_bytes"]) == (True, 32)
     scan = rows[f"kernel.cpp:{line_of('scan')}"]
@@ -95,7 +88,7 @@ def test_loops_with_the_most_instructions_come_first(remarks: str) -> None:
     inner = line_of("second inner")
     cost = Counter({("/elsewhere/kernel.cpp", inner): 900, ("/elsewhere/kernel.cpp", line_of("scan") + 1): 100})
     cost["/elsewhere/other.cpp", inner] = 1000
-    rows = profile_remarks.condense(profile_remarks.parse(remarks), cost)
+    rows = compiler_remarks.condense(compiler_remarks.parse(remarks), cost)
     assert [(row["at"], row["own_instructions_share"]) for row in rows[:2]] == [
         (f"kernel.cpp:{inner}", 0.45),
         (f"kernel.cpp:{line_of('scan')}", 0.05),
@@ -106,7 +99,7 @@ def test_condensing_stays_small_and_quick_whatever_the_remarks_say() -> None:
     flood = "\n".join(f"k{n % 7}.cpp:{n}:1: missed: couldn't vectorize loop" for n in range(50_000))
     cost = Counter({(f"k{n % 7}.cpp", n): n for n in range(50_000)})
     start = time.monotonic()
-    rows = profile_remarks.condense(profile_remarks.parse(flood), cost)
+    rows = compiler_remarks.condense(compiler_remarks.parse(flood), cost)
     assert len(rows) == 20
     assert time.monotonic() - start < 20
 
@@ -147,11 +140,11 @@ calls=
 
 
 def kind_of(path: str) -> str:
-    return profile_sampler.kind_of(path, "/tmp")
+    return stack_sampler.kind_of(path, "/tmp")
 
 
 def test_a_dump_of_callgrind_is_read() -> None:
-    counts = profile_callgrind.parse(DUMP, kind_of)
+    counts = callgrind.parse(DUMP, kind_of)
     assert counts.total == [5100, 710, 405, 1, 50, 60, 0, 7, 8]
     assert counts.by_kind == Counter({"own kernels": 5000, "Python": 100})
     run, helper = counts.functions()
@@ -165,7 +158,7 @@ def test_a_dump_of_callgrind_is_read() -> None:
 
 @given(st.lists(st.sampled_from([*DUMP.splitlines(), "²", "-9 5", "7 " + "9" * 5000, "calls=²", "fn=(", "+x 1"])))
 def test_no_dump_makes_the_reader_fail(lines: list[str]) -> None:
-    counts = profile_callgrind.parse("\n".join(lines), kind_of)
+    counts = callgrind.parse("\n".join(lines), kind_of)
     assert all(value >= 0 for value in counts.total)
     counts.functions()
     counts.hot_lines()
@@ -175,27 +168,27 @@ def test_no_dump_makes_the_reader_fail(lines: list[str]) -> None:
 def test_simulated_caches_have_a_power_of_two_of_sets(size: int, ways: int, line: int) -> None:
     if size < ways * line:
         with pytest.raises(ValueError, match="cache"):
-            profile_callgrind.rounded(size, ways, line)
+            callgrind.rounded(size, ways, line)
         return
-    cache = profile_callgrind.rounded(size, ways, line)
+    cache = callgrind.rounded(size, ways, line)
     sets = cache.size_bytes // (ways * line)
     assert sets & (sets - 1) == 0
     assert cache.size_bytes <= size < 2 * cache.size_bytes + 2 * ways * line
 
 
 def test_a_cache_of_12_ways_keeps_its_ways() -> None:
-    assert profile_callgrind.rounded(48 << 10, 12, 64) == Cache(48 << 10, 12, 64)
+    assert callgrind.rounded(48 << 10, 12, 64) == Cache(48 << 10, 12, 64)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "7", None, [7], 1e30])
 def test_a_claim_that_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"no number|out of range"):
-        profile_claims.number(value)
+        untrusted.number(value)
 
 
 @given(st.text(max_size=400))
 def test_claimed_text_is_one_short_printable_line(value: str) -> None:
-    line = profile_claims.text(value)
+    line = untrusted.text(value)
     assert len(line) <= 80
     assert line.isprintable()
 
@@ -210,11 +203,11 @@ def test_only_plain_files_of_a_candidate_are_read(make: str, tmp_path: Path) -> 
     else:
         path.mkdir()
     with pytest.raises(OSError):
-        profile_seat.read_claimed(path, 1000)
+        launch.read_claimed(path, 1000)
     plain = tmp_path / "plain"
     plain.write_bytes(b"12345\xff")
-    assert profile_seat.read_claimed(plain, 3) == "123"
-    assert profile_seat.read_claimed(plain, 100) == "12345\ufffd"
+    assert launch.read_claimed(plain, 3) == "123"
+    assert launch.read_claimed(plain, 100) == "12345\ufffd"
 
 
 def test_the_kernels_own_counters_count_or_say_why_not() -> None:
@@ -223,7 +216,7 @@ def test_the_kernels_own_counters_count_or_say_why_not() -> None:
         while time.process_time() < end:
             pass
 
-    found = profile_counters.count(spin, {"task_clock_ns": (profile_counters.SOFTWARE, 1), "none": (99, 99)})
+    found = counters.count(spin, {"task_clock_ns": (counters.SOFTWARE, 1), "none": (99, 99)})
     assert "none" in found["refused"]
     if "task_clock_ns" in found["counts"]:
         assert 0.04e9 < found["counts"]["task_clock_ns"] < 1e9
@@ -234,7 +227,7 @@ def test_the_kernels_own_counters_count_or_say_why_not() -> None:
 def test_samples_find_the_function_that_spends_the_time(tmp_path: Path) -> None:
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile" / "compiler").write_text("/usr/bin/g++")
-    sampler = profile_sampler.build(tmp_path / "profile")
+    sampler = stack_sampler.build(tmp_path / "profile")
     source = tmp_path / "busy.cpp"
     source.write_text(
         'extern "C" double busy(long n) { double s = 1; for (long i = 0; i < n; i++) s = s * 0.5 + i; return s; }'
@@ -247,7 +240,7 @@ def test_samples_find_the_function_that_spends_the_time(tmp_path: Path) -> None:
         while time.process_time() < end:
             busy(ctypes.c_long(1_000_000))
 
-    found = profile_sampler.attribute(profile_sampler.sample(sampler, run), own=str(tmp_path))
+    found = stack_sampler.attribute(stack_sampler.sample(sampler, run), own=str(tmp_path))
     assert found["samples"] > 20
     assert found["kinds"][0][0] == "own kernels"
     assert found["kinds"][0][1] > 0.8
@@ -255,19 +248,19 @@ def test_samples_find_the_function_that_spends_the_time(tmp_path: Path) -> None:
 
 
 def test_threads_that_did_nothing_are_not_used() -> None:
-    before = profile_usage.Usage({1: 1.0, 2: 5.0, 3: 0.0}, 0, 0, 0, 0)
-    after = profile_usage.Usage({1: 1.9, 2: 5.001, 3: 0.5, 4: 0.25}, 0, 0, 0, 0)
-    assert profile_usage.used_threads(before, after, 1.0) == pytest.approx([0.9, 0.5, 0.25])
+    before = native.Usage({1: 1.0, 2: 5.0, 3: 0.0}, 0, 0, 0, 0)
+    after = native.Usage({1: 1.9, 2: 5.001, 3: 0.5, 4: 0.25}, 0, 0, 0, 0)
+    assert native.used_threads(before, after, 1.0) == pytest.approx([0.9, 0.5, 0.25])
 
 
 def test_usage_of_this_process_is_read() -> None:
-    usage = profile_usage.read(os.getpid())
+    usage = native.read(os.getpid())
     assert usage.threads_s[os.getpid()] > 0
     assert usage.peak_memory_bytes >= usage.memory_bytes > 1 << 20
 
 
 def test_host_and_referee_name_one_schema() -> None:
-    assert profile_mode.SCHEMA == SCHEMA
+    assert mode.SCHEMA == SCHEMA
 
 
 def test_a_profile_of_another_candidate_is_refused() -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.seeds import Seeds
+from evaluator.referee.pool.seeds import Seeds
 
 
 @given(st.binary(min_size=16, max_size=16))

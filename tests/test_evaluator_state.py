@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from evaluator.referee import judging, state, state_check
-from evaluator.referee.evidence import Evidence
-from evaluator.referee.processes import read_memory
-from evaluator.referee.state_check import Names
-from evaluator.referee.tolerances import Tolerances
-from evaluator.referee.tree import encode
-from evaluator.referee.verdicts import Finding
+from evaluator.referee.correctness import check, state_check
+from evaluator.referee.correctness.findings import Evidence
+from evaluator.referee.correctness.state_check import Names
+from evaluator.referee.correctness.tolerances import Tolerances
+from evaluator.referee.errors import Finding
+from evaluator.referee.isolation.procfs import read_memory
+from evaluator.referee.protocol.tensors import encode
+from evaluator.referee.runner import model_state
 
 
 class Reader:
@@ -29,8 +30,8 @@ class Reader:
 
 
 def matched(reference: nn.Module, candidate: Any) -> Names:
-    tree, kept = encode(state.all_tensors(candidate))
-    found = state_check.match(Reader(), tree, state.of_model(reference))  # type: ignore[arg-type]
+    tree, kept = encode(model_state.all_tensors(candidate))
+    found = state_check.match(Reader(), tree, model_state.of_model(reference))  # type: ignore[arg-type]
     del kept
     return found
 
@@ -43,14 +44,14 @@ def seeded(make: Any) -> Any:
 def test_parameters_and_running_statistics_change_and_other_buffers_do_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Embedding(4, 3, padding_idx=1))
     model.register_buffer("mask", torch.tensor([0.0, 1.0, 1.0]))
-    before = {name: value.clone() for name, value in state.of_model(model).items()}
-    state.vary(model, 3)
-    after = state.of_model(model)
+    before = {name: value.clone() for name, value in model_state.of_model(model).items()}
+    model_state.vary(model, 3)
+    after = model_state.of_model(model)
     kept = {name for name in before if torch.equal(before[name], after[name])}
     assert kept == {"mask", "1.num_batches_tracked"}
     assert torch.equal(after["2.weight"][1], torch.zeros(3)), "a padding row stays zero"
     assert bool((after["1.bias"] > 0).all()) and bool((after["1.running_var"] > 0).all())
-    state.vary(other := nn.Linear(4, 4), 3)
+    model_state.vary(other := nn.Linear(4, 4), 3)
     assert not torch.equal(other.weight, other.weight[:1].expand(4, 4))
 
 
@@ -59,7 +60,7 @@ def test_signs_stay_and_nothing_changes_by_more_than_a_quarter(numbers: list[flo
     model = nn.Module()
     model.weight = nn.Parameter(torch.tensor(numbers))
     before = model.weight.detach().clone()
-    state.vary(model, seed)
+    model_state.vary(model, seed)
     after = model.weight.detach()
     if bool(before.any()):
         assert torch.equal(after.sign(), before.sign())
@@ -72,7 +73,7 @@ def test_signs_stay_and_nothing_changes_by_more_than_a_quarter(numbers: list[flo
 def test_parameters_of_any_floating_type_are_varied(dtype: torch.dtype) -> None:
     model = nn.Module()
     model.scale, model.count = nn.Parameter(torch.ones(64, dtype=dtype)), nn.Parameter(torch.ones(2).long(), False)
-    state.vary(model, 1)
+    model_state.vary(model, 1)
     assert model.scale.dtype == dtype
     assert len(set(model.scale.detach().to(torch.complex128).tolist())) > 20
     assert model.count.tolist() == [1, 1]
@@ -173,18 +174,18 @@ def test_of_tensors_with_the_same_numbers_the_first_is_taken_and_said_to_be_a_gu
     assert names.own["scale"] == "weight"
     assert names.guessed == ("first.weight", "first.bias")
     evidence = Evidence(names=names)
-    assert "first.weight, first.bias could only be guessed" in judging._hint(evidence)
+    assert "first.weight, first.bias could only be guessed" in check._hint(evidence)
     assert not matched(seeded(Reference), seeded(Reference)).guessed
 
 
 def test_tensors_asked_for_by_name_are_those_of_all_wherever_they_are_kept() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
     model.weights = [torch.ones(2), torch.zeros(3)]
-    everything = state.all_tensors(model)
+    everything = model_state.all_tensors(model)
     for names in (["0.running_mean", "1.weight"], ["0.running_var", "weights[1]"], ["1.weight", "nowhere.at.all"], []):
-        found = state.some_tensors(model, names)
+        found = model_state.some_tensors(model, names)
         assert list(found) == [name for name in names if name in everything]
         assert all(value.data_ptr() == everything[name].data_ptr() for name, value in found.items())
     compiled = SimpleNamespace(_orig_mod=nn.BatchNorm1d(4))  # as torch.compile wraps a module
-    assert list(state.some_tensors(compiled, ["running_mean"])) == ["running_mean"]
-    assert state.some_tensors(object(), ["anything"]) == {}
+    assert list(model_state.some_tensors(compiled, ["running_mean"])) == ["running_mean"]
+    assert model_state.some_tensors(object(), ["anything"]) == {}

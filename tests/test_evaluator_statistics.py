@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.referee import statistics, timing
-from evaluator.referee.evenness import Evenness
+from evaluator.referee.timing import call_times, statistics
+from evaluator.referee.timing.outliers import Evenness
 
 times = st.lists(st.floats(1e-6, 10.0), min_size=3, max_size=20)
 
@@ -56,8 +56,8 @@ def test_it_does_so_where_each_set_of_processes_is_a_little_faster_or_slower(
     """As the referee does it: a third set and more, up to six, only where two leave the interval wide."""
     rng, held = random.Random(11), 0
     for _ in range(200):
-        measurement, sets = timing.Measurement(), 0
-        while sets < 2 or (sets < 6 and not measurement.precise(timing.Plan())):
+        measurement, sets = call_times.Measurement(), 0
+        while sets < 2 or (sets < 6 and not measurement.precise(call_times.Plan())):
             sets += 1
             measurement.open_set(("eager", "candidate"))
             own = math.log(truth) + rng.gauss(0.0, apart)
@@ -82,27 +82,27 @@ def test_a_short_set_does_not_widen_what_long_ones_have_shown() -> None:
 
 
 def test_one_wild_block_does_not_move_the_speedup() -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for block in range(9):
         measurement.add_block("eager", [2.0, 2.0])
         measurement.add_block("candidate", [1.0, 1.0 if block else 500.0])
     value, low, _ = measurement.speedup("eager")
     assert value == pytest.approx(2.0)
-    assert low == pytest.approx(2.0, rel=1.01 * timing.RESOLUTION)
+    assert low == pytest.approx(2.0, rel=1.01 * call_times.RESOLUTION)
 
 
 def test_one_interrupted_call_does_not_move_its_block() -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for _ in range(9):
         measurement.add_block("eager", [2.0, 2.1, 2.0, 2.1, 2.0, 2.1, 2.0, 2.0])
         measurement.add_block("candidate", [1.0, 1.05, 1.0, 1.05, 1.0, 1.05, 1.0, 40.0])
-    assert measurement.speedup("eager") == pytest.approx((2.0, 2.0, 2.0), rel=1.01 * timing.RESOLUTION)
+    assert measurement.speedup("eager") == pytest.approx((2.0, 2.0, 2.0), rel=1.01 * call_times.RESOLUTION)
 
 
 def test_calls_on_the_same_inputs_are_compared_with_each_other() -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for _ in range(6):  # some inputs are more work than others, for both alike
         measurement.add_block("eager", [2.0, 8.0, 4.0, 6.0])
@@ -139,17 +139,17 @@ def test_nothing_is_told_apart_below_the_resolution() -> None:
 
 
 def test_sets_follow_the_first_two_only_while_there_is_time() -> None:
-    plan = timing.Plan(budget_s=9.0)
+    plan = call_times.Plan(budget_s=9.0)
     assert plan.share_s == 0.5
     assert [plan.room_for_another(sets, 3.0 * sets) for sets in (1, 2, 3, 4)] == [True, True, False, False]
-    assert not timing.Plan(budget_s=0.3).room_for_another(2, 1.0)
-    assert timing.Plan(budget_s=0.3).room_for_another(1, 90.0)
-    patient = timing.Plan(budget_s=600.0)
+    assert not call_times.Plan(budget_s=0.3).room_for_another(2, 1.0)
+    assert call_times.Plan(budget_s=0.3).room_for_another(1, 90.0)
+    patient = call_times.Plan(budget_s=600.0)
     assert patient.room_for_another(23, 40.0) and not patient.room_for_another(24, 48.0)
 
 
 def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:
-    plan = timing.Plan(budget_s=600.0, wall_s=300.0)
+    plan = call_times.Plan(budget_s=600.0, wall_s=300.0)
     assert plan.room_for_another(2, 100.0)
     assert not plan.room_for_another(2, 200.0), "another 100 s and half as much again would be too late"
 
@@ -161,27 +161,27 @@ def test_no_set_begins_that_the_sandboxs_time_would_cut_off() -> None:
 def test_a_gain_is_wanted_to_an_eighth_of_itself_but_to_1_25_percent_at_best_and_10_at_worst(
     speedup: float, width: float
 ) -> None:
-    assert timing.Plan().wanted_width(speedup) == pytest.approx(width, rel=1e-3)
-    assert timing.Plan(precision=0.01).wanted_width(speedup) == 0.01
+    assert call_times.Plan().wanted_width(speedup) == pytest.approx(width, rel=1e-3)
+    assert call_times.Plan(precision=0.01).wanted_width(speedup) == 0.01
 
 
 @pytest.mark.parametrize(
     ("ratio", "spread", "enough"), [(1.0, 0.003, True), (1.0, 0.03, False), (3.0, 0.03, True), (3.0, 0.4, False)]
 )
 def test_what_is_far_from_one_needs_a_less_narrow_interval(ratio: float, spread: float, enough: bool) -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     rng = random.Random(5)
     for _ in range(3):
         measurement.open_set(("eager", "candidate"))
         for _ in range(6):
             measurement.add_block("eager", [ratio * math.exp(rng.gauss(0.0, spread)) for _ in range(4)])
             measurement.add_block("candidate", [1.0] * 4)
-    assert measurement.precise(timing.Plan()) is enough
+    assert measurement.precise(call_times.Plan()) is enough
 
 
 def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
-    def measured(candidate: list[float]) -> timing.Measurement:
-        measurement = timing.Measurement()
+    def measured(candidate: list[float]) -> call_times.Measurement:
+        measurement = call_times.Measurement()
         for _ in range(3):
             measurement.open_set(("eager", "candidate"))
             for _ in range(3):
@@ -196,15 +196,15 @@ def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
 
 
 def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() -> None:
-    def measured(slow: tuple[int, ...], seed: int) -> timing.Measurement:
-        measurement = timing.Measurement(seed=seed)
+    def measured(slow: tuple[int, ...], seed: int) -> call_times.Measurement:
+        measurement = call_times.Measurement(seed=seed)
         measurement.open_set(("eager", "candidate"))
         for number in range(12):
             measurement.add_block("eager", [2.0] * 4)
             measurement.add_block("candidate", [3.0 if number in slow else 1.0] * 4)
         return measurement
 
-    plan = timing.Plan(target_width=10.0, precision=10.0)
+    plan = call_times.Plan(target_width=10.0, precision=10.0)
     for seed in range(10):
         assert measured((0,), seed).told(plan)
         unclear = measured((0, 5), seed)
@@ -220,7 +220,7 @@ def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() 
 def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
     handovers_s: tuple[float, ...], too_short: bool
 ) -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     for handover_s in handovers_s:
         measurement.open_set(("eager", "candidate"), handover_s)
         for variant in ("eager", "candidate"):
@@ -230,14 +230,14 @@ def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
 
 def prepares(untimed: float = 0.9, ready: float = 0.1, *, share: float = 1.0, threads: int = 1) -> bool:
     """Whether it is seen that in a share of the turns the untimed call or getting ready for all calls takes so long."""
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for number in range(40):
         measurement.add_block("eager", [2.0, 2.0, 2.0, 2.0])
         measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
-        measurement.add_untimed("eager", [timing.Untimed(2.2, 0.1)] * 2)
+        measurement.add_untimed("eager", [call_times.Untimed(2.2, 0.1)] * 2)
         there = number < 40 * share
-        turn = timing.Untimed(untimed if there else 0.9, ready if there else 0.1, threads)
+        turn = call_times.Untimed(untimed if there else 0.9, ready if there else 0.1, threads)
         measurement.add_untimed("candidate", [turn] * 2)
     return measurement.prepares()
 
@@ -267,21 +267,21 @@ def test_threads_that_have_to_be_woken_up_are_no_preparation() -> None:
 
 
 def test_a_set_that_is_dropped_leaves_nothing_behind() -> None:
-    measurement = timing.Measurement()
+    measurement = call_times.Measurement()
     for ready in (0.1, 0.9):
         measurement.open_set(("eager", "candidate"), 0.1)
         for variant in ("eager", "candidate"):
             measurement.add_block(variant, [1.0] * 4)
-            measurement.add_untimed(variant, [timing.Untimed(1.0, ready if variant == "candidate" else 0.1)] * 2)
+            measurement.add_untimed(variant, [call_times.Untimed(1.0, ready if variant == "candidate" else 0.1)] * 2)
     assert measurement.prepares()
     measurement.drop_set()
     assert not measurement.prepares()
     assert measurement.handovers_s == [0.1]
-    assert measurement.untimed == {variant: [[timing.Untimed(1.0, 0.1)] * 2] for variant in ("eager", "candidate")}
+    assert measurement.untimed == {variant: [[call_times.Untimed(1.0, 0.1)] * 2] for variant in ("eager", "candidate")}
 
 
 def test_every_order_is_followed_by_its_mirror_image() -> None:
-    orders = list(itertools.islice(timing.orders(("eager", "compile", "candidate"), random.Random(1)), 8))
+    orders = list(itertools.islice(call_times.orders(("eager", "compile", "candidate"), random.Random(1)), 8))
     for first, second in zip(orders[::2], orders[1::2], strict=True):
         assert second == tuple(reversed(first))
         assert sorted(first) == ["candidate", "compile", "eager"]

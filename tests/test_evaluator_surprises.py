@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import input_families, timed_checks
-from evaluator.referee.evidence import Evidence, check
+from evaluator.referee.correctness.findings import Evidence, check
+from evaluator.referee.protocol import input_families
+from evaluator.referee.timing import spot_checks
 
 JUDGED = [
     input_families.GENERATED,
@@ -35,7 +36,7 @@ def test_families_used_least_come_first_and_any_may_come_again() -> None:
     firsts: Counter[str] = Counter()
     lasts: Counter[str] = Counter()
     for seed in range(400):
-        families = timed_checks._families(used, random.Random(seed))
+        families = spot_checks._families(used, random.Random(seed))
         assert len(families) == len(JUDGED) - 1
         assert input_families.GENERATED not in families and input_families.INTEGERS not in families
         firsts[families[0]] += 1
@@ -51,10 +52,10 @@ def test_families_used_least_come_first_and_any_may_come_again() -> None:
 @given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), dear=st.booleans())
 def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, dear: bool) -> None:
     waiting: list[Any] = ["first", "second", "third", "fourth"]
-    due = timed_checks.take_due(waiting, random.Random(seed), at_least=at_least, dear=dear)
+    due = spot_checks.take_due(waiting, random.Random(seed), at_least=at_least, dear=dear)
     assert [*due, *waiting] == ["first", "second", "third", "fourth"]
     assert at_least <= len(due) <= max(at_least, 1 if dear else 2)
-    assert timed_checks.take_due([], random.Random(seed), at_least=at_least, dear=dear) == []
+    assert spot_checks.take_due([], random.Random(seed), at_least=at_least, dear=dear) == []
 
 
 def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() -> None:
@@ -62,24 +63,24 @@ def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() 
         rng, with_some = random.Random(7), 0
         for _ in range(1000):
             waiting: list[Any] = [1, 2, 3]
-            with_some += bool(timed_checks.take_due(waiting, rng, at_least=0, dear=dear))
+            with_some += bool(spot_checks.take_due(waiting, rng, at_least=0, dear=dear))
         assert abs(with_some / 1000 - share) < 0.05
 
 
 def test_families_that_have_not_come_are_owed_once_each() -> None:
     used = evidence()
-    assert set(timed_checks.unused(used)) == set(JUDGED[1:])
+    assert set(spot_checks.unused(used)) == set(JUDGED[1:])
     used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
-    assert set(timed_checks.unused(used)) == {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
+    assert set(spot_checks.unused(used)) == {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
     waiting: list[Any] = [
         SimpleNamespace(family=family) for family in (input_families.UP, input_families.DOWN, input_families.DOWN)
     ]
-    assert timed_checks.owed(waiting, used) == 1
-    assert timed_checks.owed([], used) == 0
+    assert spot_checks.owed(waiting, used) == 1
+    assert spot_checks.owed([], used) == 0
 
 
 def test_where_calls_change_state_only_gentle_families_come() -> None:
     found = evidence()
     found.changing = frozenset({"running_mean"})
-    assert set(timed_checks._families(found, random.Random(0))) == {input_families.FLIPPED, input_families.DOWN}
-    assert set(timed_checks.unused(found)) == {input_families.FLIPPED, input_families.DOWN}
+    assert set(spot_checks._families(found, random.Random(0))) == {input_families.FLIPPED, input_families.DOWN}
+    assert set(spot_checks.unused(found)) == {input_families.FLIPPED, input_families.DOWN}

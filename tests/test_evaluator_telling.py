@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.telling import Telling
-from evaluator.referee.tree import encode
+from evaluator.referee.protocol.tensors import encode
+from evaluator.referee.runner.reply_encoding import Telling
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])

@@ -7,9 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from evaluator.referee import accuracy, input_families, oracle, tolerances
-from evaluator.referee.tolerances import FLOORS, Tolerances
-from evaluator.referee.traits import EPSILON, KINDS, Traits
+from evaluator.referee.correctness import accuracy, tolerances
+from evaluator.referee.correctness.tolerances import FLOORS, Tolerances
+from evaluator.referee.protocol import input_families
+from evaluator.referee.protocol.traits import EPSILON, KINDS, Traits
+from evaluator.referee.runner import oracle
 
 DOCS = (Path(__file__).parent.parent / "docs" / "accuracy.md").read_text()
 X = torch.randn(6, 8, 32)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.tree import TensorRow, TooLarge, Tree, TreeError, decode, encode, view
+from evaluator.referee.protocol.tensors import TensorRow, TooLarge, Tree, TreeError, decode, encode, view
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

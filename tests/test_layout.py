@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+REFEREE = ROOT / "evaluator" / "referee"
 PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
@@ -116,3 +117,43 @@ def touches_environment(node):
     if isinstance(node, ast.ImportFrom):
         return node.module == "os" and any(alias.name.startswith(("environ", "getenv")) for alias in node.names)
     return False
+
+
+def referee_imports(path):
+    """The rooms of the referee that a file of it imports, as folders ('' for the top folder's files)."""
+    folder = path.parent.relative_to(REFEREE).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        base = folder[: len(folder) - node.level + 1]
+        target = (*base, *(node.module or "").split(".")) if node.module else base
+        for alias in node.names:
+            full = (*target, alias.name)
+            module = full if (REFEREE.joinpath(*full).with_suffix(".py")).exists() else target
+            yield module, node.lineno
+
+
+def side(parts):
+    return parts[0] if parts and parts[0] in ("runner", "fork_server", "protocol") else "referee"
+
+
+def test_the_referee_and_what_runs_beside_foreign_code_share_nothing_but_the_protocol():
+    """`__main__` may start the fork server, which may become a runner; a profiler starts as a process of its own."""
+    allowed = {
+        "referee": {"referee", "protocol"},
+        "protocol": {"protocol"},
+        "runner": {"runner", "protocol"},
+        "fork_server": {"fork_server", "runner", "protocol"},
+    }
+    exceptions = {("__main__.py", "fork_server"), ("runner/profiling/main.py", "fork_server")}
+    exceptions |= {(f"profiling/{name}.py", "runner") for name in ("callgrind", "callgrind_run", "native")}
+    exceptions |= {("runner/profiling/main.py", "referee")}
+    offenders = []
+    for path in sorted(REFEREE.rglob("*.py")):
+        name = path.relative_to(REFEREE)
+        own = side(name.parts)
+        for module, line in referee_imports(path):
+            other = side(module)
+            if other not in allowed[own] and (name.as_posix(), other) not in exceptions:
+                offenders.append(f"{name}:{line} imports {'.'.join(module)}")
+    assert offenders == []

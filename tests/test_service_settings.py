@@ -11,8 +11,8 @@ import pytest
 from agents.errors import ModelUnavailable
 from agents.ports import Message
 from evaluator.platforms import load_platform
-from evaluator.referee.bench import Request
-from evaluator.referee.trial import Trial
+from evaluator.referee.evaluate import Trial
+from evaluator.referee.pool.runner_pool import Request
 from service.errors import BadRequest
 from service.settings import environment_secrets, load_settings, override
 from service.stopping import Stop

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee import input_families, tolerances, traits
+from evaluator.referee.correctness import tolerances
+from evaluator.referee.protocol import input_families, traits
 from tasks import declared
 from tasks.declared import declared_in
 from tasks.load import task_from_source

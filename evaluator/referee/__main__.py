@@ -13,20 +13,23 @@ _STARTED_AHEAD_S = 0.25  # longer than it takes to read a request that lay ready
 def main() -> int:
     """Fork the nurseries, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
-    from . import warmup
-    from .plain import fault, plain
+    from .fork_server import imports
+    from .sanitize import fault, plain
 
     nurseries: list[tuple[int, socket.socket]] = []
     try:
-        warmup.import_torch()
-        nurseries.append(warmup.fork_nursery())
+        imports.import_torch()
+        nurseries.append(imports.fork_nursery())
         if sys.argv[1] == "evaluate":
             # It imports while the candidate is checked.
-            nurseries.append(warmup.fork_nursery(compiler=True))
+            nurseries.append(imports.fork_nursery(compiler=True))
         ready = time.perf_counter()
-        from . import build_ahead, profile_mode, task_check
-        from .bench import Bench, Request
-        from .trial import Trial
+        from . import build_only
+        from .correctness import task_check
+        from .evaluate import Trial
+        from .isolation.versions import versions
+        from .pool.runner_pool import Bench, Request
+        from .profiling import mode
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
         # One that was started ahead has imported while nobody waited for it.
@@ -37,13 +40,13 @@ def main() -> int:
         bench = Bench(request, nurseries[0][1], nurseries[-1][1], scratch=os.environ["TMPDIR"])
         modes = {
             "evaluate": lambda bench: Trial(bench).run(),
-            "build": build_ahead.run,
+            "build": build_only.run,
             "check": task_check.run,
-            "profile": profile_mode.run,
+            "profile": mode.run,
         }
         result = modes[sys.argv[1]](bench)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
-        result["versions"] = warmup.versions()
+        result["versions"] = versions()
         print(json.dumps(plain(result), allow_nan=False), flush=True)
     except Exception as error:
         print(f"the referee failed: {fault(error)}", file=sys.stderr, flush=True)

@@ -1,128 +1,138 @@
-"""Measuring errors: largest and root mean square, element by element in float64, block by block.
+"""How a runner fails, whoever it is: one exception, which names the runner's role."""
 
-Blocks stay in the cache and are too small for torch to wake its threads: float64 copies of whole outputs took ten times
-as long, and far longer on a busy machine.
-"""
-
-import math
-from collections.abc import Iterator
+import contextlib
+import functools
+import os
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
-import torch
+from .sanitize import fault
 
-_BLOCK = 1 << 14
-_ROUNDINGS = 8.0  # that a candidate may be off where the reference overflows
-
-
-@dataclass(frozen=True)
-class Own:
-    """The reference's own error against the oracle, and the scale of the output, over what is finite in both."""
-
-    max_error: float = 0.0
-    rms_error: float = 0.0
-    scale: float = 0.0  # largest magnitude
-    rms: float = 0.0
-    finite: float = 1.0  # share of the elements that this is about
-
-    @property
-    def distance(self) -> float:
-        """The error as a share of the output (root mean squares)."""
-        if self.rms_error == 0.0:
-            return 0.0
-        return self.rms_error / self.rms if self.rms > 0.0 else math.inf
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Errors:
-    """A candidate's errors against the oracle, and where the largest is (numbered in the flattened output)."""
+class RunnerFailed(Exception):
+    """A runner did not do what it was told: `kind` says how, `detail` carries what it printed or raised (claims).
 
-    max_error: float = 0.0
-    rms_error: float = 0.0
-    worst: int = 0
-    found: float = 0.0
-    expected: float = 0.0
-
-
-@dataclass(frozen=True)
-class NotFinite:
-    """The first element that is NaN or infinite where the reference is not, or the other way round."""
-
-    element: int
-    found: float
-    expected: float
-
-
-def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
-    """The reference against the oracle; no error where there is none."""
-    max_error, squares, scale, scale_squares, count = 0.0, 0.0, 0.0, 0.0, 0
-    for _, (r, o) in _blocks(reference, reference if oracle is None else oracle):
-        error = (r - o).abs_()
-        largest = float(error.max())
-        if not math.isfinite(largest):
-            usable = torch.isfinite(r) & torch.isfinite(o)
-            error, o = error[usable], o[usable]
-            if error.numel() == 0:
-                continue
-            largest = float(error.max())
-        max_error = max(max_error, largest)
-        scale = max(scale, float(o.abs().max()))
-        squares += float(error.square().sum())
-        scale_squares += float(o.square().sum())
-        count += error.numel()
-    finite = count / max(1, reference.numel() * (2 if reference.is_complex() else 1))
-    count = max(1, count)
-    return Own(max_error, math.sqrt(squares / count), scale, math.sqrt(scale_squares / count), finite)
-
-
-def errors(
-    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None, *, nan_for_inf: bool = False
-) -> Errors | NotFinite:
-    """The candidate against the oracle (the reference where there is none), NaN and Inf against the reference.
-
-    `nan_for_inf` lets a NaN stand for an infinity and the other way round.
+    `role` is that of the runner; its handle fills it in.
     """
-    best = Errors(max_error=-1.0)
-    squares, count = 0.0, 0
-    bound, epsilon = torch.finfo(reference.dtype).max, torch.finfo(reference.dtype).eps
-    for start, (c, r, o) in _blocks(candidate, reference, reference if oracle is None else oracle):
-        error = (c - o).abs_()
-        where = int(error.argmax())
-        largest = float(error[where])
-        if not math.isfinite(largest) or not math.isfinite(float(r.sum())):
-            differs = _first_not_finite(c, r, o, bound, nan_for_inf)
-            if differs is not None:
-                return NotFinite(start + differs, float(c[differs]), float(r[differs]))
-            usable = torch.isfinite(c) & torch.isfinite(o)
-            # The scale of the output does not count what has overflown in the reference: that has its own.
-            error = torch.where(torch.isfinite(r), error, (error - _ROUNDINGS * epsilon * o.abs()).clamp_min_(0.0))
-            error = torch.where(usable, error, 0.0)
-            where = int(error.argmax())
-            largest = float(error[where])
-            count += int(usable.sum())
-        else:
-            count += error.numel()
-        if largest > best.max_error:
-            best = Errors(largest, 0.0, start + where, float(c[where]), float(o[where]))
-        squares += float(error.square().sum())
-    rms = math.sqrt(squares / max(1, count))
-    return Errors(max(0.0, best.max_error), rms, best.worst, best.found, best.expected)
+
+    def __init__(self, kind: str, message: str, detail: str = "", *, role: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable, no_room
+        self.message = message
+        self.detail = detail
+        self.role = role
 
 
-def _first_not_finite(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor, bound: float, nan_for_inf: bool) -> int | None:
-    """Where the candidate is not finite as the reference is.
+def names_role(method: _Method) -> _Method:
+    """A method of something with a `role`, whose RunnerFailed shall name it."""
 
-    Not counted: where the reference overflows (or makes NaN of that) although the true result is one that its type can
-    hold. A candidate that keeps intermediate results in a wider type is right there.
-    """
-    differs = torch.isfinite(c) != torch.isfinite(r)
-    if not nan_for_inf:
-        differs |= torch.isnan(c) != torch.isnan(r)
-    differs |= torch.isinf(c) & torch.isinf(r) & (c != r)
-    differs &= torch.isfinite(r) | ~(o.abs() <= bound)
-    return int(differs.int().argmax()) if bool(differs.any()) else None
+    @functools.wraps(method)
+    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except RunnerFailed as failure:
+            failure.role = failure.role or self.role
+            raise
+
+    return cast("_Method", named)
 
 
-def _blocks(*tensors: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    flat = [(torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1) for tensor in tensors]
-    for start in range(0, flat[0].numel(), _BLOCK):
-        yield start, [part[start : start + _BLOCK].double() for part in flat]
+def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
+    """What a runner's answer says that tells of a failure: its own words, bounded."""
+    kind = str(reply.get("kind", "error"))
+    detail = f"{str(reply.get('trace', ''))[:4000]}\n{log}".strip()
+    known = kind in ("error", "output", "out_of_memory")
+    return RunnerFailed(kind if known else "protocol", str(reply.get("error", "no reason given"))[:600], detail)
+
+
+def of_end(status: int | None, log: str) -> RunnerFailed:
+    """What a runner's end says: `status` as waitpid gives it, None if it lives and has only closed its connection."""
+    if status is None:
+        return RunnerFailed("protocol", "the runner closed its connection without ending", log)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return RunnerFailed("died", f"the process ended by {name} without an answer", log)
+    return RunnerFailed("died", f"the process exited with status {os.WEXITSTATUS(status)} without an answer", log)
+
+
+_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+_ENDED = ("died", "out_of_turn")  # who is killed while it is stopped goes on to its end
+_OF_THE_TASK = ("reference", "eager", "compile")
+MORE_MEMORY = "the sandbox more memory (KERNELWRIGHT_MEMORY_MB)"
+_KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
+
+
+@dataclass
+class Finding(Exception):
+    """The end of a trial: a verdict with its code and what to tell the user."""
+
+    verdict: str
+    message: str
+    code: str | None = None
+    detail: str = ""
+
+
+def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Finding:
+    """The verdict on a candidate whose runner failed while `doing` something."""
+    message = f"{doing}: {failure.message}"
+    if failure.kind == "timed_out":
+        return Finding("timed_out", message, None, failure.detail)
+    if failure.kind == "out_of_memory":
+        return Finding("out_of_memory", message, None, failure.detail)
+    if failure.kind in _ENDED and oom_kills() > 0:
+        return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
+    if failure.kind == "output":
+        # What it returned cannot be named to the referee: where in the runner that was found out helps nobody.
+        return Finding("wrong_output", f"{doing}: {failure.message.removeprefix('TreeError: ')}", "type")
+    if failure.kind == "protocol":
+        return Finding("integrity", message, "forged_result", failure.detail)
+    if failure.kind == "out_of_turn":
+        return Finding("integrity", message, "ran_out_of_turn", failure.detail)
+    if failure.kind == "unreadable":
+        return Finding("integrity", message, "unreadable_output", failure.detail)
+    if building and failure.kind == "error":
+        return Finding("build_failed", message, None, failure.detail)
+    return Finding("crashed", message, None, failure.detail)
+
+
+def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
+    """The verdict where the task itself cannot be run."""
+    if failure.kind == "no_room":
+        return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
+    code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
+    if failure.kind in _ENDED and oom_kills() > 0:
+        code, message = "out_of_memory", f"{_KILLED_FOR_MEMORY}; give it smaller shapes or {MORE_MEMORY}"
+    return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
+
+
+def of_failure(failure: RunnerFailed) -> Finding:
+    """The verdict on a failure that nobody expected where it happened: by whose runner it was."""
+    doing = "what lies between calls"
+    if failure.role == "candidate":
+        return of_candidate(failure, building=False, doing=doing)
+    if failure.role in _OF_THE_TASK:
+        return of_task(failure, doing=doing)
+    return Finding("sandbox_error", f"a process of the referee's own failed: {failure.message}", failure.kind)
+
+
+def of_fault(error: Exception) -> Finding:
+    """The verdict where the referee itself has failed: it has no evidence, so nothing passes, and accuses nobody."""
+    return Finding("sandbox_error", f"the referee failed: {fault(error)}", "referee_failed")
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for memory in this container (0 where that cannot be told)."""
+    for name in _OOM_COUNTERS:
+        with contextlib.suppress(OSError, ValueError):
+            for line in Path(name).read_text().splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value)
+    return 0

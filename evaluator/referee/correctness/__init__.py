@@ -1,0 +1,1 @@
+"""Whether a candidate computes what the reference computes: families, oracle, tolerances, layout, state."""

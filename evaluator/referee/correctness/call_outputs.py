@@ -1,0 +1,138 @@
+"""What a call has answered, read out of its stopped runner: form and place of the outputs, values, changed inputs."""
+
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import RunnerFailed
+from ..isolation.calls import Call, InputSet, tensor
+from ..isolation.handle import Handle
+from ..protocol.tensors import TensorRow, Tree
+from . import accuracy
+from .accuracy import Wrong, flatten
+from .layout import Places, kept_apart, places
+
+_OVERWRITTEN = 32  # elements of each output
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outputs of one call by path, and the bytes of the inputs that it has changed, by number."""
+
+    tree: Tree
+    values: dict[str, torch.Tensor]
+    changed: dict[int, torch.Tensor]
+
+
+def read(handle: Handle, call: Call, inputs: InputSet) -> Answer:
+    """Read everything that a call has left behind.
+
+    Raises:
+        RunnerFailed: its memory cannot be read.
+    """
+    values = {path: value_of(handle, leaf) for path, leaf in flatten(call.outputs).items()}
+    return Answer(call.outputs, values, mutations(handle, call, inputs))
+
+
+def wrong_form(expected: Tree, shared: frozenset[str], handle: Handle, outputs: Tree) -> Wrong | None:
+    """What is wrong with outputs before their values are looked at. `shared`: those that may lie in the inbox.
+
+    Raises:
+        RunnerFailed: the runner is gone.
+    """
+    wrong = accuracy.compare_form(expected, outputs)
+    if wrong is not None:
+        return wrong
+    rows, found = _places(handle, outputs)
+    for path in sorted(_inside(rows, found) - shared):
+        text = f"output{path} lies in the memory of the inputs; the reference returns memory of its own"
+        return Wrong("layout", text)
+    if found.folded:
+        return Wrong("layout", "the same memory is mapped at several places of the outputs")
+    if pair := kept_apart(tensors_of(expected), rows):
+        first, second = pair
+        return Wrong("layout", f"output{first} and output{second} share memory; the reference returns them apart")
+    return None
+
+
+def shared_outputs(handle: Handle, outputs: Tree) -> frozenset[str]:
+    """The outputs that lie in the memory of the inputs.
+
+    Raises:
+        RunnerFailed: the runner is gone.
+    """
+    return _inside(*_places(handle, outputs))
+
+
+def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
+    """The tensors among the outputs of a call, by path."""
+    return {path: leaf for path, leaf in flatten(outputs).items() if isinstance(leaf, TensorRow)}
+
+
+def _places(handle: Handle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
+    rows = tensors_of(outputs)
+    try:
+        return rows, places(handle.pid, list(rows.values()))
+    except OSError:
+        raise RunnerFailed("died", "the process is gone before its outputs could be read") from None
+
+
+def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
+    return frozenset(path for path, shared in zip(rows, found.in_inbox, strict=True) if shared)
+
+
+def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
+    """The inputs that a call has changed, by number, as they are now."""
+    assert handle.inbox is not None
+    return {
+        index: handle.inbox.copy(row)
+        for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True))
+        if not handle.inbox.unchanged(row, content)
+    }
+
+
+def overwrite(
+    handle: Handle, outputs: Tree, spared: frozenset[str], rng: random.Random
+) -> list[tuple[TensorRow, list[int]]]:
+    """Overwrite a few elements of each output but `spared` ones, as whoever is given them might; which ones.
+
+    Whoever uses memory of outputs again has to write all of it.
+
+    Raises:
+        RunnerFailed: an output's memory cannot be written to.
+    """
+    done = []
+    for path, row in tensors_of(outputs).items():
+        if path not in spared and row.span_bytes:
+            elements = list({_place(row, rng.randrange(math.prod(row.shape))) for _ in range(_OVERWRITTEN)})
+            handle.flip(row, elements)
+            done.append((row, elements))
+    return done
+
+
+def _place(row: TensorRow, number: int) -> int:
+    """Where in its span a tensor has its element of this number, in elements."""
+    place = 0
+    for size, step in zip(reversed(row.shape), reversed(row.stride), strict=True):
+        number, index = divmod(number, size)
+        place += index * step
+    return place
+
+
+def value_of(handle: Handle, leaf: object) -> torch.Tensor:
+    """A leaf of a runner's outputs as a tensor: read out of its memory, or made of the scalar that it sent.
+
+    Raises:
+        RunnerFailed: its memory cannot be read.
+    """
+    if isinstance(leaf, TensorRow):
+        return tensor(leaf, handle.read(leaf))
+    number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31
+    return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
+
+
+def input_path(index: int) -> str:
+    """The path under which an input that is changed in place is compared."""
+    return f" input tensor {index}"

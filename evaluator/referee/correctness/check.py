@@ -1,0 +1,339 @@
+"""Judging one answer of a candidate by what the reference and its oracle have said."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ..errors import Finding, RunnerFailed, of_candidate, of_task
+from ..isolation.calls import Call, InputSet, tensor
+from ..isolation.handle import Handle
+from ..isolation.input_buffer import Inbox, bytes_needed
+from ..isolation.procfs import same_bytes
+from ..pool import input_supply
+from ..pool.runner_pool import Bench
+from ..protocol import input_families
+from ..protocol.tensors import TensorRow
+from . import accuracy, call_outputs, state_check
+from .accuracy import Comparison, Wrong, flatten
+from .call_outputs import Answer, input_path, value_of
+from .findings import Evidence, check
+from .reference import Expected, consult, says_nothing
+from .tolerances import Tolerances
+
+_MAX_NAMED = 5
+
+
+def judge(
+    family: str, answer: Answer, want: Expected, inputs: InputSet, evidence: Evidence, *, where: str = ""
+) -> Comparison | None:
+    """Compare outputs and changed inputs, whose form is right already; the comparison that came nearest to failing.
+
+    Raises:
+        Finding: they are wrong.
+    """
+    worst: Comparison | None = None
+    for path, expected in want.values.items():
+        found = accuracy.compare(
+            path,
+            answer.values[path],
+            expected,
+            want.oracle.get(path),
+            evidence.tolerances_for(path),
+            want.own.get(path),
+            slack=input_families.slack(family),
+            nan_for_inf=family == input_families.NON_FINITE,
+        )
+        if found.wrong is not None:
+            refuse(family + where, found.wrong, evidence, found)
+        if worst is None or found.severity > worst.severity:
+            worst = found
+    _inputs_changed_alike(family, answer, want, inputs, evidence, where)
+    return worst
+
+
+def refuse(family: str, wrong: Wrong, evidence: Evidence, found: Comparison | None = None) -> None:
+    """Record a failed check and end the trial.
+
+    Raises:
+        Finding: always.
+    """
+    evidence.add(check(family, False, found, wrong.message), float("inf"))
+    hint = _hint(evidence) if wrong.code == "values" else ""
+    raise Finding("wrong_output", f"{wrong.message} (inputs: {family}){hint}", wrong.code)
+
+
+def _hint(evidence: Evidence) -> str:
+    missing = evidence.names.missing
+    if missing:
+        return (
+            f"; it has no tensor for the reference's {_listed(missing)}: parameters are given new values after "
+            "construction"
+        )
+    if evidence.names.guessed:
+        return (
+            f"; which of its tensors are the reference's {_listed(evidence.names.guessed)} could only be guessed, for "
+            "several hold the same numbers when new: name them as the reference does"
+        )
+    if evidence.names.own:
+        return "; parameters are given new values after construction, so nothing may be derived from them before"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
+
+
+def _inputs_changed_alike(
+    family: str, answer: Answer, want: Expected, inputs: InputSet, evidence: Evidence, where: str
+) -> None:
+    for index, content in answer.changed.items():
+        if index not in want.inputs_after:
+            refuse(family + where, Wrong("input_mutated", f"input tensor {index} was changed by the call"), evidence)
+        path = input_path(index)
+        found = accuracy.compare(
+            path,
+            tensor(inputs.tree.tensors[index], content),
+            want.inputs_after[index],
+            want.oracle.get(path),
+            evidence.tolerances_for(path),
+            want.own.get(path),
+            slack=input_families.slack(family),
+            nan_for_inf=family == input_families.NON_FINITE,
+        )
+        if found.wrong is not None:
+            refuse(family + where, found.wrong, evidence, found)
+    if missing := set(want.inputs_after) - set(answer.changed):
+        text = f"the reference changes input tensor {min(missing)} in place, the candidate does not"
+        refuse(family + where, Wrong("input_mutated", text), evidence)
+
+
+_MAX_COUNT = 10_000  # shape groups that a task may have
+_MAX_GROUPS = 8
+_KEPT_CALLS = 3  # whose outputs are looked at again after each later call; those of all are in the end
+_KEPT_SHARE = 1 / 16  # of the sandbox's memory that these may take
+_PROBE_TIMEOUT_S = 5.0
+_BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
+
+
+def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
+    """Run every family through reference, oracle and candidate.
+
+    Raises:
+        Finding: the candidate is wrong, or the task is invalid.
+    """
+    evidence.tolerances = Tolerances(declared=bench.request.tolerance)
+    evidence.names = bench.names
+    examination = Examination(bench, reference, candidate, evidence)
+    for family in input_families.FAMILIES:
+        examination.family(family)
+    for family in _shape_groups(bench, reference):
+        examination.family(family)
+    examination.outputs()
+    examination.state()
+    examination.settle()
+
+
+@dataclass
+class Examination:
+    """One candidate beside its reference, family after family."""
+
+    bench: Bench
+    reference: Handle
+    candidate: Handle
+    evidence: Evidence
+    earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
+    roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
+
+    def family(self, family: str) -> None:
+        """Run one family, or note why it is left out."""
+        reason = self._skipped(family)
+        if reason:
+            self.evidence.skip(family, reason)
+            return
+        try:
+            dtypes = [row.dtype for row in self.evidence.input_rows]
+            alike = input_families.may_end_a_process(family, dtypes)
+            inputs = input_supply.make_inputs(self.bench, self.reference, family, alike=alike)
+        except Finding as finding:
+            if not family.startswith(input_families.GROUP) or finding.code != "out_of_memory":
+                raise
+            self.reference.ask({"op": "release"}, timeout_s=60)
+            self.evidence.skip(family, "too large for the sandbox's memory")
+            return
+        if not inputs.changed:
+            self.evidence.skip(family, "nothing to change")
+            return
+        self._make_room(inputs)
+        want, reason = self._ask(family, inputs)
+        if want is None or reason:
+            self.evidence.skip(family, reason)
+            return
+        try:
+            self._judge(family, inputs, want)
+        except Finding as finding:
+            if family == input_families.INTEGERS:
+                finding.message += _BOUNDED
+            raise
+        if family.startswith(input_families.GENERATED):
+            _allow(want, self.evidence)
+
+    def outputs(self) -> None:
+        """See that the outputs of all calls have stayed as they were: whoever was given them may have kept them.
+
+        Raises:
+            Finding: one has changed since.
+        """
+        try:
+            self._see_unchanged(self.earlier)
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing="looking at its outputs again") from None
+
+    def state(self) -> None:
+        """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
+        bench, evidence = self.bench, self.evidence
+        if bench.state is None or not bench.state[0].tensors:
+            return
+        inputs = input_supply.make_inputs(bench, self.reference)
+        try:
+            want = self._state_after_a_call(self.reference, inputs)
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="a call on fresh parameters") from None
+        try:
+            have = self._state_after_a_call(self.candidate, inputs)
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing="a call on fresh parameters") from None
+        before = state_check.values_by_name(*bench.state)
+        unknown = state_check.compare(before, want, have, bench.names, evidence.tolerances)
+        changed = state_check.changed_names(before, want)
+        evidence.changing = changed - set(unknown)
+        evidence.state = state_check.report(changed, unknown)
+
+    def _state_after_a_call(self, handle: Handle, inputs: InputSet) -> dict[str, torch.Tensor]:
+        self.bench.load_state(handle)
+        handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.bench.request.call_timeout_s)
+        return self.bench.read_state(handle)
+
+    def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor]]]) -> None:
+        for rows in calls:
+            if any(not same_bytes(self.candidate.read(row), content) for row, content in rows):
+                text = "an output of an earlier call changed during a later one"
+                raise Finding("wrong_output", text, "buffer_reused")
+
+    def settle(self) -> None:
+        """Leave both runners as timing wants them."""
+        self.candidate.ask({"op": "release"}, timeout_s=60)
+        if self.roomy:
+            for handle in (self.reference, self.candidate):
+                handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
+
+    def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
+        """What is right for these inputs; or why nothing can be said about them."""
+        evidence = self.evidence
+        if input_families.may_end_a_process(family, [row.dtype for row in inputs.tree.tensors]):
+            reason = self._refused_by_a_probe(inputs)
+            if reason:
+                return None, reason
+        try:
+            want = consult(self.bench, self.reference, inputs, evidence, first=evidence.expected is None)
+        except Finding as finding:
+            if family.startswith((input_families.GENERATED, input_families.GROUP)) or finding.code is not None:
+                raise
+            return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
+        return want, says_nothing(family, want, evidence)
+
+    def _refused_by_a_probe(self, inputs: InputSet) -> str:
+        """Why the reference does not take these integers; empty if it does.
+
+        Asked of a runner of its own: there may be indexes among them, or sizes, which can end a process.
+        """
+        try:
+            probe = self.bench.seat_model("probe", self.bench.request.task_source, "Model")
+            try:
+                probe.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_PROBE_TIMEOUT_S)
+            finally:
+                self.bench.dismiss(probe)
+        except RunnerFailed as failure:
+            return f"the reference does not take them: {failure.message[:120]}"
+        return ""
+
+    def _skipped(self, family: str) -> str:
+        dtypes = [row.dtype for row in self.evidence.input_rows]
+        if family == input_families.TIES and self.evidence.tolerances.traits.unstable_ties:
+            return "which of several equal values comes first is not defined for this op"
+        reason = input_families.skipped(family, self.bench.request.domain, dtypes)
+        if not reason and family == input_families.NEGATIVE and not self.evidence.may_turn_negative:
+            return "the generator gives negative numbers itself, or masks"
+        return reason
+
+    def _make_room(self, inputs: InputSet) -> None:
+        if not self.evidence.input_rows:
+            self.evidence.input_rows = inputs.tree.tensors
+            values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
+            self.evidence.may_turn_negative = any(map(input_families.may_turn_negative, values))
+        needed = bytes_needed(inputs.tree)
+        if needed > self.bench.input_bytes:
+            self.roomy = True
+            for handle in (self.reference, self.candidate):
+                handle.attach(Inbox(needed, 1))
+
+    def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
+        candidate, timeout_s = self.candidate, self.bench.request.call_timeout_s
+        try:
+            call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+            if "kernelbench" in self.bench.request.rules and family.startswith(input_families.GENERATED):
+                self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
+            wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, call.outputs)
+            if wrong is not None:
+                refuse(family, wrong, self.evidence)
+            worst = judge(family, call_outputs.read(candidate, call, inputs), want, inputs, self.evidence)
+            if worst is not None:
+                self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
+            self._see_unchanged(self.earlier[-_KEPT_CALLS:])
+            # What lies in the memory of inputs changes with them.
+            own = [row for path, row in call_outputs.tensors_of(call.outputs).items() if path not in want.shared]
+            self.earlier.append([(row, candidate.read(row)) for row in own])
+            most = max(_KEPT_CALLS, int(self.bench.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
+            del self.earlier[:-most]
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
+
+
+def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
+    """The families of the task's other shapes; of many, some that nobody could know before."""
+    if not bench.request.shape_groups:
+        return []
+    message = {"op": "inputs", "seeds": [1], "family": input_families.COUNT_GROUPS}
+    try:
+        [tree] = reference.reveal_each(message, timeout_s=60)
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="get_input_groups()") from None
+    count = tree.spec.get("scalar")
+    if not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
+        raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
+    chosen: Sequence[int] = range(count)
+    if count > _MAX_GROUPS:
+        rng = random.Random(bench.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
+        chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
+    return [f"{input_families.GROUP}{number}" for number in chosen]
+
+
+def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:
+    if accuracy.compare_form(want.tree, call.outputs) is not None:
+        return False
+    have = flatten(call.outputs)
+    return all(accuracy.kernelbench(value_of(candidate, have[path]), value) for path, value in want.values.items())
+
+
+def _allow(want: Expected, evidence: Evidence) -> None:
+    """Note what a timed call's outputs, and inputs that it changes, may differ by."""
+    allowed = {
+        path: accuracy.allowance(value, want.oracle.get(path), evidence.tolerances_for(path), want.own.get(path))
+        for path, value in want.judged().items()
+    }
+    for path, new in allowed.items():
+        old = evidence.allowances.get(path, new)
+        evidence.allowances[path] = replace(
+            new, max_error=max(new.max_error, old.max_error), rms_error=max(new.rms_error, old.rms_error)
+        )

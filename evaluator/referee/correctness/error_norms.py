@@ -1,0 +1,128 @@
+"""Measuring errors: largest and root mean square, element by element in float64, block by block.
+
+Blocks stay in the cache and are too small for torch to wake its threads: float64 copies of whole outputs took ten times
+as long, and far longer on a busy machine.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+_BLOCK = 1 << 14
+_ROUNDINGS = 8.0  # that a candidate may be off where the reference overflows
+
+
+@dataclass(frozen=True)
+class Own:
+    """The reference's own error against the oracle, and the scale of the output, over what is finite in both."""
+
+    max_error: float = 0.0
+    rms_error: float = 0.0
+    scale: float = 0.0  # largest magnitude
+    rms: float = 0.0
+    finite: float = 1.0  # share of the elements that this is about
+
+    @property
+    def distance(self) -> float:
+        """The error as a share of the output (root mean squares)."""
+        if self.rms_error == 0.0:
+            return 0.0
+        return self.rms_error / self.rms if self.rms > 0.0 else math.inf
+
+
+@dataclass(frozen=True)
+class Errors:
+    """A candidate's errors against the oracle, and where the largest is (numbered in the flattened output)."""
+
+    max_error: float = 0.0
+    rms_error: float = 0.0
+    worst: int = 0
+    found: float = 0.0
+    expected: float = 0.0
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """The first element that is NaN or infinite where the reference is not, or the other way round."""
+
+    element: int
+    found: float
+    expected: float
+
+
+def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
+    """The reference against the oracle; no error where there is none."""
+    max_error, squares, scale, scale_squares, count = 0.0, 0.0, 0.0, 0.0, 0
+    for _, (r, o) in _blocks(reference, reference if oracle is None else oracle):
+        error = (r - o).abs_()
+        largest = float(error.max())
+        if not math.isfinite(largest):
+            usable = torch.isfinite(r) & torch.isfinite(o)
+            error, o = error[usable], o[usable]
+            if error.numel() == 0:
+                continue
+            largest = float(error.max())
+        max_error = max(max_error, largest)
+        scale = max(scale, float(o.abs().max()))
+        squares += float(error.square().sum())
+        scale_squares += float(o.square().sum())
+        count += error.numel()
+    finite = count / max(1, reference.numel() * (2 if reference.is_complex() else 1))
+    count = max(1, count)
+    return Own(max_error, math.sqrt(squares / count), scale, math.sqrt(scale_squares / count), finite)
+
+
+def errors(
+    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None, *, nan_for_inf: bool = False
+) -> Errors | NotFinite:
+    """The candidate against the oracle (the reference where there is none), NaN and Inf against the reference.
+
+    `nan_for_inf` lets a NaN stand for an infinity and the other way round.
+    """
+    best = Errors(max_error=-1.0)
+    squares, count = 0.0, 0
+    bound, epsilon = torch.finfo(reference.dtype).max, torch.finfo(reference.dtype).eps
+    for start, (c, r, o) in _blocks(candidate, reference, reference if oracle is None else oracle):
+        error = (c - o).abs_()
+        where = int(error.argmax())
+        largest = float(error[where])
+        if not math.isfinite(largest) or not math.isfinite(float(r.sum())):
+            differs = _first_not_finite(c, r, o, bound, nan_for_inf)
+            if differs is not None:
+                return NotFinite(start + differs, float(c[differs]), float(r[differs]))
+            usable = torch.isfinite(c) & torch.isfinite(o)
+            # The scale of the output does not count what has overflown in the reference: that has its own.
+            error = torch.where(torch.isfinite(r), error, (error - _ROUNDINGS * epsilon * o.abs()).clamp_min_(0.0))
+            error = torch.where(usable, error, 0.0)
+            where = int(error.argmax())
+            largest = float(error[where])
+            count += int(usable.sum())
+        else:
+            count += error.numel()
+        if largest > best.max_error:
+            best = Errors(largest, 0.0, start + where, float(c[where]), float(o[where]))
+        squares += float(error.square().sum())
+    rms = math.sqrt(squares / max(1, count))
+    return Errors(max(0.0, best.max_error), rms, best.worst, best.found, best.expected)
+
+
+def _first_not_finite(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor, bound: float, nan_for_inf: bool) -> int | None:
+    """Where the candidate is not finite as the reference is.
+
+    Not counted: where the reference overflows (or makes NaN of that) although the true result is one that its type can
+    hold. A candidate that keeps intermediate results in a wider type is right there.
+    """
+    differs = torch.isfinite(c) != torch.isfinite(r)
+    if not nan_for_inf:
+        differs |= torch.isnan(c) != torch.isnan(r)
+    differs |= torch.isinf(c) & torch.isinf(r) & (c != r)
+    differs &= torch.isfinite(r) | ~(o.abs() <= bound)
+    return int(differs.int().argmax()) if bool(differs.any()) else None
+
+
+def _blocks(*tensors: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    flat = [(torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _BLOCK):
+        yield start, [part[start : start + _BLOCK].double() for part in flat]

@@ -1,0 +1,212 @@
+"""Asking the reference and its float64 oracle what is right, and whether they are fit to be asked."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..errors import Finding, RunnerFailed, of_task
+from ..isolation.calls import Call, InputSet, tensor
+from ..isolation.handle import Handle
+from ..pool.runner_pool import Bench
+from ..protocol import input_families
+from ..protocol.tensors import TensorRow, Tree
+from ..protocol.traits import Traits
+from . import accuracy, call_outputs
+from .accuracy import Allowance, flatten
+from .call_outputs import input_path, value_of
+from .error_norms import Own, own_error
+from .findings import Evidence
+from .layout import overlap
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The reference's outputs on one set of inputs, with the oracle's."""
+
+    tree: Tree
+    values: dict[str, torch.Tensor]
+    inputs_after: dict[int, torch.Tensor]  # those that the reference changes
+    oracle: dict[str, torch.Tensor]  # of outputs, and of changed inputs by `input_path`
+    own: dict[str, Own]  # the reference's own errors in all of these
+    shared: frozenset[str] = frozenset()  # outputs in the memory of the inputs
+
+    def judged(self) -> dict[str, torch.Tensor]:
+        """All that a candidate is held to, by path: the outputs and the inputs that the reference changes."""
+        return self.values | {input_path(index): value for index, value in self.inputs_after.items()}
+
+
+def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:
+    """What the reference and the oracle say; `first` also runs the reference twice, to see that it agrees with itself.
+
+    Raises:
+        Finding: the reference fails or disagrees with itself.
+    """
+    timeout_s = max(60.0, bench.request.call_timeout_s)
+    try:
+        call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+        answer = call_outputs.read(reference, call, inputs)
+        values = answer.values
+        after = {index: tensor(inputs.tree.tensors[index], content) for index, content in answer.changed.items()}
+        shared = call_outputs.shared_outputs(reference, call.outputs)
+        if first:
+            evidence.expected = call.outputs
+            evidence.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            evidence.mutated = set(after)
+            evidence.shared = shared
+            evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
+            again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+            _agrees_with_itself(again, reference, values)
+            evidence.overwrites = _forgets_its_outputs(bench, reference, inputs, values, shared)
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="its forward pass") from None
+    judged = values | {input_path(index): value for index, value in after.items()}
+    if first:
+        evidence.has_nan = _has_nan(judged)
+    wide = _ask_oracle(reference, inputs, judged, sorted(after), evidence, timeout_s=4 * timeout_s, first=first)
+    reference.ask({"op": "release"}, timeout_s=60)
+    for path in wide.keys() - values.keys():
+        # What the op leaves in an input may mean nothing on changed inputs; that says nothing against its outputs.
+        if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
+            del wide[path]
+    own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
+    return Expected(call.outputs, values, after, wide, own, shared)
+
+
+def _has_nan(values: dict[str, torch.Tensor]) -> bool:
+    """Whether any value holds NaN."""
+    return any(bool(torch.isnan(value).any()) for value in values.values() if accuracy.is_rounded(value))
+
+
+def _ask_oracle(
+    reference: Handle,
+    inputs: InputSet,
+    judged: dict[str, torch.Tensor],
+    changed: list[int],
+    evidence: Evidence,
+    *,
+    timeout_s: float,
+    first: bool,
+) -> dict[str, torch.Tensor]:
+    """The float64 outputs and changed inputs by path, without those that are no oracle.
+
+    `first` also reads what kind of op it is.
+    """
+    try:
+        assert reference.inbox is not None
+        placed = reference.inbox.put(inputs.tree, inputs.contents)
+        message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
+        outputs, traits, given = _parts_of_oracle(flatten(reference.reveal(message, timeout_s=timeout_s)))
+        wide = {path: value_of(reference, row) for path, row in outputs.items()}
+        tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
+        for index in changed:
+            path = input_path(index)
+            if (
+                index < len(tensors)
+                and tensors[index].shape == judged[path].shape
+                and accuracy.is_rounded(judged[path])
+            ):
+                wide[path] = value_of(reference, tensors[index])
+    except RunnerFailed as failure:
+        if failure.kind not in ("error", "output", "out_of_memory"):
+            raise of_task(failure, doing="its float64 run") from None
+        evidence.oracle_note = f"no float64 oracle ({failure.message[:160]}); compared with the reference itself"
+        return {}
+    if first:
+        evidence.tolerances = replace(evidence.tolerances, traits=Traits.from_json(traits))
+    outputs_alone = {path: value for path, value in judged.items() if path not in map(input_path, changed)}
+    if any(path not in wide or wide[path].shape != value.shape for path, value in outputs_alone.items()):
+        evidence.oracle_note = "the float64 run returns other shapes; compared with the reference itself"
+        return {}
+    if first:
+        evidence.no_oracle = {
+            path
+            for path, value in judged.items()
+            if accuracy.is_rounded(value)
+            and path in wide
+            and own_error(value, wide[path]).distance > oracle_limit(path, value, evidence)
+        }
+        if evidence.no_oracle:
+            names = ", ".join(map(accuracy.naming, sorted(evidence.no_oracle)))
+            evidence.oracle_note = (
+                f"the float64 run gives another result for {names[:200]}; compared with the reference itself"
+            )
+    return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
+
+
+def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:
+    """How far the float64 run of an output may lie from the reference and still be its oracle."""
+    return evidence.tolerances_for(path).oracle_limit(str(value.dtype).removeprefix("torch."))
+
+
+def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.Tensor]) -> None:
+    for path, leaf in flatten(again.outputs).items():
+        value = value_of(reference, leaf)
+        first = values.get(path)
+        if first is None or first.shape != value.shape:
+            raise Finding("task_invalid", "two calls on the same inputs return other shapes", "nondeterministic")
+        # Threads may add in another order; anything beyond rounding is a reference that nobody can match.
+        if not accuracy.within(value, first, _rounding(first)):
+            raise Finding(
+                "task_invalid",
+                f"output{path} differs between two calls on the same inputs and seed (what depends on earlier "
+                "calls, too, cannot be judged)",
+                "nondeterministic",
+            )
+
+
+def _forgets_its_outputs(
+    bench: Bench, reference: Handle, inputs: InputSet, values: dict[str, torch.Tensor], shared: frozenset[str]
+) -> bool:
+    """Whether the reference goes on as before where its last outputs are overwritten: none of them is its own."""
+    timeout_s = max(60.0, bench.request.call_timeout_s)
+    state = sorted(bench.initial)
+    call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, state=state)
+    if call.state is not None and overlap(call.outputs.tensors, call.state.tensors):
+        return False
+    overwritten = []
+    try:
+        overwritten = call_outputs.overwrite(reference, call.outputs, shared, random.Random())  # noqa: S311 - any will do
+        again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+        _agrees_with_itself(again, reference, values)
+        return True
+    except Finding:
+        return False
+    except RunnerFailed as failure:
+        if failure.kind not in ("error", "unreadable"):
+            raise
+        return False
+    finally:
+        for row, elements in overwritten:  # still kept, so nothing else lies there
+            reference.flip(row, elements)
+
+
+def _rounding(value: torch.Tensor) -> Allowance:
+    return accuracy.allowance(value, None)
+
+
+def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
+    """Why the outputs for these inputs are no ground to judge on; empty if they are."""
+    if family == input_families.NON_FINITE or family.startswith(input_families.GENERATED):
+        return ""
+    rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
+    if any(want.own[path].finite < 0.5 and value.numel() > 0 for path, value in rounded):
+        return "the reference itself overflows here"
+    if family in input_families.NAN_REFUSES and not evidence.has_nan and _has_nan(want.judged()):
+        return "the reference gives NaN for them"
+    for path, value in rounded:
+        own = want.own[path]
+        if own.distance > oracle_limit(path, value, evidence):
+            return f"the reference itself is off by {own.distance:.1%} here"
+    return ""
+
+
+def _parts_of_oracle(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The leaves of an oracle's answer, apart: outputs by their own paths, traits by name, inputs in order."""
+    outputs, traits, inputs = "['outputs']", "['traits']", "['inputs']"
+    return (
+        {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},
+        {path[len(traits) + 2 : -2]: leaf for path, leaf in answer.items() if path.startswith(traits)},
+        [leaf for path, leaf in answer.items() if path.startswith(inputs)],
+    )

@@ -1,0 +1,221 @@
+"""Slices of an output that are wrong altogether, where the output as a whole is right.
+
+The rule in `accuracy` measures errors by the largest element of the whole output, so rows that are small beside it
+could be anything. Here slices are looked at one by one: those with one index fixed in one dimension, and the rows along
+the last. Only what no rounding explains counts, and only where the oracle shows how exact the reference is there:
+
+- Without an oracle, or in float64 (where the oracle is the same arithmetic), a slice that has cancelled cannot be told
+  from one that is small, short of what the rule for the whole output sees anyhow. Such outputs are left out, and so are
+  those of an op that narrows on the way: its oracle narrows alike and shows no error.
+- Where the reference itself is grossly wrong somewhere (a choice between near ties that rounding decides), another
+  slice may be as wrong in the candidate.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..protocol.traits import EPSILON
+from .error_norms import Own
+from .tolerances import REAL
+
+LEAST = 16  # elements that must be wrong for a slice to be: below, the reference may be exact by luck
+SHARE = 0.1  # of a slice's length (its L2 norm) that its error must exceed
+OWN_FACTOR = 100.0  # times the reference's own error there
+ULPS = 32.0  # and as many roundings of the type, which counts for bfloat16 alone
+NEGLIGIBLE = 2.0**-40  # of the largest element: below lies what the oracle's own rounding leaves of a sum that cancels
+
+_MOST_SHARE = 0.5  # zeros are wrong in any type
+_WRONG_ELEMENTS = 0.25  # of those that are not zero, each by itself: one pole or one flipped choice is no wrong slice
+_GROSS = (1024.0, 0.1)  # own errors of that many roundings, or that share of the largest element, come of no rounding
+_BLOCK = 1 << 14
+_SAMPLE = 1 << 14  # elements of a timed call's output that are looked at
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice that is wrong; its errors and values as root mean squares."""
+
+    place: str
+    error: float
+    allowed: float
+    size: float
+    own: float
+
+
+_Sums = list[tuple[int | None, torch.Tensor]]  # by dimension (None: rows): quantities x slices
+
+
+def judged(value: torch.Tensor, oracle: torch.Tensor, narrowest: str | None) -> bool:
+    """Whether slices of an output are judged: where all of its oracle is of a finer type, `narrowest` among it."""
+    epsilon = EPSILON[_real(value)]
+    return max(EPSILON[_real(oracle)], EPSILON[narrowest or "float64"]) < epsilon
+
+
+def worst(
+    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor, own: Own, slack: float = 1.0
+) -> Slice | None:
+    """The slice that is furthest from what it may be; none if none is wrong. What is not finite is left out."""
+    share = _share(reference, slack)
+    if not _suspicious(candidate, oracle, own.scale, share):
+        return None
+    kind, epsilon = torch.finfo(reference.dtype), EPSILON[_real(reference)]
+    # Zero is as good as a subnormal number, except in float16, which has few others that are small.
+    tiny = kind.smallest_normal * (2.0**-5 if reference.dtype == torch.float16 else 4.0)
+    gross = own.max_error if own.max_error > min(_GROSS[0] * epsilon, _GROSS[1]) * own.scale else 0.0
+    found: Slice | None = None
+    shape = _squeezed(reference)
+    for dim, sums in _sums(_measure(share), candidate, reference, oracle):
+        if dim is None and found is not None:
+            break  # these rows lie in a slice that says more
+        error, size, own_error = sums[0].sqrt(), sums[1].sqrt(), sums[2].sqrt()
+        wrong, nonzero, usable = sums[3], sums[4], sums[5]
+        root = usable.sqrt()
+        allowed = torch.maximum(share * size, OWN_FACTOR * own_error).maximum(root * max(tiny, gross))
+        counts = (error > allowed) & (size > NEGLIGIBLE * own.scale * root)
+        counts &= (wrong >= LEAST) & (wrong >= _WRONG_ELEMENTS * nonzero)
+        if bool(counts.any()):
+            index = int(torch.where(counts, error / allowed, 0.0).argmax())
+            scale = 1.0 / float(root[index])
+            numbers = (float(values[index]) * scale for values in (error, allowed, size, own_error))
+            new = Slice(_place(dim, index, reference.shape, shape), *numbers)
+            if found is None or new.error / new.allowed > found.error / found.allowed:
+                found = new
+    return found
+
+
+def doubtful(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Whether slices of a timed call's output lie so far from the reference's that the oracle should be asked.
+
+    Of a large output only some elements are looked at, on a grid that nobody can foresee.
+    """
+    candidate, reference = _grid(candidate, reference)
+    if torch.equal(candidate, reference):
+        return False
+    finite = reference.abs().nan_to_num(0.0, 0.0, 0.0)
+    return reference.numel() > 0 and _suspicious(candidate, reference, float(finite.max()), _share(reference, 1.0))
+
+
+def _grid(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    sizes = list(tensors[0].shape)
+    steps = [1] * len(sizes)
+    while math.prod(sizes) > _SAMPLE:
+        dim = max(range(len(sizes)), key=sizes.__getitem__)
+        steps[dim] *= 2
+        sizes[dim] = tensors[0].shape[dim] // steps[dim]
+    where = tuple(slice(random.randrange(step), None, step) for step in steps)  # noqa: S311 - not to be foreseen by ops
+    return [tensor[where] for tensor in tensors]
+
+
+def _real(value: torch.Tensor) -> str:
+    dtype = str(value.dtype).removeprefix("torch.")
+    return REAL.get(dtype, dtype)
+
+
+def _share(value: torch.Tensor, slack: float) -> float:
+    return max(SHARE, min(_MOST_SHARE, ULPS * EPSILON[_real(value)] * slack))
+
+
+def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, share: float) -> bool:
+    """Whether any slice is further away than a share of its length: two sums for each say so."""
+
+    def measure(c: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return _squares(c - t, t)
+
+    least = LEAST * min(NEGLIGIBLE * scale, 1e150) ** 2  # a float64 mask's smallest number has no square
+    return any(
+        bool(((error > share**2 * size) & (size > least)).any())
+        for _, (error, size) in _sums(measure, candidate, truth)
+    )
+
+
+def _squares(*values: torch.Tensor) -> torch.Tensor:
+    stacked = torch.stack(values)
+    return torch.view_as_real(stacked).square().sum(-1) if stacked.is_complex() else stacked.square_()
+
+
+def _measure(share: float) -> Callable[..., torch.Tensor]:
+    def measure(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+        squares = _squares(c - o, o, r - o)
+        usable = torch.isfinite(squares).all(0)
+        error, size, own = torch.where(usable, squares, 0.0)
+        counts = (error > torch.maximum(share**2 * size, OWN_FACTOR**2 * own), size > 0.0, usable)
+        return torch.stack([error, size, own, *(part.double() for part in counts)])
+
+    return measure
+
+
+def _squeezed(value: torch.Tensor) -> list[int]:
+    """The dimensions that have more than one index."""
+    return [dim for dim, size in enumerate(value.shape) if size > 1]
+
+
+def _place(dim: int | None, index: int, shape: torch.Size, dims: list[int]) -> str:
+    if dim is not None:
+        return f"slice {index} of dimension {dims[dim]}"
+    where: list[int] = []
+    for size in reversed(shape[:-1] if shape[-1] > 1 else shape[: dims[-1]]):
+        where.insert(0, index % size)
+        index //= size
+    return f"row [{', '.join(map(str, where))}]"
+
+
+def _sums(measure: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> _Sums:
+    """What is measured of each element, summed over each slice of at least `LEAST` elements.
+
+    Block by block, as in `errors`: a block is a part of the output that has all indexes of the last dimensions, some of
+    one, and one of the first. All other sums are made of those along the last dimension.
+    """
+    parts = [tensor.squeeze() for tensor in tensors]
+    shape, elements = parts[0].shape, parts[0].numel()
+    last = len(shape) - 1
+    if last < 1 or elements < 2 * LEAST:
+        return []
+    sums: dict[int, torch.Tensor] = {}
+    rows = torch.empty(0)
+    for lead, start, stop in _blocks(shape):
+        block = [_double(part[lead][start:stop]) for part in parts]
+        each = measure(*block)
+        if not math.isfinite(float(each.sum())):
+            each = torch.where(torch.isfinite(each).all(0), each, 0.0)
+        if rows.dim() == 1:
+            sums = {dim: each.new_zeros(len(each), size) for dim, size in enumerate(shape) if elements // size >= LEAST}
+            rows = each.new_zeros(len(each), *shape[:-1])
+        first = len(lead)
+        if last in sums:
+            columns = slice(start, stop) if first == last else slice(None)
+            sums[last][:, columns] += each.reshape(len(each), -1, each.shape[-1]).sum(1)
+        where: tuple[Any, ...] = (slice(None), *lead)
+        along = rows[where]
+        (along if first == last else along[:, start:stop]).add_(each.sum(-1))
+    for dim in range(last):
+        if dim in sums:
+            others = [other + 1 for other in range(last) if other != dim]
+            sums[dim] = rows.sum(others) if others else rows
+    found: _Sums = [*sums.items()]
+    if last > 1 and shape[-1] >= LEAST:
+        found.append((None, rows.flatten(1)))
+    return found
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128) if value.is_complex() else value.double()
+
+
+def _blocks(shape: torch.Size) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """The first indexes of each block, and which part of the next dimension it has."""
+    first = len(shape) - 1
+    while first > 0 and math.prod(shape[first:]) <= _BLOCK:
+        first -= 1
+    step = max(1, _BLOCK // math.prod(shape[first + 1 :]))
+    for number in range(math.prod(shape[:first])):
+        lead: list[int] = []
+        for size in reversed(shape[:first]):
+            lead.insert(0, number % size)
+            number //= size
+        for start in range(0, shape[first], step):
+            yield tuple(lead), start, min(start + step, shape[first])

@@ -1,0 +1,137 @@
+"""The task check: can this op be run, and would passing it prove anything?"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Finding, RunnerFailed, of_failure, of_task
+from ..isolation.calls import InputSet
+from ..isolation.handle import Handle
+from ..pool import input_supply
+from ..pool.runner_pool import Bench, progress
+from ..protocol.tensors import TensorRow
+from ..timing.statistics import median
+from .accuracy import flatten
+from .call_outputs import value_of
+from .findings import Evidence
+from .reference import Expected, consult
+
+_TIMED_CALLS = 7
+
+
+def run(bench: Bench) -> dict[str, Any]:
+    """Check the task; problems make it unusable, warnings make it weak evidence."""
+    start = time.perf_counter()
+    problems: list[dict[str, str]] = []
+    warnings: list[str] = []
+    facts: dict[str, Any] = {}
+    try:
+        progress("running the op")
+        reference = bench.seat_reference()
+        _inspect(bench, reference, warnings, problems, facts)
+    except (Finding, RunnerFailed) as error:
+        finding = error if isinstance(error, Finding) else of_failure(error)
+        problems.append({"code": finding.code or "failed", "message": finding.message, "detail": finding.detail})
+    finally:
+        bench.dismiss_all()
+    cost = {"total": round(time.perf_counter() - start, 3)}
+    return {"ok": not problems, "problems": problems, "warnings": warnings, **facts, "cost_s": cost}
+
+
+def _inspect(
+    bench: Bench, reference: Handle, warnings: list[str], problems: list[dict[str, str]], facts: dict[str, Any]
+) -> None:
+    evidence = Evidence()
+    sets = [input_supply.make_inputs(bench, reference) for _ in range(2)]
+    want = [consult(bench, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
+    facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
+    facts["outputs"] = [
+        _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].tree).values()
+    ]
+    facts["parameters"] = [_describe(row) for row in (bench.state[0].tensors if bench.state else ())]
+    if evidence.oracle_note:
+        warnings.append(evidence.oracle_note)
+    if not want[0].values:
+        problems.append(_problem("no_outputs", "forward() returns nothing"))
+    for path, first in want[0].values.items():
+        second = want[1].values.get(path)
+        if second is None or first.shape != second.shape:
+            problems.append(_problem("shape_changes", f"output{path} has another shape for other inputs"))
+        elif first.numel() > 0 and not bool(first.any()):
+            problems.append(_problem("all_zero", f"output{path} is all zeros: returning zeros would pass"))
+        elif torch.equal(first, second):
+            problems.append(_problem("constant_output", f"output{path} is the same for two different sets of inputs"))
+        elif first.is_floating_point() and not bool(torch.isfinite(first).all()):
+            warnings.append(f"output{path} holds NaN or Inf on the task's own inputs")
+    warnings += [
+        f"{what} among the inputs is never varied: it could be hard-coded" for what in _modes(sets[0].tree.spec)
+    ]
+    _dependence(bench, reference, sets, want[0], warnings)
+    facts["eager_ms"] = round(_eager_ms(bench, reference, sets), 4)
+    facts["memory_mb"] = _peak_memory_mb(reference.pid)
+
+
+def _dependence(bench: Bench, reference: Handle, sets: list[InputSet], want: Expected, warnings: list[str]) -> None:
+    """Exchange one input tensor at a time for that of another set; the outputs must notice."""
+    for index, row in enumerate(sets[0].tree.tensors):
+        contents = list(sets[0].contents)
+        if contents[index].numel() != sets[1].contents[index].numel() or torch.equal(
+            contents[index], sets[1].contents[index]
+        ):
+            warnings.append(
+                f"input tensor {index} is the same for every seed: only the input families vary it, if any do"
+            )
+            continue
+        contents[index] = sets[1].contents[index]
+        try:
+            call = reference.call(sets[0].tree, contents, seed=sets[0].seed, timeout_s=60)
+        except RunnerFailed as failure:
+            raise of_task(failure, doing=f"a call with input tensor {index} exchanged") from None
+        same = all(
+            torch.equal(value_of(reference, leaf), want.values[path])
+            for path, leaf in flatten(call.outputs).items()
+            if path in want.values
+        )
+        if same:
+            warnings.append(f"no output depends on input tensor {index} ({_describe(row)})")
+
+
+def _modes(spec: Any) -> list[str]:
+    """The Python booleans in the spec of a tree: each has the op take one of two ways, and no family changes it."""
+    ((kind, body),) = spec.items()
+    if kind == "scalar":
+        return [f"the Python bool {body}"] if isinstance(body, bool) else []
+    if kind in ("list", "tuple"):
+        return [mode for item in body for mode in _modes(item)]
+    return [mode for _, item in body for mode in _modes(item)] if kind == "dict" else []
+
+
+def _eager_ms(bench: Bench, reference: Handle, sets: list[InputSet]) -> float:
+    try:
+        times = [
+            reference.call(
+                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=bench.request.call_timeout_s
+            ).seconds
+            for _ in range(_TIMED_CALLS)
+            for inputs in sets
+        ]
+    except RunnerFailed as failure:
+        raise of_task(failure, doing="a timed call") from None
+    return median(times[2:]) * 1e3
+
+
+def _peak_memory_mb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) >> 10
+    return 0
+
+
+def _describe(row: TensorRow) -> str:
+    return f"{row.dtype}{list(row.shape)}"
+
+
+def _problem(code: str, message: str) -> dict[str, str]:
+    return {"code": code, "message": message, "detail": ""}

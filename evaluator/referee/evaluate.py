@@ -1,0 +1,194 @@
+"""A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .correctness import check
+from .correctness.findings import Evidence
+from .errors import Finding, RunnerFailed, of_failure, of_fault
+from .isolation.calls import InputSet
+from .isolation.handle import Handle
+from .isolation.procfs import executable_files
+from .pool import input_supply
+from .pool.baselines import Baselines
+from .pool.candidate_builder import Builder
+from .pool.runner_pool import Bench, progress
+from .timing import call_times, roofline
+from .timing.code_sampling import is_own
+from .timing.outliers import Evenness
+from .timing.stage import Stopwatch
+
+_OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
+_AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
+_NOISY_CORES = 0.25  # kept busy by others while calls were timed
+
+
+@dataclass
+class Trial:
+    """The state of one trial and what it will report."""
+
+    bench: Bench
+    evidence: Evidence = field(default_factory=Evidence)
+    measurement: call_times.Measurement = field(default_factory=call_times.Measurement)
+    cost_s: dict[str, float] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    profile: dict[str, Any] = field(default_factory=dict)
+    limit: dict[str, Any] | None = None
+    timed_checks: int = 0
+    warm: list[InputSet] = field(default_factory=list)  # inputs of the untimed calls
+
+    def __post_init__(self) -> None:
+        """The baselines need the bench."""
+        request = self.bench.request
+        self.plan = call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
+        self.began_s = time.perf_counter()
+        self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
+        self.builder = Builder(self.bench, self.bench.request.build_cache)
+
+    def run(self) -> dict[str, Any]:
+        """Hold the trial; the evaluation as plain JSON, whatever happens."""
+        try:
+            try:
+                finding = self._hold()
+            except Exception as error:
+                finding = self._finding_of(error)
+        finally:
+            self.bench.dismiss_all()
+        return self._report(finding)
+
+    def _finding_of(self, error: Exception) -> Finding:
+        """What ended the trial. A candidate that hoards what others need is the cause of how they failed."""
+        if isinstance(error, RunnerFailed):
+            finding = of_failure(error)
+        else:
+            finding = error if isinstance(error, Finding) else of_fault(error)
+        if finding.verdict in ("task_invalid", "sandbox_error"):
+            try:
+                self.bench.check_room()
+            except Finding as hoarding:
+                return hoarding
+            except Exception as second:
+                return of_fault(second)
+        return finding
+
+    def _hold(self) -> Finding:
+        bench = self.bench
+        with stage(self.cost_s, "reference"):
+            progress("running the reference")
+            reference = bench.seat_reference()
+            self.warm = [input_supply.make_inputs(bench, reference) for _ in range(self.plan.warm_inputs)]
+        if "compile" in bench.request.baselines:
+            self.baselines.compile_ahead(self.warm[0], self.plan.sets)
+        with stage(self.cost_s, "build"):
+            progress("building the candidate")
+            candidate = self.builder.seat()
+        with stage(self.cost_s, "correctness"):
+            progress("checking outputs")
+            check.examine(bench, reference, candidate, self.evidence)
+            bench.check_room()
+        with stage(self.cost_s, "timing"):
+            self._time(reference, candidate)
+        with stage(self.cost_s, "limits"):
+            self._find_limit(reference)
+        return self._verdict()
+
+    def _time(self, reference: Handle, candidate: Handle) -> None:
+        # What is left of the sandbox's time, less what follows.
+        left_s = self.bench.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
+        plan = replace(self.plan, wall_s=left_s)
+        self.measurement.seed = self.bench.seeds.named("evenness")
+        watch = Stopwatch(
+            self.bench, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
+        )
+        checked: Handle | None = candidate
+        foreign = _foreign_files(candidate) - _foreign_files(reference)
+        if not self.builder.slow:
+            self.bench.dismiss(candidate)
+            checked = None
+        watch.run(checked)
+        self.timed_checks = watch.checked_calls
+        self.profile |= watch.profile
+        # A kernel that was loaded and never used is none.
+        own = watch.own_share if watch.own_share is not None else float(bool(foreign))
+        self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
+        if self.bench.request.cold:
+            self.tags.append("cold")
+        even = self.profile["evenness"]
+        if even == Evenness.UNEVEN or self.measurement.prepares() or watch.hoards:
+            self.tags.append("uneven")
+        others = self.profile["others_cores_busy"]
+        if even == Evenness.UNCLEAR or (others is not None and others > _NOISY_CORES):
+            self.tags.append("noisy")
+        if self.measurement.too_short():
+            self.tags.append("too_short")
+
+    def _find_limit(self, reference: Handle) -> None:
+        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.timed()}
+        found = roofline.find(self.bench, reference, self.warm[0], self.evidence, times_s)
+        self.profile |= found.profile
+        self.limit = found.roofline
+        if found.impossible:
+            raise Finding("integrity", found.impossible, "impossible_time")
+        if found.beyond:
+            self.tags.append("beyond_roofline")
+
+    def _verdict(self) -> Finding:
+        value, low, high = self.measurement.speedup("eager")
+        if high < 1.0:
+            self.tags.append("slower")
+        elif low <= 1.0:
+            self.tags.append("tie")
+        checks = self.evidence.families
+        return Finding(
+            "passed",
+            f"correct on {checks} input families and {self.timed_checks} timed calls; {value:.2f}x eager "
+            f"({low:.2f} to {high:.2f})",
+        )
+
+    def _report(self, finding: Finding) -> dict[str, Any]:
+        passed = finding.verdict == "passed"
+        timed = self.measurement.timed()
+        speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
+        samples = {name: self.measurement.samples_ms(name) for name in timed}
+        latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed}
+        return {
+            "verdict": finding.verdict,
+            "code": finding.code,
+            "message": finding.message,
+            "detail": finding.detail,
+            "tags": self.tags if passed else [],
+            "correctness": self.evidence.to_json(),
+            "speedup": speedup if passed else None,
+            "latency_ms": latency if passed else {},
+            "roofline": self.limit if passed else None,
+            "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if passed else {},
+            "cost_s": self.cost_s,
+            "seed": self.bench.seeds.secret.hex(),
+            "compile_cache": self.baselines.packed,
+            "build_cache": self.builder.packed,
+        }
+
+
+def _interval(values: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("value", "low", "high"), values, strict=True))
+
+
+def _latency(values: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("median", "low", "high"), values, strict=True))
+
+
+def _foreign_files(handle: Handle) -> set[str]:
+    return set(filter(is_own, executable_files(handle.pid)))
+
+
+@contextlib.contextmanager
+def stage(cost_s: dict[str, float], name: str) -> Iterator[None]:
+    """Note in `cost_s` how many seconds the block took, however it ends."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        cost_s[name] = round(time.perf_counter() - start, 3)

@@ -1,0 +1,152 @@
+"""The nursery: forks runners that have torch imported, share one memory layout and know no secret.
+
+It is forked from the referee before the referee has read the request, so a runner's memory cannot hold the seed, the
+candidate's neighbours or an expected output.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import traceback
+from pathlib import Path
+
+from ..protocol import framing
+from ..runner.main import Runner
+from . import compiler_folder, imports
+
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+_SA_NOCLDSTOP = 1
+_OPEN_FILES = 1024
+_PENDING_SIGNALS = 256
+
+
+def serve(sock: socket.socket, *, compiler: bool = False) -> None:
+    """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes.
+
+    `compiler`: import torch.compile's machinery first, so that none of the runners forked here needs to.
+    """
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if compiler:
+        imports.import_compiler()
+    runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
+    # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
+    signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
+    _only_when_children_end()
+    while True:
+        try:
+            message = framing.receive(sock)
+        except framing.WireError:
+            return
+        if message["op"] == "spawn":
+            _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+            # One that ends at once must be known before it is collected.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+            try:
+                pid, problem = os.fork(), ""
+            except OSError as error:
+                pid, problem = -1, str(error)
+            if pid == 0:
+                sock.close()
+                _become_runner(socket.socket(fileno=fds[0]), fds[1], message)
+            if not problem:
+                runners[pid] = None
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            for fd in fds:
+                os.close(fd)
+            framing.send(sock, {"error": problem} if problem else {"pid": pid})
+        else:
+            framing.send(sock, {"status": runners.get(message["pid"])})
+
+
+class _SignalAction(ctypes.Structure):
+    """struct sigaction of the GNU C library."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_char * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def _only_when_children_end() -> None:
+    """No SIGCHLD for children that stop or continue: that would wake this process in the middle of timed calls."""
+    action = _SignalAction()
+    if _libc.sigaction(signal.SIGCHLD, None, ctypes.byref(action)) == 0:
+        action.flags |= _SA_NOCLDSTOP
+        _libc.sigaction(signal.SIGCHLD, ctypes.byref(action), None)
+
+
+def _collect(runners: dict[int, int | None]) -> None:
+    """Take leave of every child that has ended, runners and orphans that came to us, and note how runners did."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid in runners and runners[pid] is None:
+                runners[pid] = status
+
+
+def _become_runner(sock: socket.socket, log: int, message: framing.Message) -> None:
+    """Set up this fresh child and serve; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be the runner that goes
+        _limit(message)
+        if message["uid"] is not None:
+            os.setgroups([])
+            os.setresgid(message["uid"], message["uid"], message["uid"])
+            os.setresuid(message["uid"], message["uid"], message["uid"])
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        home = Path(message["home"])
+        home.mkdir(mode=0o700)
+        os.chdir(home)
+        built = home / "built"
+        compiler_folder.prepare(built / "inductor")
+        # Without a name in the environment, libraries ask for that of the uid, which has none.
+        os.environ.update(
+            HOME=str(home),
+            TMPDIR=str(home),
+            USER="runner",
+            TORCHINDUCTOR_CACHE_DIR=f"{built}/inductor",
+            TORCH_EXTENSIONS_DIR=f"{message['built']}/extensions",
+        )
+        keep = {0, 1, 2, sock.fileno()}
+        for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+            if int(entry) not in keep:
+                with contextlib.suppress(OSError):
+                    os.close(int(entry))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        Runner(sock, built).serve()
+        status = 0
+    except BaseException:
+        traceback.print_exc()  # into the runner's log, which the referee quotes
+    finally:
+        os._exit(status)
+
+
+def _limit(message: framing.Message) -> None:
+    limits = (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, message["file_bytes"]),
+        (resource.RLIMIT_AS, message["address_bytes"]),
+        # Timers fire while their owner is stopped, and many of them keep a core from others.
+        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
+    )
+    for kind, wanted in limits:
+        hard = resource.getrlimit(kind)[1]  # the sandbox may have set a tighter one
+        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (bound, bound))

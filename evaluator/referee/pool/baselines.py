@@ -1,0 +1,113 @@
+"""What a candidate is measured against: the reference as PyTorch runs it, and as torch.compile does."""
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+
+from ..errors import Finding, RunnerFailed, of_task
+from ..isolation.calls import InputSet
+from ..isolation.handle import Handle
+from ..protocol.framing import WireError
+from . import build_archive
+from .runner_pool import Bench
+
+_COMPILE_TIMEOUT_S = 180.0
+
+
+@dataclass
+class Baselines:
+    """Seats the baselines of one trial. `packed` is the compiler's cache in base64, from an earlier trial or this."""
+
+    bench: Bench
+    packed: str = ""
+    compile_fails: str = ""  # why torch.compile cannot run the task
+    _ready: list[Handle] = field(default_factory=list)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+    _filling: bool = False  # whether a thread makes some ready
+    _compiled: bool = False  # whether any runner has come so far
+
+    @property
+    def certain(self) -> bool:
+        """Whether torch.compile is known to run the task, so that it may not fail any more."""
+        return bool(self.packed) or self._compiled
+
+    def absent(self) -> dict[str, str]:
+        """The baselines that could not be measured, with the reason."""
+        return {"compile": self.compile_fails} if self.compile_fails else {}
+
+    def seat_eager(self) -> Handle:
+        """A runner with the reference as it is.
+
+        Raises:
+            Finding: the task cannot be set up.
+        """
+        try:
+            return self.bench.seat_model("eager", self.bench.request.task_source, "Model")
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="setting up its baseline") from None
+
+    def compile_ahead(self, inputs: InputSet, count: int) -> None:
+        """Begin to have `count` runners under torch.compile ready, on another thread.
+
+        Does nothing where they are, or are being made, or if torch.compile cannot run the task.
+        """
+        if self.compile_fails or self._filling or len(self._ready) >= count:
+            return
+        self._filling = True
+        threading.Thread(target=self._fill, args=(inputs, count - len(self._ready)), daemon=True).start()
+
+    def rest(self) -> None:
+        """Wait until nothing is made ready any more, for calls to be timed."""
+        with self._news:
+            self._news.wait_for(lambda: not self._filling)
+
+    def seat_compile(self, inputs: InputSet) -> Handle | None:
+        """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible.
+
+        Raises:
+            Finding: it was possible before, so that this baseline may not be left out.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._ready or not self._filling)
+            if self._ready:
+                return self._ready.pop(0)
+        if self.compile_fails:
+            return None
+        # What failed beside the candidate may have failed because of it, so this attempt alone counts.
+        try:
+            return self._seat_compile(inputs)
+        except RunnerFailed as failure:
+            if self.certain:
+                text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
+                raise Finding("sandbox_error", text, "baseline_lost", failure.detail) from None
+            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
+            return None
+
+    def _fill(self, inputs: InputSet, count: int) -> None:
+        try:
+            # WireError and OSError: the trial is over and its nursery gone.
+            with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
+                for _ in range(count):
+                    handle = self._seat_compile(inputs)
+                    with self._news:
+                        self._ready.append(handle)
+                        self._news.notify_all()
+        finally:
+            with self._news:
+                self._filling = False
+                self._news.notify_all()
+
+    def _seat_compile(self, inputs: InputSet) -> Handle:
+        handle = self.bench.seat("compile")
+        try:
+            restored = build_archive.restore(handle, self.packed)
+            self.bench.furnish(handle, self.bench.request.task_source, "Model")
+            handle.ask({"op": "compile"}, timeout_s=60)
+            handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_COMPILE_TIMEOUT_S)
+        except RunnerFailed:
+            self.bench.dismiss(handle)
+            raise
+        self._compiled = True
+        if not restored:
+            self.packed = build_archive.keep(handle)
+        return handle

@@ -1,0 +1,251 @@
+"""The bench of a trial: it seats runners and gives them model and parameters."""
+
+import contextlib
+import itertools
+import math
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..correctness import state_check
+from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
+from ..isolation import exhaustion
+from ..isolation.calls import copy_value
+from ..isolation.cpu_account import Audit
+from ..isolation.handle import Handle
+from ..isolation.input_buffer import Inbox, bytes_needed
+from ..isolation.process import House
+from ..protocol import input_families
+from ..protocol.tensors import Tree
+from .seeds import Seeds
+
+_FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
+_LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the host asks for; read from standard input after the nursery has been forked."""
+
+    task_source: str
+    candidate_source: str = ""
+    memory_mb: int = 8192
+    build_timeout_s: float = 120.0
+    call_timeout_s: float = 20.0
+    measure_budget_s: float = 20.0
+    precision: float = 0.2  # how wide an interval may stay where there is time to narrow it
+    wall_s: float = 420.0  # when the sandbox will be ended, whatever is going on
+    baselines: tuple[str, ...] = ("eager", "compile")
+    compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
+    build_cache: str = ""  # the same of the same candidate
+    tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
+    domain: tuple[str, ...] = ()  # the task's own: `input_families.DOMAINS`, one for all inputs or one for each
+    shape_groups: bool = False  # whether the task has a get_input_groups()
+    cold: bool = False  # whether timed calls meet caches that hold none of their data
+    rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Request":
+        """Read the host's request."""
+        tuples = {name: tuple(data.get(name, getattr(cls, name))) for name in ("baselines", "domain", "rules")}
+        return cls(**{**data, **tuples})
+
+
+@dataclass
+class Bench:
+    """What one trial works with. The secret of `seeds` is told only with the verdict."""
+
+    request: Request
+    nursery: socket.socket
+    compiler_nursery: socket.socket  # has torch.compile's machinery imported
+    scratch: str
+    seeds: Seeds = field(default_factory=Seeds)
+    audit: Audit = field(default_factory=Audit)
+    locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
+    seated: list[Handle] = field(default_factory=list)
+    uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
+    init: tuple[Tree, list[torch.Tensor]] | None = None
+    initial: dict[str, torch.Tensor] = field(default_factory=dict)  # the model's state as its constructor leaves it
+    state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
+    names: state_check.Names = field(default_factory=state_check.Names)  # of the candidate's tensors
+    input_bytes: int = 0
+    one_by_one: bool = False  # whether the task's generator uses memory again that it has handed out
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the sandbox may use."""
+        return self.request.memory_mb << 20
+
+    def seat(self, role: str) -> Handle:
+        """Fork a fresh runner for a role."""
+        nursery, lock = (self.compiler_nursery if role == "compile" else self.nursery), self.locks[role == "compile"]
+        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.audit, lock)
+        handle = Handle(house, role, next(self.uids))
+        self.seated.append(handle)
+        return handle
+
+    def dismiss(self, handle: Handle) -> None:
+        """Kill a runner and all it started."""
+        self.seated.remove(handle)
+        if not handle.close():
+            raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
+        if handle.role == "candidate" and handle.uid is not None:
+            exhaustion.clean_up(handle.uid, self.scratch)
+
+    def check_room(self) -> None:
+        """See to it that no candidate hoards what all runners need.
+
+        Raises:
+            Finding: one did; it has been dismissed.
+        """
+        before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
+        if not exhaustion.short(before):
+            return
+        for handle in [handle for handle in self.seated if handle.role == "candidate"]:
+            self.dismiss(handle)
+        hoarded = exhaustion.hoarded(before, exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID))
+        if hoarded is not None:
+            code, text = hoarded
+            raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
+
+    def dismiss_all(self) -> None:
+        """Kill whatever is still there; what goes wrong changes no verdict any more."""
+        for handle in list(self.seated):
+            with contextlib.suppress(Exception):
+                self.dismiss(handle)
+
+    def seat_reference(self) -> Handle:
+        """The reference runner, with the task loaded and its model built; sets `init`, `state` and `input_bytes`.
+
+        Raises:
+            Finding: the task is invalid.
+        """
+        limit = self.memory_bytes // 3
+        handle = self.seat("reference")
+        with task_step("loading the task"):
+            self._load(handle, self.request.task_source, "task", "get_inputs")
+            self.init = copy_value(handle, handle.reveal({"op": "init_inputs"}, timeout_s=60), limit)
+        with task_step("building the model"):
+            tree = self._construct(handle, "Model")
+            self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
+            message = {"op": "vary_state", "seed": self.seeds.named("state")}
+            self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
+        with task_step("making inputs"):
+            [tree] = handle.reveal_each(
+                {"op": "inputs", "seeds": [1], "family": input_families.FAMILIES[0]}, timeout_s=60
+            )
+            self.input_bytes = bytes_needed(tree)
+            if self.input_bytes > limit:
+                raise Finding(
+                    "task_invalid",
+                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's "
+                    f"{self.request.memory_mb} MiB; give the task smaller shapes or {MORE_MEMORY}",
+                    "out_of_memory",
+                )
+            handle.attach(Inbox(self.input_bytes, self.slots()))
+        return handle
+
+    def seat_model(self, role: str, source: str, class_name: str) -> Handle:
+        """A runner with a model built from `source` and the reference's parameters in it.
+
+        Raises:
+            RunnerFailed: the source cannot be loaded, built or run.
+        """
+        handle = self.seat(role)
+        self.furnish(handle, source, class_name)
+        return handle
+
+    def furnish(self, handle: Handle, source: str, class_name: str) -> None:
+        """Give a seated runner a model built from `source` and the reference's parameters.
+
+        Raises:
+            RunnerFailed: the source cannot be loaded, built or run.
+        """
+        self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
+        own = self._construct(handle, class_name)
+        if class_name != "Model":
+            self.names = state_check.match(handle, own, self.initial)
+        self.load_state(handle)
+
+    def load_state(self, handle: Handle) -> None:
+        """Give a runner's model the reference's parameters and buffers, and an inbox for inputs.
+
+        Raises:
+            RunnerFailed: it does not take them.
+        """
+        assert self.state is not None
+        tree, contents = self.state
+        names = dict(self.names.own) if handle.role == "candidate" else {}
+        handle.attach(Inbox(bytes_needed(tree), 1))
+        handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)
+        handle.attach(Inbox(self.input_bytes, self.slots()))
+
+    def read_state(self, handle: Handle) -> dict[str, torch.Tensor]:
+        """A runner's parameters and buffers by name, as they are now.
+
+        Raises:
+            RunnerFailed: they cannot be read, or are too many.
+        """
+        found = copy_value(handle, handle.reveal({"op": "state"}, timeout_s=60), self.memory_bytes // 3)
+        handle.ask({"op": "release"}, timeout_s=60)
+        return state_check.values_by_name(*found)
+
+    def slots(self) -> int:
+        """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
+        per_set = max(1, self.input_bytes)
+        wanted = math.ceil(2 * last_level_cache_bytes() / per_set)
+        return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
+
+    def _load(self, handle: Handle, source: str, name: str, needs: str) -> None:
+        message = {
+            "op": "load",
+            "source": source,
+            "name": name,
+            "needs": needs,
+            "seed": self.seeds.named(f"load {name}"),
+        }
+        handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+
+    def _construct(self, handle: Handle, class_name: str) -> Tree:
+        assert self.init is not None
+        tree, contents = self.init
+        handle.attach(Inbox(bytes_needed(tree), 1))
+        message = {"op": "construct", "class": class_name, "seed": self.seeds.named("model")}
+        timeout_s = self.request.build_timeout_s
+        assert handle.inbox is not None
+        placed = handle.inbox.put(tree, contents)
+        return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+
+@contextlib.contextmanager
+def task_step(doing: str) -> Iterator[None]:
+    """A failure of the runner inside is the task's.
+
+    Raises:
+        Finding: the runner failed.
+    """
+    try:
+        yield
+    except RunnerFailed as failure:
+        raise of_task(failure, doing=doing) from None
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the last-level cache as the kernel tells it; 32 MiB where it does not."""
+    try:
+        text = _LAST_LEVEL_CACHE.read_text().strip()
+        return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
+    except (OSError, ValueError):
+        return 32 << 20
+
+
+def progress(text: str) -> None:
+    """One line for whoever waits."""
+    print(f"progress: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Where a candidate's time goes: runs apart from every verdict."""

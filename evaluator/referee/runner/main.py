@@ -1,0 +1,282 @@
+"""What runs in a runner: foreign code, driven by the referee's messages.
+
+Nothing that this process says is evidence. It claims where its outputs lie; the referee stops it and reads them. It
+holds no secret, no clock that counts and no result channel, so a candidate that takes it over gains nothing.
+"""
+
+import contextlib
+import gc
+import importlib.util
+import mmap
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..protocol import framing
+from ..protocol.peaks import Traffic
+from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
+from . import build_files, model_state, oracle, peak_measurement, perturb, thread_placement
+from .reply_encoding import Telling
+
+_MAX_TRACE = 4000
+
+
+class _Closed(BaseException):
+    """The referee has closed the connection."""
+
+
+Commands = dict[str, Callable[[framing.Message], framing.Message | bytes]]
+
+
+class Runner:
+    """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
+
+    def __init__(self, sock: socket.socket, built: Path) -> None:
+        self.sock = sock
+        self.built = built  # where torch.compile and load_inline put what they build
+        self.module: Any = None
+        self.model: Any = None
+        self.inbox: mmap.mmap | None = None
+        self.kept: list[Any] = []  # whatever the referee has been told the address of
+        self.telling = Telling()
+        self.every_core = os.sched_getaffinity(0)  # before OpenMP binds this thread
+
+    def commands(self) -> Commands:
+        """What the referee may ask for, by name."""
+        return {
+            "attach": self.attach,
+            "load": self.load,
+            "construct": self.construct,
+            "vary_state": self.vary_state,
+            "load_state": self.load_state,
+            "state": self.state,
+            "init_inputs": self.init_inputs,
+            "inputs": self.inputs,
+            "call": self.call,
+            "oracle": self.oracle,
+            "flops": self.flops,
+            "compile": self.compile,
+            "settle": self.settle,
+            "give_way": self.give_way,
+            "top_operators": self.top_operators,
+            "peaks": self.peaks,
+            "pack": self.pack,
+            "unpack": self.unpack,
+            "release": self.release,
+        }
+
+    def serve(self) -> None:
+        """Answer messages until the referee closes the connection."""
+        commands = self.commands()
+        while True:
+            try:
+                message = self._told()
+                reply = commands[message["op"]](message)
+            except _Closed:
+                return
+            except (Exception, SystemExit) as error:
+                framing.send(self.sock, failure(error))
+            else:
+                if isinstance(reply, bytes):
+                    framing.send_body(self.sock, reply)
+                else:
+                    framing.send(self.sock, {"ok": True, **reply})
+
+    def attach(self, message: framing.Message) -> framing.Message:
+        """Map the inbox that the referee has just passed along as a file descriptor."""
+        _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
+        size = message["size"]
+        self.inbox = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        os.close(fds[0])
+        return {}
+
+    def load(self, message: framing.Message) -> framing.Message:
+        """Import the task's or candidate's source from a file, so that inspect and torch.compile find it."""
+        name = message["name"]
+        path = Path.cwd() / f"{name}.py"
+        path.write_text(message["source"], encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = self.module
+        torch.manual_seed(message["seed"])
+        spec.loader.exec_module(self.module)
+        getattr(self.module, message["needs"])
+        return {}
+
+    def init_inputs(self, _: framing.Message) -> framing.Message:
+        """The arguments of the model's constructor, as the task gives them."""
+        return self._reveal(self.module.get_init_inputs())
+
+    def construct(self, message: framing.Message) -> framing.Message:
+        """Build the model under a seed; returns its tensors by name."""
+        arguments = self._decode(message["tree"])
+        torch.manual_seed(message["seed"])
+        model = getattr(self.module, message["class"])(*arguments)
+        if not callable(model):
+            raise TypeError(f"{message['class']}(...) is not callable")
+        self.model = model
+        return self._reveal(
+            model_state.of_model(model) if message["class"] == "Model" else model_state.all_tensors(model)
+        )
+
+    def vary_state(self, message: framing.Message) -> framing.Message:
+        """Change what training would change, so that no parameter is as it is when new; returns the state dict."""
+        model_state.vary(self.model, message["seed"])
+        return self._reveal(model_state.of_model(self.model))
+
+    def load_state(self, message: framing.Message) -> framing.Message:
+        """Copy the reference's parameters and buffers into those that `names` has for them, or of the same name."""
+        own, names = model_state.all_tensors(self.model), message["names"]
+        with torch.no_grad():
+            for name, value in self._decode(message["tree"]).items():
+                target = own.get(names.get(name, name))
+                if target is not None and target.shape == value.shape:
+                    target.copy_(value)
+        return {}
+
+    def state(self, _: framing.Message) -> framing.Message:
+        """The model's tensors by name."""
+        return self._reveal(model_state.all_tensors(self.model))
+
+    def inputs(self, message: framing.Message) -> framing.Message:
+        """A fresh set of inputs for each seed from the task's own generator, changed as the family says.
+
+        And of each whether that has changed anything. `beside`: while the referee works on the first core.
+        """
+        self.kept.clear()
+        domains = message.get("domains", ())
+        with (
+            thread_placement.beside_the_callers(self.every_core) if message.get("beside") else contextlib.nullcontext()
+        ):
+            made = [
+                perturb.make(self.module, message["family"], seed, domains, **message.get("how", {}))
+                for seed in message["seeds"]
+            ]
+        return {
+            "trees": [self._reveal(inputs)["tree"] for inputs, _ in made],
+            "changed": [changed for _, changed in made],
+        }
+
+    def call(self, message: framing.Message) -> framing.Message | bytes:
+        """One call of the model; the answer as a message, or written already.
+
+        The places of its tensors are told first. What lies there, the rest of its inputs, and the seed come when it has
+        said that it is ready. What calls change of the model's state is told with the answer: whoever worked it out
+        only when asked for it would do so off the clock.
+        """
+        tensors = [self._at(row) for row in read_rows(message["tensors"])]
+        with torch.no_grad():
+            framing.send(self.sock, {"ok": True})
+            message = self._told()
+            if not message["keep"]:
+                self.kept.clear()
+            torch.default_generator.manual_seed(message["seed"])
+            value = self.model(*build(message["spec"], tensors))
+            if not message["state"] and (answer := self.telling.again(value)) is not None:
+                self.kept.append(value)
+                return answer
+            tree, outputs = encode(value)
+            self.kept.append((value, outputs))
+            reply: framing.Message = {"tree": tree.to_json()}
+            if message["state"]:
+                reply["state"] = self._reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
+            else:
+                self.telling.learn(value, tree)
+            return reply
+
+    def oracle(self, message: framing.Message) -> framing.Message:
+        """The model in float64 on the same inputs."""
+        torch.manual_seed(message["seed"])
+        return self._reveal(oracle.evaluate(self.model, self._decode(message["tree"])))
+
+    def flops(self, message: framing.Message) -> framing.Message:
+        """Floating-point operations of one call by torch's own counter (matrix products and convolutions)."""
+        return {"flops": oracle.count_flops(self.model, self._decode(message["tree"]))}
+
+    def compile(self, _: framing.Message) -> framing.Message:
+        """Turn the model into torch.compile's."""
+        self.model = torch.compile(self.model, dynamic=False)
+        return {}
+
+    def settle(self, _: framing.Message) -> framing.Message:
+        """Put garbage out of the way before timed calls, and bind the calling thread as OpenMP has bound its others.
+
+        Only now, so that threads which a candidate has started by itself may run on every core.
+        """
+        thread_placement.bind_to_first()
+        self.kept.clear()
+        gc.collect()
+        gc.freeze()
+        return {}
+
+    def give_way(self, _: framing.Message) -> framing.Message:
+        """Let whoever wakes up run first, from now on: the referee could not look at short calls otherwise."""
+        thread_placement.give_way()
+        return {}
+
+    def release(self, _: framing.Message) -> framing.Message:
+        """Drop everything that was kept for the referee to read."""
+        self.kept.clear()
+        return {}
+
+    def top_operators(self, message: framing.Message) -> framing.Message:
+        """Where torch's profiler sees the time of one call go: operator, share of CPU time (advice, not evidence)."""
+        arguments = self._decode(message["tree"])
+        # Without kineto, which takes half a second to start.
+        with torch.no_grad(), torch.autograd.profiler.profile(use_kineto=False) as profile:
+            self.model(*arguments)
+        rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+        total = sum(row.self_cpu_time_total for row in rows) or 1.0
+        return {"operators": [[row.key[:60], round(row.self_cpu_time_total / total, 3)] for row in rows[:6]]}
+
+    def peaks(self, message: framing.Message) -> framing.Message:
+        """This machine's limits; asked only of a runner that has loaded nothing foreign."""
+        peaks = peak_measurement.measure(Traffic(**message["traffic"]), message["dtypes"])
+        return asdict(peaks)
+
+    def pack(self, _: framing.Message) -> framing.Message:
+        """What has been built, as one archive in memory."""
+        return self._reveal(torch.frombuffer(bytearray(build_files.pack(self.built)), dtype=torch.uint8))
+
+    def unpack(self, message: framing.Message) -> framing.Message:
+        """Have built what such an archive holds."""
+        build_files.unpack(self._decode(message["tree"]).numpy().tobytes(), self.built)
+        return {}
+
+    def _told(self) -> framing.Message:
+        try:
+            return framing.receive(self.sock)
+        except framing.WireError:
+            raise _Closed from None
+
+    def _at(self, row: Any) -> torch.Tensor:
+        return view(self.inbox, row)
+
+    def _decode(self, tree: Any) -> Any:
+        return decode(Tree.from_json(tree), self._at)
+
+    def _reveal(self, value: Any) -> framing.Message:
+        tree, tensors = encode(value)
+        self.kept.append((value, tensors))
+        return {"tree": tree.to_json()}
+
+
+def failure(error: BaseException) -> framing.Message:
+    """A failed command as a message: kind, one line, and the end of the traceback."""
+    kind = "error"
+    text = str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+        kind = "out_of_memory"
+    elif isinstance(error, TreeError):
+        kind = "output"
+    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+    first = text.strip().splitlines()[0][:500] if text.strip() else ""
+    return {"ok": False, "kind": kind, "error": f"{type(error).__name__}: {first}"[:600], "trace": trace}

@@ -1,0 +1,155 @@
+"""Input families: the task's own inputs, and changes to them that shortcuts do not survive.
+
+Runs in the reference runner; what is skipped is decided by the referee. Floating-point tensors are changed, in one
+family integers, and in two whatever there is, wherever it lies: in lists, tuples and dicts as well. Rows in ascending
+order stay in it. Only one family gives negative numbers to a tensor that holds none (it may be a variance or a
+probability): the reference's own outputs show whether it takes them. What else the op's inputs may not be, the task
+declares as its DOMAIN.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..protocol.input_families import (
+    COUNT_GROUPS,
+    DOMAINS,
+    DOWN,
+    ENDS,
+    FLIPPED,
+    GENERATED,
+    GROUP,
+    INTEGERS,
+    LOW_BITS,
+    NEGATIVE,
+    NON_FINITE,
+    SHUFFLED,
+    TIES,
+    UP,
+    VARIED,
+    is_mask,
+    may_turn_negative,
+)
+from . import perturb_values
+
+
+def make(
+    module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False, change_seed: int | None = None
+) -> tuple[Any, bool]:
+    """The inputs of a family, out of the generators of the task's module, or the number of its shape groups.
+
+    And whether the family has changed anything. `change_seed`: has them changed alike each time, whatever they are.
+    """
+    torch.manual_seed(seed)
+    if family == COUNT_GROUPS:
+        return len(module.get_input_groups()), True
+    if family.startswith(GROUP):
+        return list(module.get_input_groups()[int(family.removeprefix(GROUP))]), True
+    change_seed = seed if change_seed is None else change_seed
+    return _applied(family, list(module.get_inputs()), change_seed, domains, some)
+
+
+def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:
+    """The inputs changed as the family says. `seed` makes random positions repeatable.
+
+    `domains` is empty, one domain for all inputs, or one for each; an input that the family would take out of its
+    domain stays as it is. With `some` so do others, at random: else one input's look would tell of the others'.
+
+    Raises:
+        ValueError: no such family.
+    """
+    return _applied(family, values, seed, domains, some)[0]
+
+
+def _applied(family: str, values: list[Any], seed: int, domains: Sequence[str], some: bool) -> tuple[list[Any], bool]:
+    """And whether anything was changed."""
+    if family.startswith(GENERATED):
+        return values, True
+    each = list(domains) * len(values) if len(domains) == 1 else list(domains) + ["any"] * len(values)
+    leaves = [(leaf, domain) for value, domain in zip(values, each, strict=False) for leaf in _leaves(value)]
+    changed: dict[int, Any] = {}
+    for index, (leaf, domain) in enumerate(leaves):
+        # One generator for each, so that what is drawn for one depends on no other's content.
+        found = _changed(family, leaf, domain, _generator(seed, index))
+        if found is not None:
+            changed[index] = found
+    if some and len(changed) > 1:
+        generator = _generator(seed, len(leaves))
+        chosen = torch.rand(len(changed), generator=generator) < 0.5
+        chosen[torch.randint(len(changed), (1,), generator=generator)] = True
+        changed = {
+            index: changed[index] for index, is_chosen in zip(list(changed), chosen.tolist(), strict=True) if is_chosen
+        }
+    after = iter([changed.get(index, leaf) for index, (leaf, _) in enumerate(leaves)])
+    return [_like(value, after) for value in values], bool(changed)
+
+
+def _generator(seed: int, index: int) -> torch.Generator:
+    return torch.Generator().manual_seed(((seed ^ 0x5EED) + 0x9E3779B9 * index) % (1 << 63))
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, list | tuple) else [value]
+
+
+def _like(value: Any, leaves: Iterator[Any]) -> Any:
+    """The same lists, tuples and dicts with other leaves."""
+    if isinstance(value, dict):
+        return {key: _like(item, leaves) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_like(item, leaves) for item in value]
+    return tuple(_like(item, leaves) for item in value) if isinstance(value, tuple) else next(leaves)
+
+
+def _changed(family: str, value: Any, domain: str, generator: torch.Generator) -> Any:
+    """The leaf as the family has it; None where that is what it was, or would be outside its domain."""
+    if family in DOMAINS[domain]:
+        return None
+    if family == VARIED and isinstance(value, float):
+        return value / 2 if math.isfinite(value) and value != 0.0 else None
+    if not isinstance(value, torch.Tensor) or not _is_meant(family, value):
+        return None
+    found = _change(family, value, domain, generator)
+    if family not in (SHUFFLED, VARIED) and perturb_values.ascends(value):
+        found = perturb_values.in_order(found)
+    if torch.equal(found, value):  # never so with NaN among them
+        return None
+    return found if found.stride() == value.stride() else torch.empty_like(value).copy_(found)
+
+
+def _is_meant(family: str, value: torch.Tensor) -> bool:
+    if value.numel() == 0:
+        return False
+    if family == INTEGERS:
+        return value.dtype in perturb_values.HIGH_BITS and not is_mask(value)
+    return family in (SHUFFLED, VARIED) or value.is_floating_point()
+
+
+def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Generator) -> torch.Tensor:
+    if family == SHUFFLED:
+        return perturb_values.shuffled(value, generator)
+    if family == VARIED:
+        return perturb_values.varied(value, domain == "positive", generator)
+    if family == FLIPPED:
+        return -value if bool((value < 0).any()) else value
+    if family == NEGATIVE:
+        return perturb_values.half_negative(value, generator) if may_turn_negative(value) else value
+    if family == INTEGERS:
+        return perturb_values.with_high_bits(value, generator)
+    if family == UP:
+        return value * 16.0
+    if family == DOWN:
+        return value * 2.0**-10
+    if family == TIES:
+        return perturb_values.tied(value, generator)
+    if family == ENDS:
+        return perturb_values.with_large_ends(value)
+    if family == LOW_BITS:
+        return perturb_values.with_low_bits(value)
+    if family == NON_FINITE:
+        return perturb_values.with_non_finite(value, generator)
+    raise ValueError(f"family: unknown {family!r}")

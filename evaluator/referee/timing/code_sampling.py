@@ -1,0 +1,182 @@
+"""Which code a candidate's time goes into, seen from outside: stop it at random moments and look where it stands.
+
+What a candidate says of itself is a claim; where its threads stand when they are stopped is not. But it may notice that
+it is being looked at, and do something else then: this decides tags that no rank depends on, and nothing more.
+"""
+
+import contextlib
+import os
+import random
+import re
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunnerFailed
+from ..isolation.calls import InputSet
+from ..isolation.handle import Handle
+from ..isolation.procfs import GENERATED_CODE, FreezeError, executable_mappings, freeze, stop, thaw
+from ..protocol import untrusted
+
+_IN_NO_SYSTEM_CALL = "-1"
+_INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
+_SAMPLES = 48
+_BUDGET_S = 0.6
+_PATIENCE_S = 3.0
+_ENOUGH = 8  # of samples that tell who computes: with fewer, one of an allocation would make a kernel none
+_LOOKS = 400
+# The runner of a call shorter than this gives way; on a busy core that costs so much that longer ones would hang.
+_SHORT_S = 0.02
+_OPERATORS = 6
+_TORCH_AROUND = ("gomp", "libtorch_python", "libc10")  # waiting, bindings and allocation, which any candidate uses
+_NAME_CHARACTERS = 60
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
+
+
+@dataclass
+class Whereabouts:
+    """How often threads stood in which file; those that waited inside the kernel are not counted."""
+
+    files: Counter[str] = field(default_factory=Counter)
+
+    def own_share(self, cache: str) -> float | None:
+        """The share of the candidate's own files in what it and torch computed; None if too little was seen of either.
+
+        Python, torch's bindings and allocation, the C library and OpenMP's waiting count for neither side, nor does
+        code made at run time, which torch's own libraries make, too. Files below `cache` are what torch.compile made.
+        """
+        own, torch = self._sides(cache)
+        return own / (own + torch) if own + torch >= _ENOUGH else None
+
+    def telling(self, cache: str) -> int:
+        """How many samples count for either side."""
+        return sum(self._sides(cache))
+
+    def _sides(self, cache: str) -> tuple[int, int]:
+        own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
+        return own, sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
+
+    def shares(self) -> list[list[str | float]]:
+        """The most frequent files, by their last part, with the share of each."""
+        total = sum(self.files.values()) or 1
+        return [[_name(Path(name).name), round(count / total, 3)] for name, count in self.files.most_common(8)]
+
+
+def claimed_operators(reply: Mapping[str, Any]) -> list[list[str | float]]:
+    """Operators with their shares of time, as the candidate's process tells them; none if it tells nonsense."""
+    try:
+        return [
+            [_name(str(name)), untrusted.share(share)]
+            for name, share in untrusted.rows(reply.get("operators"), width=2, limit=_OPERATORS)
+        ]
+    except ValueError:
+        return []
+
+
+def _name(text: str) -> str:
+    """What a candidate has named, without what could be taken for words or for a terminal's codes."""
+    return _NO_NAME.sub("_", text[:_NAME_CHARACTERS]) or "_"
+
+
+def watch(
+    handle: Handle, inputs: InputSet, rng: random.Random, *, cache: str, call_s: float, timeout_s: float
+) -> Whereabouts:
+    """Call the model again and again, each time stopping it once at a random moment.
+
+    A short call is over before a referee that wakes up in the middle of it gets a core, unless its runner gives way.
+    Where that lets others on the machine keep a call from ending, the looks end; what was timed before stands.
+
+    Raises:
+        RunnerFailed: a call failed.
+    """
+    gives_way = call_s < _SHORT_S
+    if gives_way:
+        handle.ask({"op": "give_way"}, timeout_s=timeout_s)
+    found, code = Whereabouts(), _Code(handle.pid)
+    started = time.perf_counter()
+    for _ in range(_LOOKS):
+        seen, spent_s = sum(found.files.values()), time.perf_counter() - started
+        # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
+        # worth looking for longer.
+        telling = found.telling(cache)
+        if spent_s > (_BUDGET_S if telling >= _ENOUGH else _PATIENCE_S) or (telling >= _ENOUGH and seen >= _SAMPLES):
+            break
+        try:
+            handle.call(
+                inputs.tree,
+                inputs.contents,
+                seed=inputs.seed,
+                timeout_s=timeout_s,
+                meanwhile=lambda: _look(handle, rng.random() * call_s, found, code),
+            )
+        except RunnerFailed as failure:
+            if not gives_way or failure.kind != "timed_out":
+                raise
+            break
+    return found
+
+
+class _Code:
+    """Which file a process's code is of, by address."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._mappings: list[tuple[int, int, str]] = []
+
+    def file_at(self, counter: int) -> str:
+        """The file; `GENERATED_CODE` if it is of none. What is mapped is read anew where nothing known lies there.
+
+        Raises:
+            OSError: the process is gone.
+        """
+        name = self._known(counter)
+        if name is None:
+            self._mappings = executable_mappings(self._pid)
+            name = self._known(counter)
+        return GENERATED_CODE if name is None else name
+
+    def _known(self, counter: int) -> str | None:
+        index = bisect_right(self._mappings, counter, key=itemgetter(0)) - 1
+        return self._mappings[index][2] if index >= 0 and counter < self._mappings[index][1] else None
+
+
+def _look(handle: Handle, after_s: float, found: Whereabouts, code: _Code) -> None:
+    time.sleep(after_s)
+    stop([handle.pid])  # at once; who else there is may take a while to find out
+    try:
+        freeze(handle.members)
+        found.files.update(_positions(handle.pid, code))
+    except (FreezeError, OSError):
+        pass  # nothing was seen
+    finally:
+        thaw(handle.members())
+
+
+def is_own(name: str) -> bool:
+    """Whether a mapped file is of the candidate's making: neither the system's nor Python's, and a file at all."""
+    return not name.startswith((*_INSTALLED, "["))
+
+
+def _is_torch(name: str) -> bool:
+    return name.startswith(_INSTALLED) and "/torch/" in name and not any(part in name for part in _TORCH_AROUND)
+
+
+def _positions(pid: int, code: _Code) -> list[str]:
+    """The file that each running thread of a stopped process stands in."""
+    counters = [_program_counter(pid, task) for task in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    return [code.file_at(counter) for counter in counters if counter is not None]
+
+
+def _program_counter(pid: int, task: str) -> int | None:
+    """Where a stopped thread stands (proc(5), /proc/PID/syscall); None if it waits in a system call."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/task/{task}/syscall").read_text().split()
+        if fields[0] == _IN_NO_SYSTEM_CALL:
+            return int(fields[2], 16)
+    return None

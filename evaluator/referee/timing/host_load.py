@@ -1,0 +1,69 @@
+"""How busy everything else kept this machine while something was timed."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..isolation.procfs import descendants
+
+_STAT = Path("/proc/stat")
+_TICKS_A_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class LoadMeter:
+    """Sums up intervals between `begin` and `end`.
+
+    /proc/stat counts the whole machine, container or not; what this trial's own processes used is taken off.
+    """
+
+    wall_s: float = 0.0
+    others_s: float = 0.0
+    known: bool = True
+    _start: tuple[float, float] | None = None
+
+    def begin(self) -> None:
+        """An interval begins."""
+        self._start = (time.monotonic(), self._others())
+
+    def end(self) -> None:
+        """It ends."""
+        assert self._start is not None
+        self.wall_s += time.monotonic() - self._start[0]
+        self.others_s += self._others() - self._start[1]
+
+    def others_cores(self) -> float | None:
+        """How many cores others kept busy on average; None where that cannot be told."""
+        if not self.known or self.wall_s <= 0:
+            return None
+        return max(0.0, self.others_s / self.wall_s)
+
+    def _others(self) -> float:
+        busy = busy_s()
+        if busy is None:
+            self.known = False
+            return 0.0
+        return busy - own_s()
+
+
+def busy_s() -> float | None:
+    """Time that all cores have spent on anything since boot, stolen time included; None where the kernel hides it."""
+    try:
+        fields = [int(field) for field in _STAT.read_text().splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    user, nice, system, _idle, _waiting, irq, softirq, steal = fields
+    busy = user + nice + system + irq + softirq + steal
+    return busy / _TICKS_A_S if busy else None
+
+
+def own_s() -> float:
+    """Processor time of this process and everything below it, those that have ended included."""
+    total = 0
+    for pid in descendants([os.getpid()]):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(field) for field in fields[11:15])
+    return total / _TICKS_A_S

@@ -1,0 +1,193 @@
+"""Rounds of timed calls: the variants take turns on the same fresh inputs, and each answer is read and checked."""
+
+import contextlib
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ..correctness import call_outputs
+from ..correctness.findings import Evidence
+from ..errors import RunnerFailed, of_candidate, of_failure, of_task
+from ..isolation.calls import Call, InputSet
+from ..isolation.handle import Handle
+from ..isolation.procfs import page_faults
+from ..pool.input_supply import Supply
+from ..pool.runner_pool import Bench
+from . import spot_checks
+from .call_times import Untimed
+from .spot_checks import Surprise
+
+CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
+_FEW_FAULTS = 32  # page faults in a round that are not worth a thought
+
+Values = dict[str, torch.Tensor]
+
+
+@dataclass
+class Round:
+    """What a round has measured, by variant: seconds of each call, and what did not count in each turn.
+
+    `cpu_s`: processor time of all timed calls. `even`: no baseline met fresh pages in it.
+    """
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    untimed: dict[str, list[Untimed]] = field(default_factory=lambda: defaultdict(list))
+    cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    even: bool = True
+
+    def add_turn(self, variant: str, calls: Sequence[Call], surprises_ready_s: float) -> None:
+        """Record a turn's calls, the first of which does not count, and what getting ready for surprises took."""
+        ready_s = math.fsum(call.ready_s for call in calls) + surprises_ready_s
+        self.untimed[variant].append(Untimed(calls[0].seconds, ready_s, min(call.threads for call in calls)))
+        self.seconds[variant] += [call.seconds for call in calls[1:]]
+        self.cpu_s[variant] += math.fsum(call.cpu_s for call in calls[1:])
+
+
+@dataclass
+class ProcessSet:
+    """The runners of one process set, by variant, and what their calls need.
+
+    `warm` are the inputs of untimed calls, `orders` who goes first, `rng` what nobody can foresee; `scrub` is called
+    before each call where caches shall be cold.
+    """
+
+    bench: Bench
+    evidence: Evidence
+    runners: dict[str, Handle]
+    warm: list[InputSet]
+    supply: Supply
+    orders: Iterator[tuple[str, ...]]
+    rng: random.Random
+    scrub: Callable[[], None] | None = None
+    last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
+    surprises_s: float = 0.0  # what surprises have taken so far
+    _surprises_ready_s: float = 0.0  # in the present turn
+    _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
+
+    def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
+        """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
+
+        In its turn a variant makes an untimed call, to meet its own cache and allocator instead of its predecessor's,
+        and then a timed one on each of the inputs. Some of the untimed calls are checked, too.
+
+        Raises:
+            Finding: a call failed or was wrong.
+        """
+        done = Round()
+        due: list[list[Surprise]] = [[] for _ in fresh]
+        for surprise in surprises:
+            due[int(surprise.after * len(due))].append(surprise)
+        baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
+        faults = [page_faults(handle.pid) for handle in baselines]
+        half = len(fresh) // 2
+        for warm, turn in enumerate((range(half), range(half, len(fresh)))):
+            self._states = {"eager": [], "candidate": []} if self.rng.random() < CHECKED else {}
+            checked = bool(self._states)
+            outputs: dict[str, list[Values]] = {}
+            for variant in next(self.orders):
+                calls: list[Call] = []
+                self._surprises_ready_s = 0.0
+                with blame(variant):
+                    first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
+                    timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
+                outputs[variant] = first + timed
+                done.add_turn(variant, calls, self._surprises_ready_s)
+            given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
+            for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
+                spot_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
+            if checked:
+                for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
+                    spot_checks.compare_state(want, have, self.evidence)
+        self.supply.pause()
+        with self._surprising():
+            for surprise in surprises:
+                surprise.judge(self.evidence)
+        done.even = all(
+            page_faults(handle.pid) - before <= _FEW_FAULTS for handle, before in zip(baselines, faults, strict=True)
+        )
+        return done
+
+    def call(self, variant: str, inputs: InputSet) -> Call:
+        """One call with all else stopped."""
+        self.last[variant] = self.runners[variant].call(
+            inputs.tree,
+            inputs.contents,
+            seed=inputs.seed,
+            timeout_s=self.bench.request.call_timeout_s,
+            state=spot_checks.told_state(self.evidence, variant),
+            quiet=self.supply.pause,
+            before=self.scrub,
+        )
+        return self.last[variant]
+
+    def _untimed(self, variant: str, inputs: InputSet, calls: list[Call], *, checked: bool) -> list[Values]:
+        call = self.call(variant, inputs)
+        calls.append(call)
+        return [self._read(variant, call, inputs)] if checked else []
+
+    def compare_state(self) -> None:
+        """See that the last calls have left the same state behind.
+
+        Raises:
+            Finding: they have not, or it cannot be read.
+        """
+        states = {}
+        for variant in ("eager", "candidate"):
+            with blame(variant):
+                states[variant] = spot_checks.state_after(self.last[variant], self.runners[variant])
+        spot_checks.compare_state(states["eager"], states["candidate"], self.evidence)
+
+    def _read(self, variant: str, call: Call, inputs: InputSet) -> Values:
+        if variant in self._states:
+            self._states[variant].append(spot_checks.state_after(call, self.runners[variant]))
+        return spot_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
+
+    def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], calls: list[Call]) -> Values:
+        self._surprise(surprises, variant)
+        call = self.call(variant, inputs)
+        calls.append(call)
+        self.supply.resume()  # until the next call the reference may go on making inputs
+        return self._read(variant, call, inputs)
+
+    def _surprise(self, surprises: Sequence[Surprise], variant: str) -> None:
+        """Calls on other families.
+
+        Eager makes them too, so that its state keeps up, and its answers are read too, so that both go on from alike
+        caches.
+        """
+        with self._surprising():
+            for surprise in surprises if variant != "compile" else ():
+                handle, call = self.runners[variant], self.call(variant, surprise.inputs)
+                self._surprises_ready_s += call.ready_s
+                if variant == "candidate":
+                    surprise.take(self.evidence, handle, call)
+                else:
+                    call_outputs.read(handle, call, surprise.inputs)
+
+    @contextlib.contextmanager
+    def _surprising(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.surprises_s += time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def blame(variant: str) -> Iterator[None]:
+    """A failure of the runner inside is that of this variant.
+
+    Raises:
+        Finding: the runner failed.
+    """
+    try:
+        yield
+    except RunnerFailed as failure:
+        if failure.role not in ("", variant):
+            raise of_failure(failure) from None
+        if variant == "candidate":
+            raise of_candidate(failure, building=False, doing="a timed call") from None
+        raise of_task(failure, doing=f"a timed call ({variant})") from None

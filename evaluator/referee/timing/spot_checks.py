@@ -1,0 +1,258 @@
+"""Checks of the timed stage: every timed call, surprises among them, and the state that all calls leave behind.
+
+A call that is timed is on inputs as generated. So some calls of each process set, at places that nobody can foresee,
+are on inputs of other families, and are judged as in the correctness stage; their time does not count.
+"""
+
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..correctness import accuracy, call_outputs, state_check
+from ..correctness.call_outputs import Answer, input_path, value_of
+from ..correctness.check import judge, refuse
+from ..correctness.findings import Evidence
+from ..correctness.reference import Expected, consult, says_nothing
+from ..errors import Finding, RunnerFailed
+from ..isolation.calls import Call, InputSet, tensor
+from ..isolation.handle import Handle
+from ..isolation.input_buffer import bytes_needed
+from ..pool import input_supply
+from ..pool.runner_pool import Bench
+from ..protocol import input_families
+
+SHARE = 0.5  # of the rounds that have a surprise or two, as long as any are there
+SHARE_IF_DEAR = 0.25  # of those that have one, where surprises take much of the time
+_ANY_FAMILY = 0.25  # of the surprises, whichever others there were: none that has come may be known not to come again
+_BUDGET_S = 0.15  # to make the first surprises of a process set
+_WHERE = ", among the timed calls"
+# Families after which a running average still shows what other calls have added to it.
+_GENTLE = (
+    input_families.SHUFFLED, input_families.VARIED, input_families.FLIPPED, input_families.NEGATIVE,
+    input_families.DOWN, input_families.TIES,
+    input_families.LOW_BITS,
+)  # fmt: skip
+
+
+def read(
+    evidence: Evidence, variant: str, handle: Handle, call: Call, inputs: InputSet, rng: random.Random
+) -> dict[str, torch.Tensor]:
+    """The outputs of a timed call and the inputs that it may change: of every variant, so that caches stay alike.
+
+    Some elements of the outputs are then overwritten in the runner's memory (`answers.overwrite`).
+
+    Raises:
+        Finding: the outputs have another form, or lie where they may not, or an input was changed.
+        RunnerFailed: its memory cannot be read.
+    """
+    assert evidence.expected is not None and handle.inbox is not None
+    if variant == "compile":
+        call_outputs.shared_outputs(handle, call.outputs)
+    elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
+        raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
+    values = {path: value_of(handle, leaf) for path, leaf in accuracy.flatten(call.outputs).items()}
+    for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
+        if index in evidence.mutated:
+            values[input_path(index)] = tensor(row, handle.inbox.copy(row))
+        elif not handle.inbox.unchanged(row, content) and variant == "candidate":
+            raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
+    handle.see_still()
+    if evidence.overwrites:
+        try:
+            call_outputs.overwrite(handle, call.outputs, evidence.shared, rng)
+        except RunnerFailed as failure:
+            if variant != "candidate" or failure.kind != "unreadable":
+                raise
+            raise Finding("wrong_output", "an output lies in memory that nobody may write to", "layout") from None
+    return values
+
+
+def compare(
+    bench: Bench,
+    supply: input_supply.Supply,
+    evidence: Evidence,
+    inputs: InputSet,
+    want: dict[str, torch.Tensor],
+    have: dict[str, torch.Tensor],
+) -> None:
+    """Hold what the candidate's timed call left behind against the eager baseline's.
+
+    Where it differs by more than earlier inputs allowed, reference and oracle are asked about these: the errors of an
+    output with poles are of another size on each. (Not where calls change state, which cannot be had again.)
+
+    Raises:
+        Finding: it differs.
+    """
+    allowed = evidence.allowances
+    wrong = [path for path, value in want.items() if not accuracy.within(have[path], value, allowed[path])]
+    if not wrong and not evidence.changing:
+        wrong = [path for path, value in want.items() if accuracy.slices_doubtful(have[path], value, allowed[path])]
+    if not wrong:
+        return
+    text = f"{accuracy.naming(wrong[0])} of a timed call is wrong"
+    if not evidence.changing:
+        supply.collect()
+        expected = consult(bench, supply.reference, inputs, evidence, first=False)
+        found = [_full_comparison(path, have[path], expected, evidence) for path in wrong]
+        if not any(found):
+            return
+        text = f"{next(filter(None, found))} (in a timed call)"
+    if evidence.overwrites:
+        text += "; once outputs have been read some elements are overwritten, as whoever asked for them might do"
+    raise Finding("wrong_output", text, "values")
+
+
+def _full_comparison(path: str, have: torch.Tensor, expected: Expected, evidence: Evidence) -> str:
+    """What is wrong with an output; empty if nothing is."""
+    value = expected.judged().get(path)
+    if value is None:
+        return f"{accuracy.naming(path)} is wrong"
+    tolerances, own = evidence.tolerances_for(path), expected.own.get(path)
+    found = accuracy.compare(path, have, value, expected.oracle.get(path), tolerances, own)
+    return "" if found.wrong is None else found.wrong.message
+
+
+@dataclass
+class Surprise:
+    """An untimed call among those of a round. `after`: which share of them come before it."""
+
+    family: str
+    inputs: InputSet
+    want: Expected
+    after: float
+    answer: Answer | None = None
+
+    def take(self, evidence: Evidence, handle: Handle, call: Call) -> None:
+        """Read what the candidate answered, to be judged when its round is over.
+
+        Raises:
+            Finding: the outputs have another form, or lie where they may not.
+            RunnerFailed: its memory cannot be read.
+        """
+        wrong = call_outputs.wrong_form(self.want.tree, self.want.shared, handle, call.outputs)
+        if wrong is not None:
+            refuse(self.family + _WHERE, wrong, evidence)
+        self.answer = call_outputs.read(handle, call, self.inputs)
+
+    def judge(self, evidence: Evidence) -> None:
+        """Judge it.
+
+        Raises:
+            Finding: it is wrong.
+        """
+        assert self.answer is not None
+        judge(self.family, self.answer, self.want, self.inputs, evidence, where=_WHERE)
+        evidence.spot_checks[self.family] = evidence.spot_checks.get(self.family, 0) + 1
+
+
+def surprises(
+    bench: Bench,
+    reference: Handle,
+    evidence: Evidence,
+    rng: random.Random,
+    *,
+    most: int = sys.maxsize,
+    every_s: float = 0.0,
+) -> list[Surprise]:
+    """Surprises for rounds to come; none where there is no other family.
+
+    As many as can be made in a short time, at least one, of families in an order that nobody can foresee: those that an
+    evaluation has used least come first, by and large. Before them, where it takes no longer than `every_s`, one of
+    every family that has not been used at all.
+    """
+    found: list[Surprise] = []
+    start = time.perf_counter()
+    for family in unused(evidence):
+        if time.perf_counter() > start + every_s:
+            break
+        # With only some inputs changed the reference may say nothing, though it did with all of them.
+        if made := (
+            _make(bench, reference, evidence, family, rng) or _make(bench, reference, evidence, family, rng, some=False)
+        ):
+            found.append(made)
+    rng.shuffle(found)
+    for family in _families(evidence, rng):
+        if len(found) >= most or (found and time.perf_counter() > start + _BUDGET_S):
+            break
+        if made := _make(bench, reference, evidence, family, rng):
+            found.append(made)
+    return found
+
+
+def unused(evidence: Evidence) -> list[str]:
+    """The families of which no timed call has been so far, though the candidate was held to them before."""
+    return [family for family in _suitable(evidence) if family not in evidence.spot_checks]
+
+
+def owed(surprises: Sequence[Surprise], evidence: Evidence) -> int:
+    """How many of these families have not been used yet."""
+    return len({surprise.family for surprise in surprises} & set(unused(evidence)))
+
+
+def _suitable(evidence: Evidence) -> list[str]:
+    families = [
+        family for family in evidence.judged if not family.startswith((input_families.GENERATED, input_families.GROUP))
+    ]
+    return [family for family in families if family in _GENTLE] if evidence.changing else families
+
+
+def _families(evidence: Evidence, rng: random.Random) -> list[str]:
+    families = _suitable(evidence)
+    rng.shuffle(families)
+    families.sort(key=lambda family: evidence.spot_checks.get(family, 0))
+    return [rng.choice(families) if rng.random() < _ANY_FAMILY else family for family in families]
+
+
+def take_due(surprises: list[Surprise], rng: random.Random, *, at_least: int, dear: bool) -> list[Surprise]:
+    """Take those out that the next round has: in most rounds none, else one or two; `at_least` so many in any case."""
+    if not at_least and rng.random() >= (SHARE_IF_DEAR if dear else SHARE):
+        return []
+    count = max(at_least, 1 if dear else rng.choice((1, 2)))
+    due, surprises[:] = surprises[:count], surprises[count:]
+    return due
+
+
+def _make(
+    bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random, *, some: bool = True
+) -> Surprise | None:
+    with contextlib.suppress(Finding):
+        # Where some change has been tried on a process of its own, this one is no other.
+        alike = input_families.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
+        inputs = input_supply.make_inputs(bench, reference, family, some=some and not alike, alike=alike)
+        if bytes_needed(inputs.tree) <= bench.input_bytes:
+            want = consult(bench, reference, inputs, evidence, first=False)
+            if not says_nothing(family, want, evidence):
+                return Surprise(family, inputs, want, rng.random())
+    return None
+
+
+def told_state(evidence: Evidence, variant: str) -> list[str]:
+    """What of its state a variant's runner is asked to tell with each answer, by its own names."""
+    names = sorted(evidence.changing)
+    return [evidence.names.own.get(name, name) for name in names] if variant == "candidate" else names
+
+
+def compare_state(want: state_check.State, have: state_check.State, evidence: Evidence) -> None:
+    """See that all calls of a process set so far have left the same state behind in eager and the candidate.
+
+    Raises:
+        Finding: they have not.
+    """
+    if evidence.changing:
+        state_check.compare_after_timing(want, have, evidence.names, evidence.changing, evidence.tolerances)
+
+
+def state_after(call: Call, handle: Handle) -> dict[str, torch.Tensor]:
+    """The state that was told with a call's answer, by name.
+
+    Raises:
+        RunnerFailed: it cannot be read.
+    """
+    if call.state is None:
+        return {}
+    return state_check.values_by_name(call.state, [handle.read(row) for row in call.state.tensors])
