@@ -54,7 +54,7 @@ demo: setup
 # Docker's tests fail without a daemon, PostgreSQL's and the browser's without their programs; where there are none they
 # are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1 or _BROWSER=1 asks for them.
 test: setup
-	@if $(BIN)/python -c 'from sandbox.engine import connect; connect()' 2>/dev/null; then
+	@if $(BIN)/python -c 'from sandbox.docker.engine import connect; connect()' 2>/dev/null; then
 	    echo "test: Docker answers; making the sandbox image unless it is there"
 	    $(BIN)/kernelwright sandbox build
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then

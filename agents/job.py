@@ -3,17 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.asking import Asker, check_prices
-from agents.budget import Budget, Purse
-from agents.builds import NO_BUILDS, Builds
 from agents.errors import PriceUnknown
-from agents.ports import JSON, LLM, NO_PAST, Evaluate, Event, Outcome, Past, Price, Record, Spent
-from agents.prompting import load_brief
-from agents.providers import is_builtin
-from agents.rounds import best_of
-from agents.stopping import Stop, StopReason, StopRules, stop_for
-from agents.strategies.choose import NEEDS_AN_LLM, STRATEGIES, open_strategy
-from agents.workshop import Course, Workshop
+from agents.history import best_of
+from agents.llm.budget import Budget, Purse
+from agents.llm.ledger import Asker, check_prices
+from agents.llm.names import is_builtin
+from agents.prompting.builder import load_brief
+from agents.protocols import JSON, LLM, NO_BUILDS, NO_PAST, Builds, Evaluate, Event, Outcome, Past, Price, Record, Spent
+from agents.stop_rules import Stop, StopReason, StopRules, stop_for
+from agents.strategies.context import Course, Workshop
+from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, open_strategy
 
 MAX_ROUNDS = 1000
 SEEDS = {"compiler": "builtin/compiler"}

@@ -7,7 +7,7 @@ comes to where it was without paying for anything twice.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agents.ports import Event, Past, Reply, Spent, ToolCall
+from agents.protocols import Event, Past, Reply, Spent, ToolCall
 
 # What tells one event of these kinds from another; when a job is run again, those that it recorded come again.
 _IDENTITY = {

@@ -25,7 +25,7 @@ from evaluator.referee.correctness.tolerances import Tolerances
 from evaluator.referee.protocol import input_families
 from evaluator.referee.protocol.traits import Traits
 from evaluator.referee.runner import oracle, perturb
-from tasks.declared import declared_in
+from tasks.declarations import declared_in
 from tasks.suites import load_suite
 
 RESULTS = Path(__file__).parent / "results" / "accuracy_rules.md"

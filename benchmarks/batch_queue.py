@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from db.engine import open_store
 from db.store import Store
-from service.batch_spec import make_spec
-from service.batches import start_batch
+from service.batches.manage import start_batch
+from service.batches.spec import make_spec
 from service.settings import load_settings
 
 

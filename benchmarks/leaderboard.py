@@ -26,10 +26,10 @@ from sqlalchemy import func, insert, select, text
 
 from benchmarks.leaderboard_rows import MODELS, TASKS, Rows, rows_of
 from db.engine import open_store
-from db.leaderboard import Filters, Sort, count_entries, leaderboard
+from db.evaluations.results import add_evaluation
+from db.leaderboard.check import mend_standings, standings_problems
+from db.leaderboard.query import Filters, Sort, count_entries, leaderboard
 from db.records import Measured
-from db.results import add_evaluation
-from db.standings_check import mend_standings, standings_problems
 from db.store import Store
 from db.tables import Base
 from tests.postgres import started

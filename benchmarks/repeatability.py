@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluator.cache import BuildCache
+from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
-from evaluator.harness import harness_hash, prepare_referee
 from evaluator.platforms import load_platform
+from evaluator.referee_process import harness_hash, prepare_referee
 from sandbox.base import Command
-from sandbox.docker import DockerSandbox
+from sandbox.docker.sandbox import DockerSandbox
 from tasks.load import task_from_source
 
 RESULTS = Path(__file__).parent / "results"

@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agents.litellm_setup import import_litellm
-from agents.llm import open_llm
-from agents.ports import Event
-from service import optimize
-from service.llm_server import start_llm_server
+from agents.llm.client import open_llm
+from agents.llm.litellm_import import import_litellm
+from agents.protocols import Event
+from service.cancellation import Stop
+from service.database import open_store
+from service.jobs import local
+from service.mock_llm import start_llm_server
 from service.settings import load_settings
-from service.stopping import Stop
-from service.store import open_store
 from tests.commands import OP
 from tests.killing import EVALUATION_S, opened_quickly
 from tests.test_jobs_killed import STRATEGIES, script
@@ -63,14 +63,14 @@ def measure(strategy: str, rounds: int, api_base: str, folder: Path) -> tuple[li
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        optimize.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, stop=Stop())
+        local.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, stop=Stop())
     again: list[float] = []
 
     def observe_again(event: Event) -> None:
         if event.kind == "round_done":
             again.append(time.perf_counter())
 
-    optimize.resume(1, settings=settings, store=store, observe=observe_again, stop=Stop())
+    local.resume(1, settings=settings, store=store, observe=observe_again, stop=Stop())
     store.close()
     first = [after - before - wait for before, after, wait in zip(marks, marks[1:], waited[1:], strict=False)]
     return first, [after - before for before, after in itertools.pairwise(again)]
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
     import_litellm()
-    seats: Any = optimize
+    seats: Any = local
     seats.open_bench = opened_quickly
     seats.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
     lines = ["| strategy | run | rounds | median ms | 95 % ms |", "|---|---|---|---|---|"]

@@ -22,12 +22,13 @@ from pathlib import Path
 
 import httpx
 
-from db import jobs, results
+from db.evaluations import results
+from db.jobs import jobs
 from db.store import Store
-from service.keeping import keep_task
-from service.owner import this_process
+from service.database import open_store
+from service.jobs.liveness import this_process
+from service.jobs.persistence import keep_task
 from service.settings import load_settings
-from service.store import open_store
 from tasks.load import find_task
 from tests.commands import OP
 

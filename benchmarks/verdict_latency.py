@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.cache import BuildCache
+from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
-from evaluator.harness import harness_hash, prepare_referee
 from evaluator.platforms import load_platform
 from evaluator.referee.pool import candidate_builder
+from evaluator.referee_process import harness_hash, prepare_referee
 from sandbox.base import Command
-from sandbox.docker import DockerSandbox
+from sandbox.docker.sandbox import DockerSandbox
 from tasks.load import task_from_source
 
 ROOT = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from db.display import shown
 from db.errors import StoreError
-from db.shown import shown
 
 _NOT_THE_QUEUE = "--exclude-schema=dbos"  # what waits is in our tables, and put in line anew
 _DEBIANS = "/usr/lib/postgresql"  # one folder a version, none of them in the search path

@@ -1,6 +1,4 @@
-"""Connections to the store, and its schema. What is particular to SQLite or PostgreSQL is here, in db/locks.py and in
-db/backup.py.
-"""
+"""A database's name and its errors as people may see them."""
 
 import contextlib
 import fcntl
@@ -14,9 +12,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
+from db.display import one_line, shown
 from db.errors import StoreError
 from db.migrations import HEAD
-from db.shown import one_line, shown
 from db.store import Store
 
 BUSY_TIMEOUT_S = 30.0

@@ -1,15 +1,28 @@
-"""Locks inside a transaction, for decisions that rest on what was read: SQLite lets in one writer at a time, PostgreSQL
-lets in all. Who needs several takes the job's first, then the board's; all are given back when the transaction ends.
-A new task makes others wait who add the same one: tasks are added first, by suite, name and hash, and the line's lock
-is taken after them.
-"""
+"""The clock by which processes of several hosts judge each other: their database's, for their own need not agree."""
 
 import hashlib
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from db.tables import JobRow
+from db.types import utc_now
+
+
+def now_of(session: Session) -> Any:
+    """This moment, to be written to a row: what the database says, or (SQLite, on one host) what we say."""
+    return func.clock_timestamp() if session.get_bind().dialect.name == "postgresql" else utc_now()
+
+
+def silence_s(session: Session, last: datetime) -> float:
+    """For how long nothing was heard since `last`, in seconds, of the time in which something could be."""
+    if session.get_bind().dialect.name != "postgresql":
+        return (utc_now() - last).total_seconds()
+    now = session.scalars(select(func.clock_timestamp())).one()
+    up_since = session.scalars(text("SELECT pg_postmaster_start_time()")).one()
+    return float((now - max(last, up_since)).total_seconds())
 
 
 def lock_job(session: Session, job_id: int) -> None:

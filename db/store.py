@@ -8,8 +8,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
+from db.display import one_line, shown
 from db.errors import StoreError
-from db.shown import one_line, shown
 
 # PostgreSQL shows each statement another state of things, unless it is asked not to.
 _READER: Mapping[str, Mapping[str, Any]] = {
@@ -18,7 +18,7 @@ _READER: Mapping[str, Mapping[str, Any]] = {
 
 
 class Store:
-    """An opened store. The functions of db.tasks, db.jobs, db.results and db.leaderboard take it as first argument.
+    """An opened store. Functions of the rooms of `db` take it as first argument.
 
     Safe to share between threads: every transaction has a connection of its own.
     """

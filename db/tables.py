@@ -1,13 +1,33 @@
-"""The tables. A change here needs a migration in db/migrations/versions; `kernelwright db check` compares the two."""
+"""What all tables have in common."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import ForeignKey, Index, String, UniqueConstraint
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.base import Base as Base
-from db.types import PlainText, utc_now
+from db.types import CleanText, PlainText, UtcDateTime, utc_now
+
+# Named constraints, so that migrations can change them on every database.
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Common to all tables."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        dict[str, Any]: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        datetime: UtcDateTime,
+        str: CleanText,
+    }
+
 
 LOCAL_USER = "local"
 """Who works on this machine without logging in."""
@@ -130,9 +150,9 @@ class EvaluationRow(Base):
 
 
 class StandingRow(Base):
-    """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/standings.py).
+    """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/leaderboard/update.py).
 
-    `key` and `board` are hashes (db/ranking.py), for names may be longer than an index takes. The columns from
+    `key` and `board` are hashes (leaderboard/rules.py), for names may be longer than an index takes. The columns from
     `speedup` on tell of the evaluation that stands for the model, and what its job cost if known; all null without one.
     """
 

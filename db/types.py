@@ -8,7 +8,7 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from db.records import JsonValue
-from tasks.clean import clean_text
+from tasks.text import clean_text
 
 
 def utc_now() -> datetime:

@@ -1,4 +1,4 @@
-"""Evaluate one candidate for one task: run the referee in a sandbox, read its verdict, add the provenance."""
+"""Building a candidate before its evaluation is due: beside other builds and while models answer."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from evaluator.cache import BuildCache, baseline_key, candidate_key
+from evaluator.build_cache import BuildCache, baseline_key, candidate_key
 from evaluator.evaluation import SCHEMA, Evaluation, Verdict
-from evaluator.harness import HarnessFailed, run_referee
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
+from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
-from tasks.declared import declared_in
+from tasks.declarations import declared_in
 from tasks.task import Task
 
 
@@ -132,3 +132,33 @@ def _without_result(failure: HarnessFailed, provenance: dict[str, Any], start: f
         provenance=provenance,
         cost_s={"total": round(time.perf_counter() - start, 3)},
     )
+
+
+def build_ahead(
+    task: Task,
+    candidate_source: str,
+    *,
+    sandbox: Sandbox,
+    platform: Platform,
+    effort: Effort,
+    cache: BuildCache,
+    cancel: threading.Event | None = None,
+) -> bool:
+    """Whether the evaluation of this candidate will find it built in `cache`.
+
+    Quick builds are not kept, and what cannot be built is left for the evaluation to say. The candidate sees no inputs.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to run it in.
+    """
+    key = candidate_key(task, candidate_source, sandbox.describe(), platform.device())
+    if cache.get(key):
+        return True
+    request = {**effort.request(task, candidate_source), "baselines": []}
+    try:
+        result = run_referee("build", request, sandbox=sandbox, limits=effort.limits(), cancel=cancel)
+    except HarnessFailed:
+        return False
+    packed = str(result.get("build_cache", ""))
+    cache.put(key, packed)
+    return bool(packed)

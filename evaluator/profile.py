@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluator.evaluate import Effort
 from evaluator.evaluation import Evaluation, candidate_hash
-from evaluator.harness import HarnessFailed, harness_hash, run_referee
+from evaluator.referee_process import HarnessFailed, harness_hash, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.task import Task
 

@@ -1,8 +1,8 @@
 """Which sandbox to use."""
 
 from sandbox.base import Sandbox, SandboxUnavailable
-from sandbox.docker import DockerSandbox, sweep_orphans
-from sandbox.process import ProcessSandbox
+from sandbox.docker.sandbox import DockerSandbox, sweep_orphans
+from sandbox.process.sandbox import ProcessSandbox
 
 SANDBOX_NAMES = ("docker", "process")
 

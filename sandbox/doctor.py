@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.base import Promise, SandboxUnavailable
-from sandbox.docker import DockerSandbox
-from sandbox.engine import connect
-from sandbox.image import has_image, image_tag
-from sandbox.process import ProcessSandbox
+from sandbox.docker.engine import connect
+from sandbox.docker.sandbox import DockerSandbox
+from sandbox.image.build import has_image, image_tag
+from sandbox.process.sandbox import ProcessSandbox
 
 Status = Literal["ok", "missing", "optional"]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"

@@ -1,7 +1,7 @@
 """The environment variables of every command, whatever the sandbox."""
 
 IMAGE_VARIABLES = ("CPATH", "LD_PRELOAD", "MALLOC_CONF")
-"""What image_start.sh sets besides, inside a container."""
+"""What `image/start.sh` sets besides, inside a container."""
 
 COMMAND_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -6,9 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sandbox.interpreter import warm_folder
+from sandbox.process.interpreter import warm_folder
 
-_SCRIPT = Path(__file__).parent / "image_warm.py"
+_SCRIPT = Path(__file__).parent / "image" / "inductor_cache.py"
 
 
 def make_warm_files() -> Path:

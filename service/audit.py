@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
-from db import audit, results, retractions
-from db.audit import AuditRecord
+from db.accounts import audit
+from db.accounts.audit import AuditRecord
+from db.evaluations import results, retractions
 from db.records import EvaluationRecord
 from db.store import Store
-from service.better import is_better_record
 from service.errors import BadRequest, Conflict
+from service.jobs.journal import is_better_record
 
 MAX_REASON_CHARS = 2000
 

@@ -9,19 +9,20 @@ from pathlib import Path
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from db import engine, queued
+from db import engine
 from db.backup import find_pg_dump
+from db.display import shown
 from db.errors import StoreError
+from db.jobs import job_queue
+from db.jobs.workers import list_workers
 from db.migrations import HEAD
-from db.shown import shown
 from db.store import Store
 from db.types import utc_now
-from db.workers import list_workers
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from sandbox.doctor import Finding, examine
 from service.errors import BadRequest
+from service.jobs.liveness import LOST_AFTER_S
 from service.settings import Settings
-from service.worker.heart import LOST_AFTER_S
 
 _SET_STORE = "set KERNELWRIGHT_DATA_DIR or KERNELWRIGHT_DATABASE_URL"
 
@@ -94,7 +95,7 @@ def _workers(store: Store) -> Finding:
     """Optional: commands that work on this machine need none."""
     with store.read() as session:
         workers = list_workers(session, seen=True)
-        waiting = len(queued.list_waiting(session))
+        waiting = len(job_queue.list_waiting(session))
     now = utc_now()
     ages = {f"{each.platform} {each.slot} on {each.owner.host}": now - each.heartbeat_at for each in workers}
     fresh = [name for name, age in ages.items() if age.total_seconds() <= LOST_AFTER_S]

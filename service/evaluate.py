@@ -1,23 +1,25 @@
 """Evaluate one candidate that the user has as a file: no model, one verdict or several, kept for the leaderboard."""
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from agents.ports import Event
-from db import jobs, results
+from agents.protocols import Event
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import EvaluationRecord, JobStatus
 from db.store import Store
 from evaluator.evaluation import Evaluation
-from service.beating import LOST, beating, job_lost, require_run_by
+from service.cancellation import Stop
 from service.errors import BadRequest
-from service.journal import Observer
-from service.keeping import keep_evaluation, keep_task
-from service.owner import this_process
+from service.jobs.journal import Observer
+from service.jobs.liveness import LOST, beating, job_lost, require_run_by, this_process
+from service.jobs.persistence import keep_evaluation, keep_task
 from service.settings import Settings
-from service.stopping import Stop
 from service.tasks import find_task
-from service.wiring import Bench, Stopped, open_bench
+from service.workbench import Bench, Stopped, open_bench
 from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -165,3 +167,56 @@ def read_candidate(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadRequest(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+
+
+SCHEMA = "kernelwright.repeat/1"
+
+
+def summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
+    """One object with all evaluations, how they differ, and how far their speedups spread.
+
+    `agree` is None where there are fewer than two to compare.
+    """
+    differences = _differences(results)
+    return {
+        "schema": SCHEMA,
+        "asked": asked,
+        "done": len(results),
+        "agree": None if len(results) < 2 else not differences,
+        "differences": differences,
+        "speedup": {name: _spread([one["value"] for one in given]) for name, given in _speedups(results).items()},
+        "evaluations": list(results),
+    }
+
+
+def _differences(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    verdicts = list(dict.fromkeys(_verdict(result) for result in results))
+    if len(verdicts) > 1:
+        return [f"verdicts differ: {', '.join(verdicts)}"]
+    found = []
+    for name, given in _speedups(results).items():
+        if len(given) < len(results):
+            found.append(f"speedup over {name}: measured in {len(given)} of {len(results)}")
+        low, high = max(one["low"] for one in given), min(one["high"] for one in given)
+        if low > high:
+            found.append(
+                f"speedup over {name}: intervals do not overlap (one ends at {high:.3f}, one begins at {low:.3f})"
+            )
+    return found
+
+
+def _verdict(result: Mapping[str, Any]) -> str:
+    code = result.get("code")
+    return f"{result['verdict']}/{code}" if code else str(result["verdict"])
+
+
+def _speedups(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, float]]]:
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for result in results:
+        for name, interval in (result.get("speedup") or {}).items():
+            found.setdefault(name, []).append(interval)
+    return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

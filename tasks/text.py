@@ -1,4 +1,4 @@
-"""The bytes of a task file: read within bounds and decoded, with complaints that fit on one line."""
+"""The one rule for text from outside that is kept: what no database and no HTTP client takes is replaced."""
 
 import io
 import os
@@ -7,6 +7,16 @@ import tokenize
 from pathlib import Path
 
 from tasks.task import TaskError
+
+
+def clean_text(text: str) -> str:
+    """`text` without what a database refuses (NUL, lone surrogates): each becomes U+FFFD, a surrogate three of them.
+
+    Text comes from hostile code and hostile models. PostgreSQL rejects a whole row for one NUL, and no encoding carries
+    a lone surrogate. What is cleaned once stays as it is, so that what was stored equals what was worked with.
+    """
+    return text.replace("\x00", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
 
 MAX_SOURCE_BYTES = 256 * 1024
 """An op is a page or two of Python; more is a mistake or an attack."""

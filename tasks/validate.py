@@ -10,7 +10,7 @@ Two forms are accepted:
 import ast
 from dataclasses import dataclass
 
-from tasks.declared import read_declared
+from tasks.declarations import read_declared
 from tasks.metadata import guess_category, guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.litellm_setup import import_litellm
-from agents.llm import open_llm
-from agents.ports import Event
+from agents.llm.client import open_llm
+from agents.llm.litellm_import import import_litellm
+from agents.protocols import Event
 from db.store import Store
-from service import optimize, queued_here
-from service.llm_server import Entry, Script, When, start_llm_server
-from service.llm_server.script import FaultName
-from service.queued_here import run_batch_here
+from service.cancellation import Stop
+from service.database import open_store
+from service.jobs import local
+from service.jobs.local import run_batch_here
+from service.mock_llm import Entry, Script, When, start_llm_server
+from service.mock_llm.script import FaultName
 from service.settings import Settings, load_settings
-from service.stopping import Stop
-from service.store import open_store
 from tests.fakes import fenced
 from tests.killing import opened_quickly
 
@@ -64,9 +64,9 @@ def quick(
     monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script, **options: object
 ) -> Iterator[tuple[Settings, Store]]:
     """Settings and a store for jobs whose model is this script."""
-    monkeypatch.setattr(queued_here, "open_bench", opened_quickly)
-    monkeypatch.setattr(optimize, "open_bench", opened_quickly)
-    monkeypatch.setattr(optimize, "open_models", lambda settings, bench, **_: open_llm(api_base=settings.api_base))
+    monkeypatch.setattr(local, "open_bench", opened_quickly)
+    monkeypatch.setattr(local, "open_bench", opened_quickly)
+    monkeypatch.setattr(local, "open_models", lambda settings, bench, **_: open_llm(api_base=settings.api_base))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with start_llm_server(script) as server:
         common = {"data_dir": folder / "data", "api_base": server.url, "rounds": 1, "price": "1.5,6"}
@@ -87,8 +87,8 @@ def run_all(batch_id: int, settings: Settings, store: Store, *, observe: Callabl
 def main() -> None:
     """Run what waits of a batch, in a process that a test can kill: `python -m tests.batching SETTINGS BATCH`."""
     values, batch_id = json.loads(sys.argv[1]), int(sys.argv[2])
-    queued_here.open_bench = opened_quickly
-    optimize.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    local.open_bench = opened_quickly
+    local.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
     settings = load_settings(**values)
     store = open_store(settings)
     import_litellm()

@@ -1,11 +1,11 @@
 """A leaderboard that tests fill in few words."""
 
-from db.jobs import add_job
-from db.leaderboard import Filters, Sort, count_entries, leaderboard
+from db.evaluations.results import add_candidate, add_evaluation
+from db.evaluations.tasks import add_task
+from db.jobs.jobs import add_job
+from db.leaderboard.check import standings_problems
+from db.leaderboard.query import Filters, Sort, count_entries, leaderboard
 from db.records import Measured, Owner
-from db.results import add_candidate, add_evaluation
-from db.standings_check import standings_problems
-from db.tasks import add_task
 
 DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict": "passed"}
 

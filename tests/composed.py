@@ -24,7 +24,7 @@ import docker
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 
-from sandbox.image import image_tag
+from sandbox.image.build import image_tag
 
 ROOT = Path(__file__).parent.parent
 SERVICE_IMAGE = "kernelwright-service:test"

@@ -11,8 +11,8 @@ import pytest
 from db.engine import open_store
 from db.store import Store
 from sandbox.base import Sandbox, SandboxUnavailable
-from sandbox.docker import DockerSandbox
-from sandbox.process import ProcessSandbox
+from sandbox.docker.sandbox import DockerSandbox
+from sandbox.process.sandbox import ProcessSandbox
 from tests.postgres import NoPostgres, Postgres, opened
 
 _LEFT_OUT = {  # markers and what the user has said about them

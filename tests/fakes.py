@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agents.errors import LLMError
-from agents.ports import Message, Price, Reply, Tool, ignore_fault
-from agents.sections import parse
+from agents.prompting.sections import parse
+from agents.protocols import Message, Price, Reply, Tool, ignore_fault
 
 
 @dataclass

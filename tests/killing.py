@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.litellm_setup import import_litellm
-from agents.llm import open_llm
-from agents.strategies.choose import STRATEGIES, open_strategy
+from agents.llm.client import open_llm
+from agents.llm.litellm_import import import_litellm
+from agents.strategies.registry import STRATEGIES, open_strategy
 from evaluator.evaluation import Correctness, Evaluation, Interval, Latency, Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Promise
-from service import optimize
+from service.cancellation import Stop
+from service.database import open_store
+from service.jobs import local
 from service.settings import Settings, load_settings
-from service.stopping import Stop
-from service.store import open_store
-from service.wiring import Bench
+from service.workbench import Bench
 from tasks.load import find_task
 
 EVALUATION_S = 0.02
@@ -73,20 +73,20 @@ class Sandbox:
 
 @contextlib.contextmanager
 def opened_quickly(task: Any, settings: Settings, **_: Any) -> Iterator[Bench]:
-    """In place of `service.wiring.open_bench`."""
+    """In place of `service.workbench.open_bench`."""
     yield QuickBench(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
 
 
 def run(command: dict[str, Any]) -> int:
     """Start or resume the job that a command names."""
     settings = load_settings(**command["settings"])
-    optimize.open_bench = opened_quickly
-    optimize.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    local.open_bench = opened_quickly
+    local.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
     store = open_store(settings)
     if command["action"] == "start":
-        optimize.optimize(command["op"], settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        local.optimize(command["op"], settings=settings, store=store, observe=lambda event: None, stop=Stop())
     else:
-        optimize.resume(1, settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        local.resume(1, settings=settings, store=store, observe=lambda event: None, stop=Stop())
     store.close()
     return 0
 

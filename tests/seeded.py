@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from agents.ports import Event
-from db import batches, jobs, queued, results, workers
+from agents.protocols import Event
+from db.evaluations import results
+from db.evaluations.tasks import add_task
+from db.jobs import batches, job_queue, jobs, workers
 from db.records import JobStatus, Owner
 from db.store import Store
-from db.tasks import add_task
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import load_platform
-from service.convert import device_name, measured_of, outcome_of
-from service.journal import Journal
+from service.jobs.journal import Journal
+from service.jobs.persistence import device_name, measured_of, outcome_of
 from tasks.load import find_task
 from tasks.task import Task
 
@@ -90,7 +91,7 @@ class Seeded:
         """A job that runs on another host."""
         chosen = task or self.task()
         with self.store.write() as session:
-            job_id = queued.add_queued_job(
+            job_id = job_queue.add_queued_job(
                 session,
                 task_id=_keep(session, chosen),
                 kind="optimize",
@@ -102,7 +103,7 @@ class Seeded:
                 batch_id=batch,
                 sample=sample,
             )
-            assert queued.take_job(session, job_id, 1, OWNER, worker_id="w-alive", sandbox="docker")
+            assert job_queue.take_job(session, job_id, 1, OWNER, worker_id="w-alive", sandbox="docker")
         self.jobs[name] = job_id
         self.candidates[job_id] = {}
         self.journal(job_id)(
@@ -174,7 +175,7 @@ class Seeded:
     def queue(self, name: str) -> int:
         """A job that waits."""
         with self.store.write() as session:
-            self.jobs[name] = queued.add_queued_job(
+            self.jobs[name] = job_queue.add_queued_job(
                 session, task_id=_keep(session, self.task("starter/rmsnorm_gelu")), kind="optimize", platform="cpu",
                 model="builtin/compiler", strategy="judge", options={"rounds": 4}, user="bob",
             )  # fmt: skip

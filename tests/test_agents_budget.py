@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.asking import Asker, check_prices, ledger_key
-from agents.budget import Budget, Purse, prompt_bound
-from agents.builds import NO_BUILDS
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
-from agents.litellm_setup import import_litellm
-from agents.ports import (
+from agents.llm.budget import Budget, Purse, prompt_bound
+from agents.llm.ledger import Asker, check_prices, ledger_key
+from agents.llm.litellm_import import import_litellm
+from agents.llm.pricing import price_of
+from agents.prompting.builder import Brief
+from agents.protocols import (
+    NO_BUILDS,
     NO_PAST,
     NOTHING_SPENT,
     Event,
@@ -29,11 +31,9 @@ from agents.ports import (
     candidate_hash,
     ignore_fault,
 )
-from agents.prices import price_of
-from agents.prompting import Brief
 from agents.replay import past_of_events
-from agents.stopping import StopRules
-from agents.workshop import Workshop
+from agents.stop_rules import StopRules
+from agents.strategies.context import Workshop
 
 PRICE = Price(3e-6, 15e-6)
 ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.parse import candidate_problem
-from agents.prompting import load_brief
+from agents.prompting.builder import load_brief
+from agents.prompting.parse import candidate_problem
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox

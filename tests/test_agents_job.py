@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.budget import Budget
 from agents.errors import LLMCancelled, LLMError, LLMFailed, LLMRefused, ModelUnavailable, ReplyLost
+from agents.history import Round, best_of
 from agents.job import JobResult, JobSpec, run_job
-from agents.ports import NO_PAST, Event, Outcome, Past, Reply, candidate_hash
+from agents.llm.budget import Budget
+from agents.prompting.sections import parse
+from agents.protocols import NO_PAST, Event, Outcome, Past, Reply, candidate_hash
 from agents.replay import identity, past_of_events
-from agents.rounds import Round, best_of
-from agents.sections import parse
-from agents.stopping import StopReason, is_better
+from agents.stop_rules import StopReason, is_better
 from tests.fakes import ScriptedLLM, fenced
 
 TASK = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # the reference\n"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.judge import evidence_check
-from agents.ports import Outcome
-from agents.prompting import evaluation_text
+from agents.prompting.builder import evaluation_text
+from agents.prompting.judge import evidence_check
+from agents.protocols import Outcome
 
 DETAIL = "kernel.cpp:12:5: error: 'floatx' was not declared in this scope\n   12 |     floatx y;\n      |     ^~~~~~"
 FAILED = Outcome(

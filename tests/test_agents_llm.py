@@ -27,14 +27,14 @@ from agents.errors import (
     ReplyLost,
 )
 from agents.job import JobSpec, run_job
-from agents.litellm_setup import import_litellm
-from agents.llm import CallLimits, open_llm
-from agents.ports import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
-from agents.prices import believable_usage, cost_of, estimate_usage
-from agents.scrub import scrub
+from agents.llm.client import CallLimits, open_llm
+from agents.llm.litellm_import import import_litellm
+from agents.llm.pricing import believable_usage, cost_of, estimate_usage
+from agents.llm.redact import scrub
+from agents.protocols import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
 from db.types import clean_json
 from sandbox.base import SandboxUnavailable
-from service.llm_server import LlmServer, start_llm_server
+from service.mock_llm import LlmServer, start_llm_server
 
 KEY = "sk-verysecret-0123456789abcdef"
 ODD_KEY = "Zyxw98Vuts76Rqpo54"  # looks like no key of any provider
@@ -995,8 +995,8 @@ def test_import_is_late_and_a_failing_call_prints_nothing(serve: Serve) -> None:
     program = f"""
 import sys
 from agents.errors import ReplyLost
-from agents.llm import open_llm
-from agents.ports import Message
+from agents.llm.client import open_llm
+from agents.protocols import Message
 llm = open_llm(api_base={server.url!r}, sleep=lambda seconds: None)
 assert "litellm" not in sys.modules, "5 s that most commands do not need"
 for _ in range(2):

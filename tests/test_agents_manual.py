@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.asking import ledger_key
-from agents.budget import Budget
 from agents.errors import LLMCancelled, ModelUnavailable
 from agents.job import JobSpec, run_job
-from agents.manual import ManualLLM
-from agents.manual_text import read_reply
-from agents.models import Models
-from agents.parse import extract_advice, extract_candidate
-from agents.ports import Message, Outcome, Past, Tool, candidate_hash
-from agents.sections import render
-from agents.stopping import StopReason
+from agents.llm.budget import Budget
+from agents.llm.ledger import ledger_key
+from agents.llm.router import Models
+from agents.manual.format import read_reply
+from agents.manual.model import ManualLLM
+from agents.prompting.parse import extract_advice, extract_candidate
+from agents.prompting.sections import render
+from agents.protocols import Message, Outcome, Past, Tool, candidate_hash
+from agents.stop_rules import StopReason
 from db.types import clean_json
 from tests.fakes import ScriptedLLM, fenced
 

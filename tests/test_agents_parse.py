@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.parse import (
+from agents.prompting.parse import (
     MAX_CANDIDATE_BYTES,
     MAX_REPLY_CHARS,
     Advice,
@@ -18,7 +18,7 @@ from agents.parse import (
     extract_advice,
     extract_candidate,
 )
-from agents.sections import SECTIONS, outside, parse, render
+from agents.prompting.sections import SECTIONS, outside, parse, render
 
 GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 OTHER = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    x = 1\n"

@@ -13,19 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.budget import Budget
-from agents.builds import NO_BUILDS, Builds
 from agents.errors import LLMError, LLMFailed
+from agents.history import Round, lessons_of
 from agents.job import JobResult, JobSpec, run_job
-from agents.parse import Advice, Lesson
-from agents.ports import NO_PAST, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.llm.budget import Budget
+from agents.prompting.parse import Advice, Lesson
+from agents.protocols import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
 from agents.replay import past_of_events
-from agents.rounds import Round, lessons_of
-from agents.stopping import StopReason
+from agents.stop_rules import StopReason
 from agents.strategies.contrastive import choose_scored
 from agents.strategies.sample import pass_at_k, summary_of
+from agents.strategies.tool_calls import TOOLS, ToolError, read_call, result_of
 from agents.strategies.tree import choose_kept
-from agents.toolbox import TOOLS, ToolError, read_call, result_of
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
 
 SPEC = JobSpec(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from agents.builtin.catalog import VARIATIONS
 from agents.builtin.compiler import Compiler, read_note
-from agents.builtin.variations import VARIATIONS
 from sandbox.base import Command, Completed
 from tasks.suites import load_suite
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.builtin.accesses import find_accesses
-from agents.builtin.affine import read_affine
-from agents.builtin.calls import UNKNOWN, Place
+from agents.builtin.analysis.accesses import find_accesses
+from agents.builtin.analysis.affine import read_affine
+from agents.builtin.analysis.buffers import UNKNOWN, Place
+from agents.builtin.analysis.loops import Block, Line, parse_body, render_body, walk
 from agents.builtin.errors import NotTranslatable
-from agents.builtin.fuse_rows import _fused, read_stage
-from agents.builtin.loops import Block, Line, parse_body, render_body, walk
+from agents.builtin.transforms.fuse_rows import _fused, read_stage
 
 TWO_STAGES = """
     #pragma omp parallel

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.builtin.advisor import Case, judge
+from agents.builtin.analysis.cost import Prediction
+from agents.builtin.catalog import PLAIN, VARIATIONS, read_recipe, recipe_text
 from agents.builtin.compiler import Compiler, is_fallback, read_note
-from agents.builtin.cost import Prediction
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
-from agents.builtin.judge import Case, judge
 from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
-from agents.builtin.variations import PLAIN, VARIATIONS, read_recipe, recipe_text
-from agents.litellm_setup import import_litellm, register_provider
-from agents.parse import ReplyError, extract_advice, extract_candidate
-from agents.sections import render
+from agents.llm.litellm_import import import_litellm, register_provider
+from agents.prompting.parse import ReplyError, extract_advice, extract_candidate
+from agents.prompting.sections import render
 from sandbox.base import Command, Completed, Limits, SandboxUnavailable
-from sandbox.process import ProcessSandbox
+from sandbox.process.sandbox import ProcessSandbox
 from tasks.suites import load_suite
 
 OP = """

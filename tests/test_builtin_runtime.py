@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.builtin.assemble import DEFAULT_FLAGS, cpp_source
-from agents.builtin.module import Kernel
+from agents.builtin.analysis.inductor_module import Kernel
+from agents.builtin.candidate_file import DEFAULT_FLAGS, cpp_source
 
 FUNCTIONS = {
     "exp": (math.exp, -87.0, 88.0),

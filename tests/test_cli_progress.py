@@ -2,9 +2,9 @@
 
 import pytest
 
-from agents.ports import Event
+from agents.protocols import Event
 from service.cli.progress import DOING, Shown
-from service.llm_server.script import CODER_REQUESTS, JUDGE_REQUESTS
+from service.mock_llm.script import CODER_REQUESTS, JUDGE_REQUESTS
 
 
 def test_every_request_is_shown_in_words():

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, queued, results
+from db.evaluations import results
+from db.jobs import job_queue, jobs
 from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
-from service.convert import measured_of
-from service.owner import this_process
+from service.jobs.liveness import this_process
+from service.jobs.persistence import measured_of
 from tests.commands import GOOD, OP, WRONG
 from tests.seeded import evaluation, seed
 from tests.serving import ROOT, kernelwright, serving
@@ -119,7 +120,7 @@ def test_the_tasks_of_a_server_look_as_they_do_here(shared, command, monkeypatch
 
 
 def test_all_pages_of_a_servers_tasks_are_listed(shared, monkeypatch, capsys):
-    monkeypatch.setattr("service.remote_http.PAGE", 7)
+    monkeypatch.setattr("service.client.http.PAGE", 7)
     web, address = shared
     here = printed(capsys, "tasks", "list")
     monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
@@ -194,7 +195,7 @@ def test_the_audit_log_says_who_did_what_and_why_here_and_through_a_server(share
 
 def test_the_audit_log_comes_in_pages(shared, monkeypatch, capsys):
     web, address = shared
-    monkeypatch.setattr("service.remote_http.PAGE", 2)
+    monkeypatch.setattr("service.client.http.PAGE", 2)
     monkeypatch.setenv("KERNELWRIGHT_TOKEN", [web.token("operator", f"user{number}") for number in range(5)][-1])
     told = json.loads(printed(capsys, "audit", "--limit", "5", "--json", "--server", address))["lines"]
     assert [line["data"]["user"] for line in told] == [f"user{number}" for number in (4, 3, 2, 1, 0)]
@@ -402,7 +403,7 @@ def _evaluated(store, job, device):
     found = replace(found, provenance={**found.provenance, "device": {"name": device}})
     owner = this_process()
     with store.write() as session:
-        queued.take_job(session, job.id, job.attempt, owner, worker_id=None, sandbox="docker")
+        job_queue.take_job(session, job.id, job.attempt, owner, worker_id=None, sandbox="docker")
         candidate_id = results.add_candidate(
             session, job.id, round_number=0, candidate_hash=job.options["candidate_hash"], source=""
         )
@@ -445,7 +446,7 @@ def test_an_evaluation_that_no_worker_could_do_says_why(operator, files):
     process, said = waiting("evaluate", files / "op.py", files / "good.py")
     number = int(re.search(r"job (\d+): waiting", said)[1])
     with operator.store.write() as session:
-        assert queued.fail_queued(session, number, "the disk is full")
+        assert job_queue.fail_queued(session, number, "the disk is full")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (3, "")
     assert err.splitlines()[-1].startswith(f"error: the disk is full (job {number}; kernelwright jobs resume {number}")

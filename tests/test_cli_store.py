@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from db.engine import open_store
-from db.jobs import set_spent
+from db.jobs.jobs import set_spent
 from tests.boards import Board
 from tests.commands import KERNELWRIGHT, environment
 from tests.postgres import WITH_PASSWORD

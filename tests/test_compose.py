@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import Command, SandboxUnavailable
-from sandbox.container import StartedContainer
-from sandbox.engine import connect
+from sandbox.docker.container import StartedContainer
+from sandbox.docker.engine import connect
 from tests.composed import ROOT, ask, build_images, composed, wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.exclusive, pytest.mark.timeout(1200)]  # first, images are made
@@ -166,7 +166,9 @@ def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, t
     for name in ("server", "worker"):
         found = [json.loads(line) for line in lines(service.container(name)) if not line.startswith("http://")]
         assert found and all({"time", "level", "logger", "message"} <= line.keys() for line in found), name
-    of_jobs = [line for line in found if line["logger"] in ("service.worker.jobs", "service.worker.evaluations")]
+    of_jobs = [
+        line for line in found if line["logger"] in ("service.worker.optimize_task", "service.worker.evaluate_task")
+    ]
     assert of_jobs and all(line["job"] >= 1 for line in of_jobs)
 
 

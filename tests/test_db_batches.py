@@ -6,17 +6,18 @@ from collections.abc import Callable
 from sqlalchemy import event, update
 from sqlalchemy.orm import Session
 
-from db import batches, jobs, queued, tasks
+from db.evaluations import tasks
+from db.jobs import batches, job_queue, jobs
 from db.records import JobStatus, Owner
 from db.store import Store
 from db.tables import JobRow
-from db.watching import BatchState, batch_states
-from service.batch_plan import Plan, Planned
-from service.batch_spec import make_spec
-from service.batches import queue_batch
-from service.keeping import keep_task
+from db.views.change_feed import BatchState, batch_states
+from service.batches.manage import queue_batch
+from service.batches.plan import Plan, Planned
+from service.batches.spec import make_spec
+from service.jobs.persistence import keep_task
 from service.settings import load_settings
-from service.submit import queue_job
+from service.submissions.enqueue import queue_job
 from tasks.task import Task
 from tests.workers import OP
 
@@ -28,7 +29,7 @@ def running_job(store: Store) -> tuple[int, int]:
     with store.write() as session:
         task = tasks.add_task(session, suite="s", name="n", source_hash="h", source="", category="c", dtype="f")
         batch = batches.add_batch(session, name="", user="u", spec={}, budget_usd=None)
-        job = queued.add_queued_job(
+        job = job_queue.add_queued_job(
             session,
             task_id=task,
             kind="optimize",
@@ -39,7 +40,7 @@ def running_job(store: Store) -> tuple[int, int]:
             user="u",
             batch_id=batch,
         )
-        assert queued.take_job(session, job, 1, OWNER, worker_id="w1", sandbox="docker")
+        assert job_queue.take_job(session, job, 1, OWNER, worker_id="w1", sandbox="docker")
     return batch, job
 
 
@@ -49,7 +50,7 @@ def test_a_job_that_goes_back_in_line_while_its_batch_is_cancelled_is_cancelled_
 
     def go_back() -> None:
         with store.write() as session:
-            back.append(queued.requeue_job(session, job, worker_id="w1"))
+            back.append(job_queue.requeue_job(session, job, worker_id="w1"))
 
     worker = threading.Thread(target=go_back)
 

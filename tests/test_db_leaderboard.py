@@ -3,14 +3,14 @@
 import pytest
 from sqlalchemy import select
 
-from db.jobs import set_spent
-from db.leaderboard import Sort
-from db.ranking import SUBMITTED
+from db.evaluations.results import add_llm_call
+from db.evaluations.retractions import retract
+from db.jobs.jobs import set_spent
+from db.leaderboard.query import Sort
+from db.leaderboard.rules import SUBMITTED
 from db.records import LlmCall
-from db.results import add_llm_call
-from db.retractions import retract
 from db.tables import StandingRow
-from service.better import is_better_record
+from service.jobs.journal import is_better_record
 from tests.boards import Board
 
 

@@ -6,15 +6,15 @@ import re
 import pytest
 from sqlalchemy import event
 
-from db.audit import list_audit
-from db.browse import task_counts, task_versions
+from db.accounts.audit import list_audit
 from db.errors import NotInStore
-from db.jobs import list_jobs
-from db.leaderboard import Filters, Sort, leaderboard
-from db.queued import count_open, list_run_by, list_waiting
+from db.evaluations.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
+from db.evaluations.tasks import list_current, list_current_heads, list_tasks
+from db.jobs.job_queue import count_open, list_run_by, list_waiting
+from db.jobs.jobs import list_jobs
+from db.leaderboard.query import Filters, Sort, leaderboard
 from db.records import JobStatus
-from db.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
-from db.tasks import list_current, list_current_heads, list_tasks
+from db.views.page_queries import task_counts, task_versions
 
 
 def evaluation_if_any(session):

@@ -21,12 +21,12 @@ from db import backup as backup_module
 from db.backup import backup
 from db.engine import differences, open_store
 from db.errors import StoreError
-from db.jobs import get_job, request_cancel
+from db.evaluations.results import add_event, list_events
+from db.evaluations.tasks import add_task
+from db.jobs.job_queue import add_queued_job, take_job
+from db.jobs.jobs import get_job, request_cancel
 from db.locks import lock_job
-from db.queued import add_queued_job, take_job
 from db.records import JobStatus, Owner
-from db.results import add_event, list_events
-from db.tasks import add_task
 from tests.boards import Board
 from tests.postgres import WITH_PASSWORD, NoPostgres, find_programs, opened, started
 

@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import text
 
-from db.audit import list_audit
+from db.accounts.audit import list_audit
 from db.errors import NotInStore
-from db.jobs import get_job, set_best
-from db.results import get_evaluation
+from db.evaluations.results import get_evaluation
+from db.jobs.jobs import get_job, set_best
 from service.audit import list_audit as list_audit_lines
 from service.audit import restore_evaluation, retract_evaluation
 from service.errors import BadRequest

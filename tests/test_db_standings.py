@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, text, update
 
 from db.engine import alembic_config, differences, migrating, open_store
-from db.ranking import Claim, Place, places
-from db.retractions import restore, retract
-from db.standings_check import mend_standings
+from db.evaluations.retractions import restore, retract
+from db.leaderboard.check import mend_standings
+from db.leaderboard.rules import Claim, Place, places
 from db.tables import StandingRow
-from service.better import is_better_record
+from service.jobs.journal import is_better_record
 from tests.boards import Board
 
 ROOT = Path(__file__).parent.parent
@@ -235,7 +235,7 @@ def test_mending_waits_for_evaluations_that_are_being_kept(store):
     code = """
 import sys
 from db.engine import open_store
-from db.standings_check import mend_standings
+from db.leaderboard.check import mend_standings
 store = open_store(sys.argv[1])
 for _ in range(20):
     with store.write() as session:
@@ -255,7 +255,7 @@ def test_costs_that_grow_while_evaluations_come_in_are_those_of_the_jobs(store):
     code = """
 import sys
 from db.engine import open_store
-from db.jobs import set_spent
+from db.jobs.jobs import set_spent
 store, job = open_store(sys.argv[1]), int(sys.argv[2])
 for number in range(60):
     with store.write() as session:

@@ -16,19 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from db.engine import differences, integrity_problems, make_engine, open_store, revision_of
 from db.errors import NotInStore, StoreError
-from db.jobs import (
-    add_job,
-    cancel_requested,
-    claim_job,
-    finish_job,
-    get_job,
-    list_jobs,
-    mark_interrupted,
-    request_cancel,
-)
-from db.migrations import HEAD
-from db.records import JobStatus, LlmCall, Measured, Owner
-from db.results import (
+from db.evaluations.results import (
     add_candidate,
     add_evaluation,
     add_event,
@@ -41,10 +29,22 @@ from db.results import (
     set_advice,
     spent,
 )
+from db.evaluations.tasks import add_task, get_task
+from db.jobs.jobs import (
+    add_job,
+    cancel_requested,
+    claim_job,
+    finish_job,
+    get_job,
+    list_jobs,
+    mark_interrupted,
+    request_cancel,
+)
+from db.migrations import HEAD
+from db.records import JobStatus, LlmCall, Measured, Owner
 from db.tables import EvaluationRow, TaskRow
-from db.tasks import add_task, get_task
 from db.types import clean_json
-from tasks.clean import clean_text
+from tasks.text import clean_text
 
 ROOT = Path(__file__).parent.parent
 ME = Owner("here", 1, "then")
@@ -357,7 +357,7 @@ def test_writers_of_several_processes_all_get_through(store):
 import sys
 from db.engine import open_store
 from db.locks import lock_job
-from db.results import add_event, list_events
+from db.evaluations.results import add_event, list_events
 store = open_store(sys.argv[1])
 for number in range(50):
     with store.write() as session:
@@ -380,7 +380,7 @@ def test_kill_9_in_a_transaction_leaves_the_store_whole(store):
     code = """
 import sys, time
 from db.engine import open_store
-from db.results import add_event
+from db.evaluations.results import add_event
 store = open_store(sys.argv[1])
 with store.write() as session:
     add_event(session, int(sys.argv[2]), "kept", 0, {})

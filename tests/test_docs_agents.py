@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from agents.manual_files import KINDS, MAX_REPLY_BYTES, SETTLED_S, reply_names
+from agents.manual.files import KINDS, MAX_REPLY_BYTES, SETTLED_S, reply_names
 from service.cli.app import build_app
-from service.mcp_tools import tool_specs
+from service.mcp.tools import tool_specs
 
 ROOT = Path(__file__).parent.parent
 PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/agents.md")}

@@ -6,16 +6,16 @@ from pathlib import Path
 from sqlalchemy import create_engine
 
 from db.store import Store
-from service.access import Role
-from service.requested import OPTIONS
 from service.settings import Settings
+from service.submissions.access import Role
+from service.submissions.jobs import OPTIONS
 from web.api.events import MAX_TEXT_CHARS
 from web.app import create_app
-from web.bodies import MAX_BODY_BYTES
-from web.hub import MAX_LISTENERS
-from web.limits import FAILURES_A_MINUTE
-from web.parts import Parts
-from web.sessions import LIFETIME_S
+from web.broadcast import MAX_LISTENERS
+from web.dependencies import Parts
+from web.security.rate_limit import FAILURES_A_MINUTE
+from web.security.request_body import MAX_BODY_BYTES
+from web.security.sessions import LIFETIME_S
 
 DOCS = Path(__file__).parent.parent / "docs"
 API = (DOCS / "api.md").read_text()

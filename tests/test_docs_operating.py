@@ -11,11 +11,11 @@ import typer
 
 from db.store import Store
 from service.cli.app import build_app
-from service.queue import queue_url
 from service.settings import PREFIX, Settings, load_settings
-from service.worker import process
-from service.worker.keeper import BEAT_S, LOST_AFTER_S
-from web import cli, serve
+from service.worker import main
+from service.worker.queue import queue_url
+from service.worker.reconcile import BEAT_S, LOST_AFTER_S
+from web import cli, server
 from web.metrics import COUNTED_EVERY_S, Metrics
 
 ROOT = Path(__file__).parent.parent
@@ -92,7 +92,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
 def test_times_are_those_of_the_code():
     assert "after its last beat" in PAGE and BEAT_S < LOST_AFTER_S == 15
     assert COUNTED_EVERY_S == 15  # "at most 15 s old"
-    assert process.END_S <= 15 and serve.END_S <= 15  # "within 15 s"
+    assert main.END_S <= 15 and server.END_S <= 15  # "within 15 s"
 
 
 def test_the_queue_is_where_the_page_says_it_is():
@@ -105,9 +105,9 @@ def test_files_that_the_page_names_are_there():
 
 
 def test_the_units_of_systemd_and_compose_stop_later_than_a_worker_needs():
-    assert int(re.findall(r"TimeoutStopSec=(\d+)", PAGE)[0]) > process.END_S
+    assert int(re.findall(r"TimeoutStopSec=(\d+)", PAGE)[0]) > main.END_S
     grace = [int(each) for each in re.findall(r"stop_grace_period: (\d+)s", COMPOSE)]
-    assert len(grace) == 3 and min(grace) > process.END_S
+    assert len(grace) == 3 and min(grace) > main.END_S
 
 
 def test_the_image_holds_the_packages_of_the_wheel_and_listens_as_compose_publishes_it():

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.check import check_task
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
+from evaluator.task_check import check_task
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 

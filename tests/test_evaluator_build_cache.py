@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.cache import BuildCache
+from evaluator.build_cache import BuildCache
 from evaluator.referee.runner import build_files
 
 

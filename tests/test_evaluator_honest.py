@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.cache import BuildCache
+from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation, Verdict
 from evaluator.platforms import load_platform

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.harness import HarnessFailed, run_referee
 from evaluator.referee.sanitize import fault, one_line, plain
+from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Command, Completed, Limits, Promise
 
 text = st.text(st.characters() | st.sampled_from(["\ud800", "\x1b", "\x00", "\u202e"]))

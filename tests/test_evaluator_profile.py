@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evaluator.evaluation import Evaluation, Verdict, candidate_hash
 from evaluator.platforms import load_platform
-from evaluator.platforms.profile_lines import MAX_COLUMNS, MAX_LINES, fit
+from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, check_profile, detail_of, with_detail
 from evaluator.referee.profiling import callgrind, compiler_remarks, launch, mode, native
 from evaluator.referee.profiling.callgrind import Cache

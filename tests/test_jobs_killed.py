@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from agents.replay import past_of_events
-from service.jobs import get_job, stored_events
-from service.llm_server import Entry, Script, ScriptedCall, When, start_llm_server
+from service.database import open_store
+from service.jobs.query import get_job, stored_events
+from service.mock_llm import Entry, Script, ScriptedCall, When, start_llm_server
 from service.settings import load_settings
-from service.store import open_store
 from tests.commands import OP
 from tests.fakes import fenced
 

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from db import jobs, queued, results
+from db.evaluations import results
+from db.evaluations.tasks import add_task
+from db.jobs import job_queue, jobs
 from db.records import JobStatus, Owner
 from db.store import Store
 from db.tables import JobRow
-from db.tasks import add_task
 from db.types import utc_now
-from service import optimize
-from service.jobs import get_job, list_jobs, settle
-from service.llm_server import Script, start_llm_server
-from service.owner import lives_here, this_process
+from service.database import open_store
+from service.jobs import local
+from service.jobs.liveness import LOST_AFTER_S, lives_here, this_process
+from service.jobs.query import get_job, list_jobs, settle
+from service.mock_llm import Script, start_llm_server
 from service.settings import load_settings
-from service.store import open_store
-from service.worker.heart import LOST_AFTER_S
 from tests.batching import coder, write_ops
 from tests.killing import opened_quickly, run
 from tests.workers import until
@@ -126,8 +126,8 @@ def test_workers_jobs_have_no_beats_of_their_own(store: Store) -> None:
     job = start(store, ELSEWHERE)
     with store.write() as session:
         jobs.mark_interrupted(session, job, ELSEWHERE)
-        queued.requeue_job(session, job)
-        assert queued.take_job(session, job, 1, ELSEWHERE, worker_id="w", sandbox="docker")
+        job_queue.requeue_job(session, job)
+        assert job_queue.take_job(session, job, 1, ELSEWHERE, worker_id="w", sandbox="docker")
         assert jobs.get_job(session, job).heartbeat_at is None
     settle(store)
     assert status(store, job) is JobStatus.RUNNING
@@ -163,9 +163,9 @@ def test_a_job_of_a_host_that_vanished_is_resumed_here_and_lost_there(
     empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setattr("service.jobs.LOST_AFTER_S", 6.0)
-    monkeypatch.setattr(optimize, "open_bench", opened_quickly)  # `run` sets both, and does not put them back
-    monkeypatch.setattr(optimize, "open_models", optimize.open_models)
+    monkeypatch.setattr("service.jobs.query.LOST_AFTER_S", 6.0)
+    monkeypatch.setattr(local, "open_bench", opened_quickly)  # `run` sets both, and does not put them back
+    monkeypatch.setattr(local, "open_models", local.open_models)
     (tmp_path / "data").mkdir()
     script = Script(match=(*coder([2.0], delay_s=15.0).match[:1], *coder([2.0]).match))
     with start_llm_server(script) as server:

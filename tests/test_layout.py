@@ -13,7 +13,7 @@ REFEREE = ROOT / "evaluator" / "referee"
 PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
-MAY_SET_ENVIRONMENT = {"agents/litellm_setup.py"}
+MAY_SET_ENVIRONMENT = {"agents/llm/litellm_import.py"}
 READS_ENVIRONMENT = {"service/settings.py"}
 # Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
 INSIDE_SANDBOX = ("evaluator/referee/", "agents/builtin/codegen/", "sandbox/probe/", "sandbox/jail/")
@@ -84,7 +84,7 @@ def test_the_check_for_the_environment_finds_it(source):
 
 @pytest.mark.parametrize("changed", ["rules.py", "timing/clock.py", "runner/platforms/cpu.py"])
 def test_the_hash_of_the_referee_covers_files_in_subfolders(tmp_path, changed):
-    from evaluator.harness import harness_hash
+    from evaluator.referee_process import harness_hash
 
     files = ("rules.py", "timing/clock.py", "runner/platforms/cpu.py")
     for copy in ("before", "after"):

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from agents.job import JobSpec, run_job
-from agents.llm import open_llm
-from agents.parse import candidate_problem, extract_advice, extract_candidate
-from agents.ports import JSON, Event, Outcome, candidate_hash
-from agents.sections import render
+from agents.llm.client import open_llm
+from agents.prompting.parse import candidate_problem, extract_advice, extract_candidate
+from agents.prompting.sections import render
+from agents.protocols import JSON, Event, Outcome, candidate_hash
 from service.errors import BadRequest
-from service.llm_server import LlmServer, Script, load_script, request_digest, start_llm_server
-from service.llm_server.protocol import END_OF_SCRIPT, reference_as_candidate
+from service.mock_llm import LlmServer, Script, load_script, request_digest, start_llm_server
+from service.mock_llm.protocol import END_OF_SCRIPT, reference_as_candidate
 from tasks.load import load_task
 from tests.commands import KERNELWRIGHT, ROOT
 

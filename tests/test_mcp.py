@@ -12,7 +12,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from service.mcp_tools import MAX_ENTRIES, MAX_TEXT_CHARS, bounded, tool_specs
+from service.mcp.tools import MAX_ENTRIES, MAX_TEXT_CHARS, bounded, tool_specs
 from tests.commands import GOOD, HANGS, KERNELWRIGHT, OP, ROOT, WRONG, containers_of, environment
 
 HELLO = {
@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_one_clear_line(server, tool, values, words):
 
 def test_a_fault_of_ours_is_not_shown_to_the_client(server):
     (server.folder / "sitecustomize.py").write_text(
-        "import service.mcp_tools as tools\n"
+        "import service.mcp.tools as tools\n"
         "def fail(*_): raise ZeroDivisionError('password hunter2')\n"
         "tools.list_tasks = fail\n"
     )

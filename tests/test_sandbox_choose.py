@@ -6,13 +6,13 @@ import docker
 import pytest
 
 import sandbox.choose
-import sandbox.process
+import sandbox.process.sandbox
 from sandbox.base import SandboxUnavailable
 from sandbox.choose import choose_sandbox
-from sandbox.docker import DockerSandbox
+from sandbox.docker.engine import connect
+from sandbox.docker.sandbox import DockerSandbox
 from sandbox.doctor import examine
-from sandbox.engine import connect
-from sandbox.process import ProcessSandbox
+from sandbox.process.sandbox import ProcessSandbox
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_missing_image_says_how_to_make_it() -> None:
 
 
 def test_without_torch_the_process_sandbox_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox.process, "find_spec", lambda name: None)
+    monkeypatch.setattr(sandbox.process.sandbox, "find_spec", lambda name: None)
     with pytest.raises(SandboxUnavailable, match=r"kernelwright\[process\]"):
         ProcessSandbox()
 
@@ -84,7 +84,7 @@ def test_every_finding_of_the_doctor_that_is_not_ok_has_a_remedy(tmp_path: Path,
 def test_the_doctor_misses_a_sandbox_only_when_there_is_none(
     tmp_path: Path, no_docker: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox.process, "find_spec", lambda name: None)
+    monkeypatch.setattr(sandbox.process.sandbox, "find_spec", lambda name: None)
     findings = {finding.name: finding for finding in examine(tmp_path)}
     assert findings["Docker sandbox"].status == "missing"
     assert findings["process sandbox"].status == "missing"

@@ -22,9 +22,9 @@ import pytest
 
 from sandbox.base import Command, Completed, Limits, Promise, Sandbox
 from sandbox.check import check_promises
-from sandbox.docker import DockerSandbox
+from sandbox.docker.sandbox import DockerSandbox
 from sandbox.owner import this_process
-from sandbox.process import ProcessSandbox
+from sandbox.process.sandbox import ProcessSandbox
 
 BARE_MINIMUM = {Promise.BOUNDED_OUTPUT, Promise.WALL_CLOCK, Promise.NO_NEW_PRIVILEGES}
 SMALL = Limits(wall_s=60, memory_mb=1024, processes=64, disk_mb=64)
@@ -127,7 +127,7 @@ def test_nothing_prepared_outlives_the_sandbox_or_its_process(tmp_path: Path) ->
     sandbox.close()
     assert set(containers_of_this_process()) <= before
     script = (
-        "from sandbox.docker import DockerSandbox; from sandbox.base import Command; from pathlib import Path\n"
+        "from sandbox.docker.sandbox import DockerSandbox; from sandbox.base import Command; from pathlib import Path\n"
         "from sandbox.owner import this_process; print(this_process().to_label(), flush=True)\n"
         f"sandbox = DockerSandbox(); sandbox.prepare(Command(Path({str(package)!r})))"
     )
@@ -458,7 +458,7 @@ def test_nothing_outlives_a_killed_host_process_of_the_process_sandbox(
 
 @pytest.mark.docker
 def test_the_container_of_a_killed_host_process_is_swept(docker_sandbox: Sandbox, tmp_path: Path) -> None:
-    from sandbox.docker import sweep_orphans
+    from sandbox.docker.sandbox import sweep_orphans
 
     runner = Runner(docker_sandbox, tmp_path, f"marker-{uuid.uuid4()}")
     command = runner.command("import time; time.sleep(600)")

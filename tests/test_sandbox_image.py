@@ -6,12 +6,12 @@ from pathlib import Path
 import docker
 import pytest
 
-import sandbox.image_base
+import sandbox.image.base
 from sandbox.base import Command, Limits, SandboxUnavailable
-from sandbox.docker import DockerSandbox
-from sandbox.image import image_tag
-from sandbox.image_base import make_base
-from sandbox.image_inputs import REQUIREMENTS, debian_mirror, write_apt_settings
+from sandbox.docker.sandbox import DockerSandbox
+from sandbox.image.base import make_base
+from sandbox.image.build import image_tag
+from sandbox.image.inputs import REQUIREMENTS, debian_mirror, write_apt_settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,15 +57,15 @@ def test_apt_is_told_where_the_certificates_are_mounted(tmp_path: Path) -> None:
 
 
 def test_without_debootstrap_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox.image_base.shutil, "which", lambda name, path: None)
+    monkeypatch.setattr(sandbox.image.base.shutil, "which", lambda name, path: None)
     with pytest.raises(SandboxUnavailable, match="debootstrap is not installed") as caught:
         make_base(docker.DockerClient("unix:///nowhere", version="1.41"), "debootstrap", print)
     assert "apt-get install debootstrap" in caught.value.remedy
 
 
 def test_without_root_debootstrap_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox.image_base.shutil, "which", lambda name, path: "/usr/sbin/debootstrap")
-    monkeypatch.setattr(sandbox.image_base.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sandbox.image.base.shutil, "which", lambda name, path: "/usr/sbin/debootstrap")
+    monkeypatch.setattr(sandbox.image.base.os, "geteuid", lambda: 1000)
     with pytest.raises(SandboxUnavailable, match="needs root"):
         make_base(docker.DockerClient("unix:///nowhere", version="1.41"), "debootstrap", print)
 

@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from sandbox.check import check_promises
-from sandbox.process import ProcessSandbox
+from sandbox.process.sandbox import ProcessSandbox
 sandbox = ProcessSandbox(Path("/usr/bin/python3"), namespaces=sys.argv[2] == "True")
 print(json.dumps({check.promise: [check.kept, check.detail] for check in check_promises(sandbox)}))
 """

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.build import build_ahead
-from evaluator.cache import BuildCache
-from evaluator.evaluate import Effort
+from evaluator.build_cache import BuildCache
+from evaluator.evaluate import Effort, build_ahead
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Command, Sandbox
-from service.ahead import AT_ONCE, BuildsAhead
+from service.cancellation import Stop
+from service.device_lock import turn
+from service.jobs.prebuild import AT_ONCE, BuildsAhead
 from service.settings import load_settings
-from service.stopping import Stop
-from service.turns import turn
-from service.wiring import Bench
+from service.workbench import Bench
 from tasks.build import task_from_source
 
 HONEST = Path(__file__).parent / "honest"

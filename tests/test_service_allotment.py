@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from db import batches, jobs, queued, results
+from db.evaluations import results
+from db.evaluations.tasks import add_task
+from db.jobs import batches, job_queue, jobs
 from db.records import JobRecord, JobStatus, LlmCall
 from db.store import Store
 from db.tables import BatchRow, EventRow, JobRow, LlmCallRow
-from db.tasks import add_task
-from service.access import Principal, Role
-from service.allotment import OWN_BUDGET, allot, finish_without_budget
-from service.batch_spec import make_spec
-from service.batches import resume_batch, show_batch, start_batch
+from service.batches.manage import resume_batch, show_batch, start_batch
+from service.batches.spec import make_spec
+from service.cancellation import Stop
 from service.errors import BadRequest
-from service.optimize import resume
-from service.owner import this_process
-from service.quotas import QuotaExceeded, check_quota
+from service.jobs.batch_budget import OWN_BUDGET, allot, finish_without_budget
+from service.jobs.liveness import this_process
+from service.jobs.local import resume
 from service.settings import load_settings
-from service.stopping import Stop
+from service.submissions.access import Principal, Role
+from service.submissions.quotas import QuotaExceeded, check_quota
 from tests.batching import coder, quick, run_all, write_ops
 
 OWNER = this_process()
@@ -47,7 +48,7 @@ def make_batch(
         )
         batch_id = batches.add_batch(session, name="", user="u", spec={}, budget_usd=budget_usd)
         ids = [
-            queued.add_queued_job(
+            job_queue.add_queued_job(
                 session,
                 task_id=task,
                 kind="optimize",
@@ -68,7 +69,7 @@ def take(store: Store, job_id: int) -> float:
     """Take a job as a worker does; what it was allotted, or 0 where it ended for want of money."""
     with store.write() as session:
         job = jobs.get_job(session, job_id)
-        assert queued.take_job(session, job_id, job.attempt, OWNER, worker_id="w", sandbox="docker")
+        assert job_queue.take_job(session, job_id, job.attempt, OWNER, worker_id="w", sandbox="docker")
         allotted = allot(session, job_id)
         if allotted <= 0:
             finish_without_budget(session, job_id, OWNER)
@@ -142,7 +143,7 @@ def test_the_total_is_never_exceeded(
             worst[job.id] += paid + lost
         else:
             with store.write() as session:
-                queued.requeue_job(session, job.id)
+                job_queue.requeue_job(session, job.id)
         running = [get(store, each) for each in ids]
         reserved = sum(
             max(worst[each.id], float(each.options["budget_usd"]))
@@ -178,7 +179,7 @@ def test_a_jobs_own_budget_bounds_its_share_and_is_remembered(store: Store) -> N
     assert take(store, ids[0]) == pytest.approx(1.5)
     with store.write() as session:
         jobs.finish_job(session, ids[0], OWNER, status=JobStatus.INTERRUPTED)
-        queued.requeue_job(session, ids[0])
+        job_queue.requeue_job(session, ids[0])
         jobs.finish_job(session, ids[1], OWNER, status=JobStatus.DONE)
     assert take(store, ids[1]) == pytest.approx(1.5)
 
@@ -193,7 +194,7 @@ def test_a_job_for_which_nothing_is_left_ends_without_running_and_can_be_resumed
     assert (job.status, job.stop_reason) == (JobStatus.FAILED, "budget")
     assert job.error is not None and "nothing is left of the 0.50 dollars" in job.error
     with store.write() as session:
-        assert queued.requeue_job(session, job.id)
+        assert job_queue.requeue_job(session, job.id)
         batches.set_budget(session, job.batch_id or 0, 2.0)
     assert take(store, job.id) == pytest.approx(1.5)
 
@@ -249,7 +250,7 @@ def test_calls_of_a_job_that_was_cancelled_after_its_worker_died_count_in_its_us
     take(store, job_id)
     with store.write() as session:
         call(session, job_id, 1, 7.0, answered=False)
-        queued.requeue_job(session, job_id, worker_id="w")
+        job_queue.requeue_job(session, job_id, worker_id="w")
         assert jobs.request_cancel(session, job_id) is JobStatus.CANCELLED
         paid = load_settings(model="openai/x", price="1,1", budget_usd=4.0)
         with pytest.raises(QuotaExceeded, match=r"\$3\.00 are left"):

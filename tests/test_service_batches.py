@@ -15,29 +15,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from agents.ports import Event
-from db import jobs, queued, results
+from agents.protocols import Event
+from db.evaluations import results
+from db.jobs import job_queue, jobs
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from db.tables import EvaluationRow, JobRow
-from service.batch_export import COLUMNS, batch_json, csv_text, kernelbench_json
-from service.batch_spec import MAX_JOBS, BatchSpec, make_spec, read_spec
-from service.batches import (
-    cancel_batch,
-    compare_batches,
-    list_batches,
-    resume_batch,
-    show_batch,
-    start_batch,
-)
-from service.cli.batch_show import show_versus
+from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_json
+from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
+from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
+from service.cancellation import Stop
+from service.cli.commands.batch_output import show_versus
+from service.database import open_store
 from service.errors import BadRequest
-from service.llm_server import start_llm_server
-from service.owner import this_process
-from service.queued_here import run_batch_here, run_queued
+from service.jobs.liveness import this_process
+from service.jobs.local import run_batch_here, run_queued
+from service.mock_llm import start_llm_server
 from service.settings import load_settings
-from service.stopping import Stop
-from service.store import open_store
 from tests.batching import coder, quick, run_all, write_ops
 
 MODEL = "openai/scripted"
@@ -288,7 +282,9 @@ def test_cancelling_ends_what_waits_and_resuming_takes_it_up(tmp_path: Path, mon
         batch_id = start_batch(spec_of(write_ops(tmp_path, 3)), settings=settings, store=store)
         first = jobs_of(store, batch_id)[0]
         with store.write() as session:  # someone runs it
-            assert queued.take_job(session, first.id, first.attempt, this_process(), worker_id=None, sandbox="docker")
+            assert job_queue.take_job(
+                session, first.id, first.attempt, this_process(), worker_id=None, sandbox="docker"
+            )
         assert cancel_batch(store, batch_id) == 3
         cancelled = jobs_of(store, batch_id)
         assert [job.status for job in cancelled] == [JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.CANCELLED]
@@ -314,7 +310,7 @@ def test_a_job_that_another_took_is_left_to_him(tmp_path: Path, monkeypatch: pyt
         batch_id = start_batch(spec_of(write_ops(tmp_path, 1)), settings=settings, store=store)
         (job,) = jobs_of(store, batch_id)
         with store.write() as session:
-            assert queued.take_job(session, job.id, job.attempt, this_process(), worker_id=None, sandbox="docker")
+            assert job_queue.take_job(session, job.id, job.attempt, this_process(), worker_id=None, sandbox="docker")
         found = run_queued(job.id, settings=settings, store=store, observe=lambda event: None, stop=Stop())
         assert found is None
         assert jobs_of(store, batch_id)[0].cost_usd == 0

@@ -8,20 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ports import Event, Outcome, candidate_hash
-from agents.sections import render
-from db import jobs
+from agents.prompting.sections import render
+from agents.protocols import Event, Outcome, candidate_hash
+from db.jobs import jobs
 from db.records import EventRecord, JobRecord, JobStatus, LlmCall, TaskRecord
-from service.chat_export import JobChat, Wanted, openai_line, reasoning_length, select, write_lines
-from service.chats import Chat, Led, chats_in, read_story, story_of
+from service.database import open_store
 from service.errors import BadRequest
-from service.journal import Journal
-from service.keeping import keep_task
-from service.owner import this_process
+from service.jobs.journal import Journal
+from service.jobs.liveness import this_process
+from service.jobs.persistence import keep_task
 from service.settings import load_settings
-from service.store import open_store
-from service.transcript import transcript, transcript_json
-from service.transcript_lines import WIDTH
+from service.transcripts.calls import Chat, Led, chats_in, read_story, story_of
+from service.transcripts.render import WIDTH, transcript, transcript_json
+from service.transcripts.training_export import JobChat, Wanted, openai_line, reasoning_length, select, write_lines
 from tasks.task import Task
 from tests.commands import KERNELWRIGHT, environment
 from tests.fakes import fenced

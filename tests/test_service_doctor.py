@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from db import engine, workers
+from db import engine
+from db.jobs import workers
 from db.migrations import HEAD
 from db.records import Owner
 from service import doctor
+from service.database import open_store
 from service.doctor import can_work, examine_machine
 from service.settings import load_settings
-from service.store import open_store
 
 
 def found(settings):

@@ -9,26 +9,26 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.ports import Event, Outcome
+from agents.protocols import Event, Outcome
 from agents.replay import past_of_events
-from db import jobs, results
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import JobStatus, Owner
 from db.tables import EventRow
 from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
 from evaluator.platforms import load_platform
-from service.cli.result import show_spent
-from service.convert import device_name, measured_of, outcome_of
+from service.cancellation import Stop
+from service.cli.job_output import show_spent
+from service.database import open_store
 from service.errors import BadRequest
-from service.export import check_target, export_job, report_path
-from service.jobs import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
-from service.journal import Journal
-from service.keeping import keep_evaluation, keep_task
-from service.optimize import resume
-from service.owner import this_process
+from service.jobs.export import check_target, export_job, report_path
+from service.jobs.journal import Journal
+from service.jobs.liveness import this_process
+from service.jobs.local import resume
+from service.jobs.persistence import device_name, keep_evaluation, keep_task, measured_of, outcome_of
+from service.jobs.query import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.settings import load_settings
-from service.stopping import Stop
-from service.store import open_store
-from service.wiring import Bench
+from service.workbench import Bench
 from tasks.task import Task
 
 SOURCE = "class ModelNew:\n    '''fast\r\n'''\n"

@@ -18,36 +18,36 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, text, update
 
-from agents.ports import NO_PAST, Event
-from db import batches, jobs, queued, results, workers
+from agents.protocols import NO_PAST, Event
 from db.errors import StoreError
+from db.evaluations import results
+from db.jobs import batches, job_queue, jobs, workers
 from db.records import JobRecord, JobStatus, Owner, TaskRecord
 from db.store import Store
 from db.tables import JobRow, WorkerRow
 from db.types import utc_now
 from evaluator.platforms import load_platform
-from sandbox.process import ProcessSandbox
+from sandbox.process.sandbox import ProcessSandbox
+from service.cancellation import Stop, StopGroup, stop_when
+from service.database import open_store
 from service.errors import BadRequest, JobLost
-from service.jobs import cancel_job, get_job
-from service.journal import Journal
-from service.keeping import keep_task
-from service.kinds import Spot
-from service.optimize import resume
-from service.owner import is_gone_here, this_process
-from service.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
-from service.run import SANDBOX_UNAVAILABLE, JobRun
+from service.jobs.device_class import Spot
+from service.jobs.journal import Journal
+from service.jobs.liveness import LOST_AFTER_S, Heart, is_gone_here, this_process
+from service.jobs.local import resume
+from service.jobs.persistence import keep_task
+from service.jobs.query import cancel_job, get_job
+from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
+from service.jobs.spec import spec_of
 from service.settings import Settings, load_settings
-from service.spec import spec_of
-from service.stopping import Stop, StopGroup, stop_when
-from service.store import open_store
-from service.submit import PRIORITIES, submit
-from service.wiring import Stopped
-from service.worker.heart import LOST_AFTER_S, Heart
-from service.worker.keeper import CHUNK, MAX_LOSSES, Keeper
-from service.worker.measure import EvaluationLost, MeasureQueued
-from service.worker.patience import patiently
-from service.worker.place import Place
-from service.worker.process import GivenUp, _work
+from service.submissions.enqueue import PRIORITIES, submit
+from service.workbench import Stopped
+from service.worker.context import Place
+from service.worker.main import GivenUp, _work
+from service.worker.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
+from service.worker.queued_evaluator import EvaluationLost, MeasureQueued
+from service.worker.reconcile import CHUNK, MAX_LOSSES, Keeper
+from service.worker.retry import patiently
 from tasks.task import Task
 from tests.workers import OP
 
@@ -125,7 +125,7 @@ def keeper(store: Store, queue: WorkQueue) -> Keeper:
 
 def add(store: Store, user: str = "local", priority: int = 0, kind: str = "optimize", platform: str = "cpu") -> int:
     with store.write() as session:
-        return queued.add_queued_job(
+        return job_queue.add_queued_job(
             session,
             task_id=keep_task(session, TASK),
             kind=kind,
@@ -145,12 +145,12 @@ def change(store: Store, job_id: int, **values: object) -> None:
 
 def take(store: Store, job_id: int, *, attempt: int = 1, worker: str = "w1", owner: Owner = ME) -> bool:
     with store.write() as session:
-        return queued.take_job(session, job_id, attempt, owner, worker_id=worker, sandbox="docker")
+        return job_queue.take_job(session, job_id, attempt, owner, worker_id=worker, sandbox="docker")
 
 
 def requeue(store: Store, job_id: int, worker: str | None = None) -> bool:
     with store.write() as session:
-        return queued.requeue_job(session, job_id, worker_id=worker)
+        return job_queue.requeue_job(session, job_id, worker_id=worker)
 
 
 def look(store: Store, job_id: int) -> JobRecord:
@@ -263,8 +263,8 @@ def test_jobs_on_one_platform_take_no_turn_on_another(store: Store) -> None:
     spec = {"task_id": look(store, 1).task.id, "model": "m", "strategy": "s", "options": {}, "sample": 1}
     with store.write() as session:
         batch = batches.add_batch(session, name="", user="ann", spec={}, budget_usd=None)
-        new = [queued.NewJob(**spec, platform=name) for name in ("cpu", "cuda", "cpu", "cuda")]
-        queued.add_queued_jobs(session, new, user="ann", priority=0, batch_id=batch)
+        new = [job_queue.NewJob(**spec, platform=name) for name in ("cpu", "cuda", "cpu", "cuda")]
+        job_queue.add_queued_jobs(session, new, user="ann", priority=0, batch_id=batch)
         found = jobs.list_jobs(session, batch_id=batch)[::-1]
     assert [(job.platform, job.fair_tag) for job in found] == [("cpu", 2), ("cuda", 21), ("cpu", 3), ("cuda", 22)]
 
@@ -308,15 +308,15 @@ def test_a_job_that_goes_back_in_line_keeps_its_place(store: Store) -> None:
     take(store, job_id)
     assert requeue(store, job_id, "w1")
     with store.read() as session:
-        assert queued.list_waiting(session)[0] == (job_id, 2)
+        assert job_queue.list_waiting(session)[0] == (job_id, 2)
 
 
 def test_lists_of_those_that_wait_begin_with_whose_turn_comes_first(store: Store) -> None:
     ann = [add(store, "ann") for _ in range(3)]
     bob, high, low = add(store, "bob"), add(store, "bob", -1), add(store, "cem", 1)
     with store.read() as session:
-        assert [job_id for job_id, _ in queued.list_waiting(session)] == [high, ann[0], bob, ann[1], ann[2], low]
-        assert [job_id for job_id, _ in queued.list_waiting(session, after=bob)] == [high, low]
+        assert [job_id for job_id, _ in job_queue.list_waiting(session)] == [high, ann[0], bob, ann[1], ann[2], low]
+        assert [job_id for job_id, _ in job_queue.list_waiting(session, after=bob)] == [high, low]
 
 
 # who may take what
@@ -679,7 +679,7 @@ def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
 
 
 def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.worker.heart.BEAT_S", 0.05)
+    monkeypatch.setattr("service.jobs.liveness.BEAT_S", 0.05)
     register(store)
     heart = Heart(store, lambda session: workers.beat(session, "w1"))
     with store.read() as session:
@@ -697,7 +697,7 @@ def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch:
 def test_a_heart_survives_whatever_befalls_a_beat(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.worker.heart.BEAT_S", 0.05)
+    monkeypatch.setattr("service.jobs.liveness.BEAT_S", 0.05)
     register(store)
     with store.write() as session:
         session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
@@ -717,7 +717,7 @@ def test_a_heart_survives_whatever_befalls_a_beat(
 def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
     store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("service.worker.measure._LOOK_AT_QUEUE", 1)
+    monkeypatch.setattr("service.worker.queued_evaluator._LOOK_AT_QUEUE", 1)
     job_id = add(store)
     assert take(store, job_id)
     stop = Stop()
@@ -781,7 +781,7 @@ def test_a_watch_asks_until_it_is_told() -> None:
 
 
 def test_what_the_store_refuses_is_tried_until_it_answers_or_all_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.worker.patience.PAUSE_S", 0.01)
+    monkeypatch.setattr("service.worker.retry.PAUSE_S", 0.01)
     failures = iter([StoreError("locked"), StoreError("gone"), None, StoreError("gone")])
 
     def action() -> str:
@@ -835,5 +835,5 @@ def test_a_job_whose_workers_die_again_and_again_ends_until_someone_asks_for_it(
     assert lose_a_worker() is JobStatus.FAILED
     assert "resume it" in (get_job(store, job_id).error or "")
     with store.write() as session:
-        assert queued.requeue_job(session, job_id)
+        assert job_queue.requeue_job(session, job_id)
     assert lose_a_worker() is JobStatus.QUEUED

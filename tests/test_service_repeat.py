@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from service.cancellation import Stop
 from service.cli.app import run
-from service.cli.result import show_evaluation, show_repeated
-from service.repeat import summary
-from service.stopping import Stop
-from service.wiring import Stopped
+from service.cli.job_output import show_evaluation, show_repeated
+from service.evaluate import summary
+from service.workbench import Stopped
 
 
 def result(verdict: str = "passed", code: str | None = None, **speedups: tuple[float, float, float]) -> dict[str, Any]:

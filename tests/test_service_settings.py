@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from agents.errors import ModelUnavailable
-from agents.ports import Message
+from agents.protocols import Message
 from evaluator.platforms import load_platform
 from evaluator.referee.evaluate import Trial
 from evaluator.referee.pool.runner_pool import Request
+from service.cancellation import Stop
 from service.errors import BadRequest
 from service.settings import environment_secrets, load_settings, override
-from service.stopping import Stop
-from service.wiring import Bench, open_models
+from service.workbench import Bench, open_models
 from tasks.task import Task
 
 TASK = Task("op", "class Model: ...")

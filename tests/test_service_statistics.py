@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.paired import EXACT_UP_TO, Wilcoxon, compare, mcnemar, wilcoxon
-from service.statistics import (
+from service.batches.compare import EXACT_UP_TO, Wilcoxon, compare, mcnemar, wilcoxon
+from service.batches.statistics import (
     FAST_P,
     Figures,
     Sample,

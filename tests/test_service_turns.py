@@ -12,19 +12,19 @@ import pytest
 from db.records import Owner
 from evaluator.platforms import load_platform
 from sandbox.base import Completed
-from service.convert import outcome_of
-from service.owner import is_dead, this_process
+from service.cancellation import Stop, stop_when
+from service.device_lock import StillWaiting, device_lock, turn
+from service.jobs.liveness import is_dead, this_process
+from service.jobs.persistence import outcome_of
 from service.settings import load_settings
-from service.stopping import Stop, stop_when
-from service.turns import StillWaiting, device_lock, turn
-from service.wiring import WAITING, Bench
+from service.workbench import WAITING, Bench
 from tasks.task import Task
 from tests.commands import GOOD, OP, ROOT
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from service.turns import turn
+from service.device_lock import turn
 with turn(Path(sys.argv[1]), on_wait=lambda: None):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -207,7 +207,9 @@ def test_this_process_is_alive():
 
 
 def test_a_process_that_ended_is_dead_and_so_is_one_whose_pid_was_given_away():
-    code = "from service.owner import this_process; o = this_process(); print(o.host, o.pid, o.started); input()"
+    code = (
+        "from service.jobs.liveness import this_process; o = this_process(); print(o.host, o.pid, o.started); input()"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

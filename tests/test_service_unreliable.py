@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents import stopping
-from db.ranking import UNRELIABLE
-from service.cli import result as shown
-from service.report import _roofline, _summary
+from agents import stop_rules
+from db.leaderboard.rules import UNRELIABLE
+from service.cli import job_output as shown
+from service.jobs.report import _roofline, _summary
 
 WORDS = {
     "noisy": "busy with something else",
@@ -33,7 +33,7 @@ def passed(*tags: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_whoever_ranks_chooses_or_shows_means_the_same_tags() -> None:
-    assert set(UNRELIABLE) == stopping.UNRELIABLE == set(shown.UNRELIABLE) == set(WORDS)
+    assert set(UNRELIABLE) == stop_rules.UNRELIABLE == set(shown.UNRELIABLE) == set(WORDS)
 
 
 @pytest.mark.parametrize("tag", UNRELIABLE)

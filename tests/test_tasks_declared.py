@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from evaluator.referee.correctness import tolerances
 from evaluator.referee.protocol import input_families, traits
-from tasks import declared
-from tasks.declared import declared_in
+from tasks import declarations
+from tasks.declarations import declared_in
 from tasks.load import task_from_source
 from tasks.task import TaskError
 
@@ -27,7 +27,7 @@ def test_nothing_declared_is_the_usual_case() -> None:
     [
         ('TOLERANCE = {"float32": 1e-4}', {"float32": 1e-4}),
         ('TOLERANCE: dict = {"bfloat16": 0.05, "int8": 0.001}', {"bfloat16": 0.05, "int8": 0.001}),
-        ("TOLERANCE = 0.01", dict.fromkeys(declared.FLOATS, 0.01)),
+        ("TOLERANCE = 0.01", dict.fromkeys(declarations.FLOATS, 0.01)),
     ],
 )
 def test_a_tolerance_is_a_number_or_one_for_each_dtype(line: str, tolerance: dict[str, float]) -> None:
@@ -80,12 +80,12 @@ def test_any_literal_is_accepted_or_refused_in_one_line(value: object) -> None:
         except TaskError as error:
             assert "\n" not in str(error)
         else:
-            assert all(0 < number < declared.MAX_TOLERANCE for number in found.tolerance.values())
-            assert set(found.domain) <= set(declared.DOMAINS)
+            assert all(0 < number < declarations.MAX_TOLERANCE for number in found.tolerance.values())
+            assert set(found.domain) <= set(declarations.DOMAINS)
 
 
 def test_tasks_and_referee_mean_the_same() -> None:
     """Two packages that do not import each other."""
-    assert set(declared.DOMAINS) == set(input_families.DOMAINS)
-    assert set(declared.FLOATS) == set(traits.EPSILON)
-    assert declared.MAX_TOLERANCE == tolerances.DECLARED_MAX
+    assert set(declarations.DOMAINS) == set(input_families.DOMAINS)
+    assert set(declarations.FLOATS) == set(traits.EPSILON)
+    assert declarations.MAX_TOLERANCE == tolerances.DECLARED_MAX

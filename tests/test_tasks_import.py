@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from db.store import Store
+from service.cancellation import Stop
 from service.cli.app import run
-from service.imports import Imported, check_imported, import_clone
+from service.database import open_store
 from service.settings import load_settings
-from service.stopping import Stop
-from service.store import open_store
-from service.tasks import find_task, known_tasks, list_tasks
+from service.tasks import Imported, check_imported, find_task, import_clone, known_tasks, list_tasks
 from tasks.importers import read_clone
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES

@@ -7,16 +7,17 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text as sql
 
-from agents.litellm_setup import import_litellm
-from db import engine, jobs
+from agents.llm.litellm_import import import_litellm
+from db import engine
+from db.jobs import jobs
 from db.tables import AuditRow, TokenRow
 from db.types import utc_now
-from service import quotas
-from service.access import create_token, list_tokens, revoke_token
+from service.submissions import quotas
+from service.submissions.access import create_token, list_tokens, revoke_token
 from tests.webbing import OP, add_done_job, opened
-from web.limits import Buckets
-from web.login import own_path
-from web.sessions import COOKIE
+from web.security.login import own_path
+from web.security.rate_limit import Buckets
+from web.security.sessions import COOKIE
 
 API = "/api/v1"
 JOB = {"task": "starter/rmsnorm_gelu"}
@@ -368,7 +369,7 @@ def logged_in(web, role="operator"):
 def csrf(client, web):
     from starlette.requests import Request
 
-    from web.sessions import csrf_token
+    from web.security.sessions import csrf_token
 
     cookie = f"{COOKIE}={client.cookies[COOKIE]}"
     scope = {
@@ -413,7 +414,7 @@ def test_a_session_ends_with_its_token(web):
 
 def test_a_session_ends_with_time(web, monkeypatch):
     client, _ = logged_in(web)
-    monkeypatch.setattr("web.sessions.time.time", lambda: 4e9)
+    monkeypatch.setattr("web.security.sessions.time.time", lambda: 4e9)
     assert client.get(f"{API}/me").status_code == 401
 
 

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from db import jobs, results
-from db.jobs import set_spent
+from db.evaluations import results
+from db.jobs import jobs
+from db.jobs.jobs import set_spent
 from db.records import JobStatus, Measured
-from service.batch_spec import make_spec
-from service.batches import start_batch
+from service.batches.manage import start_batch
+from service.batches.spec import make_spec
 from tests.boards import Board
 from tests.webbing import CANDIDATE, HASHES, OP, OTHER, add_done_job, opened
 

@@ -9,17 +9,17 @@ import pytest
 import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
-from agents.ports import Event
-from db import workers
-from db.batches import add_batch
+from agents.protocols import Event
+from db.jobs import workers
+from db.jobs.batches import add_batch
 from db.records import JobStatus
 from db.tables import JobRow
-from service.jobs import get_job
+from service.database import open_store
+from service.jobs.query import get_job
 from service.settings import load_settings
-from service.store import open_store
 from tests import seeded
 from web.app import create_app
-from web.parts import Parts
+from web.dependencies import Parts
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ from db.store import Store
 from service.settings import Settings
 from tests.webbing import add_done_job, listening, opened
 from web.app import create_app
-from web.parts import Parts
+from web.dependencies import Parts
 
 # What is wrong with an op, a task or a model that the schema cannot rule out is a 422; so is a missing budget.
 CONFIG = SchemathesisConfig.from_dict(

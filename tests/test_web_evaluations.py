@@ -2,7 +2,7 @@
 
 import pytest
 
-from db.results import list_candidate_sources
+from db.evaluations.results import list_candidate_sources
 from evaluator.evaluation import candidate_hash
 from service.evaluate import MAX_CANDIDATE_BYTES
 from tests.webbing import CANDIDATE, OP, opened

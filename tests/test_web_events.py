@@ -8,14 +8,15 @@ import time
 import httpx
 import pytest
 
-from db import queued, results, workers
-from db.batches import add_batch
-from db.jobs import set_spent
+from db.evaluations import results
+from db.jobs import job_queue, workers
+from db.jobs.batches import add_batch
+from db.jobs.jobs import set_spent
 from db.records import JobStatus
 from db.tables import JobRow
-from service.owner import this_process
+from service.jobs.liveness import this_process
 from tests.webbing import add_done_job, events_of, get, listening, opened
-from web import hub as hubs
+from web import broadcast as hubs
 from web.api import events as events_api
 
 API = "/api/v1"
@@ -34,12 +35,12 @@ def address(web):
 
 
 def add_waiting_job(web):
-    from service.keeping import keep_task
+    from service.jobs.persistence import keep_task
     from tasks.load import task_from_source
     from tests.webbing import OP
 
     with web.store.write() as session:
-        return queued.add_queued_job(
+        return job_queue.add_queued_job(
             session,
             task_id=keep_task(session, task_from_source(OP, name="relu")),
             kind="optimize",
@@ -208,7 +209,7 @@ def test_a_listener_who_leaves_is_forgotten_with_the_next_sign_of_life(web, addr
 
 
 def test_silence_is_broken_by_comments_and_a_revoked_token_ends_the_stream(tmp_path, monkeypatch):
-    from service.access import revoke_token
+    from service.submissions.access import revoke_token
 
     monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.2)
     with opened(tmp_path, login=True) as web, listening(web) as address:
@@ -380,7 +381,7 @@ def test_devices_are_told_when_a_worker_comes_works_or_is_lost(web, address):
     wait_for(lambda: len(told) == 2)
     job = add_waiting_job(web)
     with web.store.write() as session:
-        queued.take_job(session, job, 1, this_process(), worker_id="w", sandbox="docker")
+        job_queue.take_job(session, job, 1, this_process(), worker_id="w", sandbox="docker")
     wait_for(lambda: len(told) == 3)
     with web.store.write() as session:
         workers.set_lost(session, "w")

@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from db.evaluations.results import add_llm_call
+from db.evaluations.tasks import add_task
 from db.records import JobStatus, LlmCall
-from db.results import add_llm_call
 from db.tables import JobRow
-from db.tasks import add_task
-from service.access import Role, create_token
+from service.database import open_store
 from service.settings import load_settings
-from service.store import open_store
-from service.views import text as text_of
+from service.submissions.access import Role, create_token
+from service.views import safe_text as text_of
 from service.views.candidates import diff
-from service.views.evidence import Ratio
+from service.views.evaluation import Ratio
 from tests import seeded
 from web.app import create_app
-from web.pages import bars
-from web.pages import text as written
-from web.parts import Parts
+from web.dependencies import Parts
+from web.pages.render import format as written
+from web.pages.render import speedup_bars
 
 BASE = "http://127.0.0.1"
 PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/devices")
@@ -750,11 +750,11 @@ def test_figures_are_short_and_keep_their_size(value):
 @given(st.lists(st.tuples(*[st.floats(1e-300, 1e300)] * 3), min_size=1, max_size=5))
 def test_bars_stay_within_their_picture_and_in_order(values):
     ratios = [Ratio(middle, low, high) for low, middle, high in map(sorted, values)]
-    axis = bars.axis(ratios)
+    axis = speedup_bars.axis(ratios)
     for ratio in ratios:
-        drawn = bars.bar(axis, ratio)
-        assert 0 <= drawn.low <= drawn.value <= drawn.high <= bars.WIDTH
-        assert 0 < drawn.one < bars.WIDTH
+        drawn = speedup_bars.bar(axis, ratio)
+        assert 0 <= drawn.low <= drawn.value <= drawn.high <= speedup_bars.WIDTH
+        assert 0 < drawn.one < speedup_bars.WIDTH
 
 
 def test_a_difference_leaves_out_what_is_equal_and_pairs_what_changed():

@@ -10,13 +10,13 @@ import time
 import httpx
 import pytest
 
-from service.access import create_token
+from service.database import open_store
 from service.settings import load_settings
-from service.store import open_store
+from service.submissions.access import create_token
 from tests.serving import ROOT, kernelwright, serving
 from tests.webbing import OP, add_done_job
-from web.serve import is_loopback, session_key
-from web.workers import Keeper, worker_command
+from web.server import is_loopback, session_key
+from web.worker_process import Keeper, worker_command
 
 API = "/api/v1"
 

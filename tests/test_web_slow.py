@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.webbing import OP, listening, opened
-from web import bodies, punctual
-from web.limits import Limits
-from web.pages.assets import PLOTLY, assets
+from web.pages.render.assets import PLOTLY, assets
+from web.security import request_body, timeouts
+from web.security.rate_limit import Limits
 
 JSON = "Content-Type: application/json"
 
@@ -25,9 +25,9 @@ def web(tmp_path):
 
 @pytest.fixture
 def address(web, monkeypatch):
-    monkeypatch.setattr(punctual, "REQUEST_S", 1.5)
-    monkeypatch.setattr(punctual, "ANSWER_S", 1.5)
-    monkeypatch.setattr(bodies, "MAX_WAIT_S", 1.5)
+    monkeypatch.setattr(timeouts, "REQUEST_S", 1.5)
+    monkeypatch.setattr(timeouts, "ANSWER_S", 1.5)
+    monkeypatch.setattr(request_body, "MAX_WAIT_S", 1.5)
     with listening(web) as address:
         yield address
 

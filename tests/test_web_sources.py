@@ -5,13 +5,14 @@ import re
 
 import pytest
 
-from agents.ports import Event
-from db import jobs, results
+from agents.protocols import Event
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import JobStatus, Measured
 from service.audit import restore_evaluation, retract_evaluation
-from service.jobs import round_lines, show_job
-from service.keeping import keep_task
-from service.owner import this_process
+from service.jobs.liveness import this_process
+from service.jobs.persistence import keep_task
+from service.jobs.query import round_lines, show_job
 from service.views.jobs import job_view
 from tasks.load import task_from_source
 from tests.webbing import CANDIDATE, HASHES, OP, opened

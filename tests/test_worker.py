@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 
 from agents.replay import past_of_events
-from db import jobs, queued, results
+from db.evaluations import results
+from db.jobs import job_queue, jobs
 from evaluator.evaluation import candidate_hash
-from service.export import export_job
-from service.jobs import cancel_job, stored_events
-from service.keeping import keep_task
-from service.llm_server import Entry, Script, When, start_llm_server
-from service.llm_server.server import LlmServer
-from service.queue import queue_url
-from service.turns import device_lock, turn
+from service.device_lock import device_lock, turn
+from service.jobs.export import export_job
+from service.jobs.persistence import keep_task
+from service.jobs.query import cancel_job, stored_events
+from service.mock_llm import Entry, Script, When, start_llm_server
+from service.mock_llm.server import LlmServer
+from service.worker.queue import queue_url
 from tasks.task import Task
 from tests.fakes import fenced
 from tests.workers import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until
@@ -70,7 +71,7 @@ def check_logs(there: Fleet) -> None:
         for line in text.splitlines():
             said = json.loads(line)
             assert {"time", "level", "message"} <= set(said)
-            if said["logger"] in ("service.worker.jobs", "service.worker.evaluations"):
+            if said["logger"] in ("service.worker.optimize_task", "service.worker.evaluate_task"):
                 assert "job" in said, line
 
 
@@ -324,7 +325,7 @@ def test_one_job_that_cannot_be_run_keeps_no_other_from_its_turn(there: Fleet) -
             jobs.set_options(session, elsewhere, device="a GPU", device_kind="0123abcd")
             jobs.set_options(session, garbage, rounds="many", price=["x"])
             jobs.set_options(session, strange, device_kind="../" * 100_000, device=7)
-            again = queued.add_queued_job(
+            again = job_queue.add_queued_job(
                 session,
                 task_id=keep_task(session, Task(name="op", source=OP)),
                 kind="evaluate",

@@ -11,18 +11,19 @@ import httpx
 import uvicorn
 from starlette.testclient import TestClient
 
-from db import jobs, results
 from db.engine import open_store
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import JobStatus, Measured
 from db.store import Store
-from service.access import create_token
-from service.keeping import keep_task
-from service.owner import this_process
+from service.jobs.liveness import this_process
+from service.jobs.persistence import keep_task
 from service.settings import Settings, load_settings
+from service.submissions.access import create_token
 from tasks.load import task_from_source
 from web.app import create_app
-from web.parts import Parts
-from web.punctual import PunctualProtocol
+from web.dependencies import Parts
+from web.security.timeouts import PunctualProtocol
 
 LOCAL = "http://127.0.0.1:8765"
 OP = """import torch

@@ -13,15 +13,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from db import jobs, workers
+from db.jobs import jobs, workers
 from db.records import JobRecord, WorkerStatus
 from db.store import Store
 from db.tables import CandidateRow, EvaluationRow, LlmCallRow
-from sandbox.container import LABEL, OWNER_LABEL
-from sandbox.docker import connect
+from sandbox.docker.container import LABEL, OWNER_LABEL
+from sandbox.docker.sandbox import connect
+from service.database import open_store
 from service.settings import Settings, load_settings
-from service.store import open_store
-from service.submit import submit
+from service.submissions.enqueue import submit
 from tasks.task import Task
 
 ROOT = Path(__file__).parent.parent

@@ -3,14 +3,15 @@
 from fastapi import FastAPI
 
 from service.version import program_version
-from web import login, problems
+from web import problems
 from web.api import routes as api
-from web.guard import Guard
-from web.hub import Hub
-from web.limits import Limits
+from web.broadcast import Hub
+from web.dependencies import Parts
 from web.metrics import Metrics
 from web.pages import routes as pages
-from web.parts import Parts
+from web.security import login
+from web.security.middleware import Guard
+from web.security.rate_limit import Limits
 
 __all__ = ["Parts", "create_app"]
 

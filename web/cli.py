@@ -34,11 +34,11 @@ def serve(
 
     On a loopback address whoever reaches it is the user of this machine. Any other requires tokens: docs/access.md.
     """
+    from service.database import open_store
     from service.errors import BadRequest
     from service.logs import set_up_logs
     from service.settings import load_settings
-    from service.store import open_store
-    from web.serve import Listening, run_server
+    from web.server import Listening, run_server
 
     if log_format not in ("text", "json"):
         raise BadRequest(f"--log-format {log_format[:20]}: is text or json")

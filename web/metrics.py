@@ -10,11 +10,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 
-from db.counts import Counts, count_all
 from db.records import JobStatus
 from db.store import Store
 from db.types import utc_now
-from web.identity import Viewer
+from db.views.metrics import Counts, count_all
+from web.security.identity import Viewer
 
 COUNTED_EVERY_S = 15.0
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

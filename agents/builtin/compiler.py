@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.builtin.assemble import HEADER, assemble
-from agents.builtin.cost import Prediction, estimate_s
+from agents.builtin.analysis.cost import Prediction, estimate_s
+from agents.builtin.analysis.inductor_module import read_module
+from agents.builtin.candidate_file import HEADER, assemble
+from agents.builtin.catalog import InductorOptions, apply, find, known, merged_options
 from agents.builtin.draft import Draft
 from agents.builtin.errors import BuiltinError, CodegenFailed, NotTranslatable
 from agents.builtin.fallback import assemble_fallback
 from agents.builtin.generated import Generated, read_generated
-from agents.builtin.module import read_module
-from agents.builtin.reference import read_frame
-from agents.builtin.variations import InductorOptions, apply, find, known, merged_options
+from agents.builtin.op_frame import read_frame
 from sandbox.base import Command, Limits, Sandbox
 
 CODEGEN = Path(__file__).parent / "codegen"

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agents.builtin.assemble import DEFAULT_FLAGS
+from agents.builtin.analysis.inductor_module import Kernel, Module
+from agents.builtin.candidate_file import DEFAULT_FLAGS
 from agents.builtin.generated import Generated
-from agents.builtin.module import Kernel, Module
 
 
 @dataclass(frozen=True)

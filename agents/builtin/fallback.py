@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agents.builtin.assemble import HEADER
-from agents.builtin.reference import KEPT_FORWARD, Frame
+from agents.builtin.candidate_file import HEADER
+from agents.builtin.op_frame import KEPT_FORWARD, Frame
 
 
 def assemble_fallback(frame: Frame, note: Mapping[str, Any], reason: str) -> str:

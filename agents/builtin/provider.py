@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agents.builtin.advisor import FALLBACK_CHANGE, Case, encode, explain, judge
+from agents.builtin.catalog import read_recipe
 from agents.builtin.compiler import Compiler, Written
 from agents.builtin.errors import BuiltinError
-from agents.builtin.judge import FALLBACK_CHANGE, Case, encode, explain, judge
-from agents.builtin.variations import read_recipe
-from agents.sections import parse
+from agents.prompting.sections import parse
 from sandbox.base import Sandbox
 
 MODEL = "builtin/compiler"
@@ -20,7 +20,7 @@ _CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
 
 
 def open_builtin(sandbox: Sandbox) -> "CompilerLLM":
-    """The handler to give to `agents.llm.open_llm`."""
+    """The handler to give to `agents.llm.client.open_llm`."""
     return CompilerLLM(Compiler(sandbox))
 
 

@@ -1,1 +1,1 @@
-"""How candidates are searched for: one small graph a file, all behind `agents.workshop.Strategy`."""
+"""How candidates are searched for: one small graph a file, all behind `agents.strategies.context.Strategy`."""

@@ -9,14 +9,13 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.coder import Draft
 from agents.errors import LLMError
-from agents.prompting import coder_messages, contrast_messages
-from agents.rounds import Round, Subject, choose_subject
-from agents.stopping import Stop, StopReason, stop_for
-from agents.strategies.graph import run_graph
-from agents.strategies.seed import seeded
-from agents.workshop import FIRST, Course, Workshop
+from agents.history import Round, Subject, choose_subject
+from agents.prompting.builder import coder_messages, contrast_messages
+from agents.prompting.coder import Draft
+from agents.stop_rules import Stop, StopReason, stop_for
+from agents.strategies.base import run_graph, seeded
+from agents.strategies.context import FIRST, Course, Workshop
 
 SHOWN = 3  # candidates in a prompt
 BUCKET = 1.15  # candidates whose speed differs by less than this factor are of one kind

@@ -7,15 +7,14 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.coder import Draft
 from agents.errors import LLMError
-from agents.parse import Advice
-from agents.prompting import coder_messages
-from agents.rounds import Round, choose_subject
-from agents.stopping import Stop, StopReason, stop_for
-from agents.strategies.graph import run_graph
-from agents.strategies.seed import seeded
-from agents.workshop import FIRST, Course, Workshop
+from agents.history import Round, choose_subject
+from agents.prompting.builder import coder_messages
+from agents.prompting.coder import Draft
+from agents.prompting.parse import Advice
+from agents.stop_rules import Stop, StopReason, stop_for
+from agents.strategies.base import run_graph, seeded
+from agents.strategies.context import FIRST, Course, Workshop
 
 Where = Literal["write", "evaluate", "judge", "end"]
 

@@ -7,15 +7,14 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.coder import Draft
-from agents.parallel import AT_ONCE, all_of
-from agents.ports import JSON
-from agents.prompting import coder_messages
-from agents.rounds import Round, best_of
-from agents.stopping import Stop
-from agents.strategies.graph import run_graph
-from agents.strategies.seed import seeded
-from agents.workshop import Branch, Course, Workshop
+from agents.history import Round, best_of
+from agents.llm.concurrency import AT_ONCE, all_of
+from agents.prompting.builder import coder_messages
+from agents.prompting.coder import Draft
+from agents.protocols import JSON
+from agents.stop_rules import Stop
+from agents.strategies.base import run_graph, seeded
+from agents.strategies.context import Branch, Course, Workshop
 
 CHANGE = "an independent try"
 

@@ -5,17 +5,16 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.coder import Draft
 from agents.errors import LLMError
-from agents.parse import ReplyError, extract_candidate
-from agents.ports import Message, Outcome, Reply, ToolCall, candidate_hash
-from agents.prompting import tools_messages
-from agents.rounds import Round, best_of, find_repeat
-from agents.stopping import Stop, StopReason, stop_for
-from agents.strategies.graph import run_graph
-from agents.strategies.seed import seeded
-from agents.toolbox import TOOLS, Request, ToolError, read_call, result_of
-from agents.workshop import Course, Workshop
+from agents.history import Round, best_of, find_repeat
+from agents.prompting.builder import tools_messages
+from agents.prompting.coder import Draft
+from agents.prompting.parse import ReplyError, extract_candidate
+from agents.protocols import Message, Outcome, Reply, ToolCall, candidate_hash
+from agents.stop_rules import Stop, StopReason, stop_for
+from agents.strategies.base import run_graph, seeded
+from agents.strategies.context import Course, Workshop
+from agents.strategies.tool_calls import TOOLS, Request, ToolError, read_call, result_of
 
 TURNS_A_ROUND = 6  # a model that never evaluates anything new must end, too
 CALLS_A_TURN = 16

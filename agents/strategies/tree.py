@@ -10,13 +10,12 @@ from typing import Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from agents.errors import LLMError
-from agents.parallel import all_of
-from agents.prompting import coder_messages
-from agents.rounds import Round, Subject, best_of
-from agents.stopping import Stop, StopReason, stop_for
-from agents.strategies.graph import run_graph
-from agents.strategies.seed import seeded
-from agents.workshop import FIRST, Branch, Course, Workshop
+from agents.history import Round, Subject, best_of
+from agents.llm.concurrency import all_of
+from agents.prompting.builder import coder_messages
+from agents.stop_rules import Stop, StopReason, stop_for
+from agents.strategies.base import run_graph, seeded
+from agents.strategies.context import FIRST, Branch, Course, Workshop
 
 KEPT = 2  # candidates that are taken further
 CHILDREN = 2  # ways in which each of them is

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import (
+from service.cli.commands import (
     audit,
     batch,
+    database,
     dev,
     evaluate,
     jobs,
     leaderboard,
-    machine,
     mcp,
     optimize,
-    store,
+    system,
     tasks,
     tokens,
     worker,
@@ -25,7 +25,7 @@ from service.cli import (
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
-    from service.cli.failures import Failure
+    from service.cli.errors import Failure
 
 USAGE = 2
 
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
         status = build_app(more)(arguments, prog_name="kernelwright", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        from service.cli.failures import Failure
+        from service.cli.errors import Failure
 
         return _report(Failure(USAGE, "usage", _usage_line(error)), as_json)
     except typer.Abort:
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
         sys.stdout = None  # nothing may be flushed into it at exit
         return 0
     except Exception as error:
-        from service.cli.failures import failure_of
+        from service.cli.errors import failure_of
 
         failure = failure_of(error)
         if debug:
@@ -84,8 +84,8 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     batch.add_to(app)
     mcp.add_to(app)
     worker.add_to(app)
-    machine.add_to(app)
-    store.add_to(app)
+    system.add_to(app)
+    database.add_to(app)
     tokens.add_to(app)
     audit.add_to(app)
     dev.add_to(app)

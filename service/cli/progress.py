@@ -12,8 +12,8 @@ from service.cli.output import make_console, plain, ratio
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from agents.ports import Event
-    from service.journal import Observer
+    from agents.protocols import Event
+    from service.jobs.journal import Observer
 
 
 DOING = {

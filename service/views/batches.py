@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from db.records import OPEN, RESUMABLE
 from db.store import Store
-from service.batch_results import Baseline, Cell, Group
-from service.batches import BatchDetails, list_batches, show_batch
+from service.batches.manage import BatchDetails, list_batches, show_batch
+from service.batches.results import Baseline, Cell, Group
 
 MAX_TASKS = 300
 _BEYOND = 16.0  # speedups beyond this and its reciprocal have the same colour

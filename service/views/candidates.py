@@ -4,14 +4,16 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from db import browse, jobs, results
-from db.audit import AuditRecord
+from db.accounts.audit import AuditRecord
 from db.errors import NotInStore
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import JobRecord
 from db.store import Store
+from db.views import page_queries
 from service.audit import list_audit
-from service.spec import task_of
-from service.views.evidence import EvaluationView, evaluation_view
+from service.jobs.spec import task_of
+from service.views.evaluation import EvaluationView, evaluation_view
 
 REFERENCE = "reference"
 """Stands for the task's own source where another candidate is asked for."""
@@ -79,8 +81,8 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         source = results.get_candidate_source(session, job_id, digest)
-        rounds = browse.candidate_rounds(session, job_id)
-        records = browse.evaluations_of(session, digest, task_id=job.task.id)
+        rounds = page_queries.candidate_rounds(session, job_id)
+        records = page_queries.evaluations_of(session, digest, task_id=job.task.id)
     views = tuple(evaluation_view(record) for record in records)
     own = [view for view in views if view.job_id == job_id]
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from db import browse, workers
+from db.jobs import workers
 from db.records import WorkerRecord, WorkerStatus
 from db.store import Store
 from db.types import utc_now
+from db.views import page_queries
 from evaluator.platforms import PLATFORM_NAMES
-from service.worker.heart import LOST_AFTER_S
+from service.jobs.liveness import LOST_AFTER_S
 
 _STATES = ("alive", "stopping", "lost", "stopped")
 
@@ -64,8 +65,8 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
     moment = now or utc_now()
     with store.read() as session:
         found = workers.list_workers(session)
-        running = browse.running_by_worker(session)
-        waiting = browse.count_waiting(session)
+        running = page_queries.running_by_worker(session)
+        waiting = page_queries.count_waiting(session)
     lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
     names = sorted({*PLATFORM_NAMES, *waiting, *(line.worker.platform for line in lines if line.state == "alive")})
     lines = tuple(sorted(lines, key=lambda line: _STATES.index(line.state)))

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agents.ports import Event
-from agents.stopping import UNRELIABLE
-from db import browse, jobs, results
+from agents.protocols import Event
+from agents.stop_rules import UNRELIABLE
+from db.evaluations import results
+from db.jobs import jobs
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
 from db.store import Store
-from service.jobs import RoundLine, round_lines, settle
-from service.transcript import event_line
+from db.views import page_queries
+from service.jobs.query import RoundLine, round_lines, settle
+from service.transcripts.render import event_line
 from service.views.devices import PlatformLine, devices_view
-from service.views.evidence import Ratio, number, ratio
-from service.views.words import REMEDIES, STOPS
+from service.views.evaluation import Ratio, number, ratio
+from service.views.wording import REMEDIES, STOPS
 
 MAX_LOG_LINES = 400
 
@@ -129,7 +131,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
     settle(store)
     with store.read() as session:
         found = jobs.list_jobs(session, kind="optimize", status=wanted, before=before, limit=limit + 1)
-        counts = browse.count_by_status(session)
+        counts = page_queries.count_by_status(session)
     more = len(found) > limit
     found = found[:limit]
     return JobList(job_lines(store, found), found[-1].id if more else None, counts)
@@ -138,7 +140,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
 def job_lines(store: Store, found: Sequence[JobRecord]) -> tuple[JobLine, ...]:
     """Jobs with their best speedups."""
     with store.read() as session:
-        best = browse.speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
+        best = page_queries.speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
     return tuple(_line(job, best.get(job.best_evaluation_id or "")) for job in found)
 
 
@@ -152,10 +154,10 @@ def job_view(store: Store, job_id: int) -> JobView:
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         events = results.list_events(session, job_id)
-        advice = browse.advice_of(session, job_id)
+        advice = page_queries.advice_of(session, job_id)
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
         judged = results.retractions(session, job_id)
-        ahead = browse.waiting_ahead(session, job_id) if job.status is JobStatus.QUEUED else None
+        ahead = page_queries.waiting_ahead(session, job_id) if job.status is JobStatus.QUEUED else None
     rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
     log = [line for event in events if (line := _log_line(event)) is not None]
     measured = None if best is None else best.measured

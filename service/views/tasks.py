@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from db import browse, jobs, tasks
 from db.errors import NotInStore
+from db.evaluations import tasks
+from db.jobs import jobs
 from db.records import TaskHead
 from db.store import Store
+from db.views import page_queries
 from service.tasks import find_task, known_heads
 from service.views.jobs import JobLine, job_lines
 from tasks.suites import list_suites
@@ -59,7 +61,7 @@ def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
     """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
     known_here = known_heads(store)
     with store.read() as session:
-        stored = browse.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
+        stored = page_queries.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
     counted = {(each.task.suite, each.task.name): each for each in stored}
     lines = []
     for task in known_here if suite is None else [task for task in known_here if task.suite == suite]:
@@ -84,7 +86,7 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     """
     present = _present(store, suite, name)
     with store.read() as session:
-        hashes = list(browse.task_versions(session, suite, name))
+        hashes = list(page_queries.task_versions(session, suite, name))
         if present is not None and present.source_hash not in hashes:
             hashes.insert(0, present.source_hash)
         chosen = source_hash or (present.source_hash if present is not None else next(iter(hashes), ""))

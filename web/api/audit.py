@@ -7,12 +7,12 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from db.audit import AuditRecord
+from db.accounts.audit import AuditRecord
 from service.audit import list_audit
-from web.api.answers import problems
-from web.api.fields import Cursor, Limit
-from web.identity import Operator
-from web.parts import TheParts
+from web.api.parameters import Cursor, Limit
+from web.dependencies import TheParts
+from web.problems import problems
+from web.security.identity import Operator
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 Subject = Annotated[

@@ -7,15 +7,15 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from db.records import JobStatus
-from service.batch_export import batch_json, csv_text
-from service.batch_spec import make_spec
-from service.batches import BatchLine, list_batches, show_batch
-from service.requested_batches import cancel_batch_for, resume_batch_for, start_batch_for, told_spec
-from web.api.answers import problems
-from web.api.fields import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
-from web.api.schemas import Amount, JobChoices
-from web.identity import Submitter, Viewer
-from web.parts import Parts, TheParts
+from service.batches.export import batch_json, csv_text
+from service.batches.manage import BatchLine, list_batches, show_batch
+from service.batches.spec import make_spec
+from service.submissions.batches import cancel_batch_for, resume_batch_for, start_batch_for, told_spec
+from web.api.parameters import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
+from web.api.schemas.jobs import Amount, JobChoices
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/batches", tags=["batches"])
 _EXAMPLE: dict[str, JsonValue] = {

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from db import candidates as kept
-from db.candidates import CandidateRecord
 from db.errors import NotInStore
-from db.jobs import get_job
-from service.resubmit import reevaluate
-from web.api.answers import problems
-from web.api.fields import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
+from db.evaluations import results as kept
+from db.evaluations.results import CandidateRecord
+from db.jobs.jobs import get_job
+from service.submissions.evaluations import reevaluate
 from web.api.jobs import made
-from web.api.schemas import Job
-from web.api.schemas_results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
-from web.identity import Submitter, Viewer
-from web.parts import Parts, TheParts
+from web.api.parameters import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
+from web.api.schemas.jobs import Job
+from web.api.schemas.results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/jobs/{job_id}/candidates", tags=["candidates"])
 MAX_DIFF_LINES = 20_000

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from db.batches import get_batch
-from db.watching import BatchState
-from service.access import NotAuthenticated, Principal, still_valid
+from db.jobs.batches import get_batch
+from db.views.change_feed import BatchState
+from service.submissions.access import NotAuthenticated, Principal, still_valid
 from service.views.devices import DevicesState
-from web.api.answers import problems
 from web.api.batches import BatchId
 from web.api.events import NOT_KEPT, named, next_of, stream_of
-from web.hub import DEVICES, Hub, Subject
-from web.identity import Viewer
-from web.parts import Parts, TheParts
+from web.broadcast import DEVICES, Hub, Subject
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Viewer
 
 router = APIRouter(tags=["events"])
 _BATCH = stream_of(

@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter
 
+from db.jobs.workers import list_workers
 from db.types import utc_now
-from db.workers import list_workers
-from web.api.answers import problems
-from web.api.schemas_results import Device, DeviceList
-from web.identity import Viewer
-from web.parts import TheParts
+from web.api.schemas.results import Device, DeviceList
+from web.dependencies import TheParts
+from web.problems import problems
+from web.security.identity import Viewer
 
 router = APIRouter(prefix="/devices", tags=["devices"])
 MAX_DEVICES = 1000

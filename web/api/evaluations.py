@@ -2,19 +2,18 @@
 
 from fastapi import APIRouter, Response
 
-from db import results
+from db.evaluations import results
 from service.audit import restore_evaluation, retract_evaluation
-from service.resubmit import evaluate_for
+from service.submissions.evaluations import evaluate_for
 from service.tasks import find_task
 from tasks.load import task_from_source
-from web.api.answers import problems
-from web.api.fields import EvaluationId, IdempotencyKey
 from web.api.jobs import made
-from web.api.schemas import Job
-from web.api.schemas_evaluations import EvaluationOfTask, EvaluationRequest
-from web.api.schemas_results import EvaluationSummary, EvaluationWhole, Judgement
-from web.identity import Operator, Submitter, Viewer
-from web.parts import TheParts
+from web.api.parameters import EvaluationId, IdempotencyKey
+from web.api.schemas.jobs import Job
+from web.api.schemas.results import EvaluationOfTask, EvaluationRequest, EvaluationSummary, EvaluationWhole, Judgement
+from web.dependencies import TheParts
+from web.problems import problems
+from web.security.identity import Operator, Submitter, Viewer
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
 

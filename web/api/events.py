@@ -9,16 +9,16 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from db import jobs as kept_jobs
-from db import watching
+from db.jobs import jobs as kept_jobs
 from db.records import EventRecord
-from db.watching import JobState
-from service.access import NotAuthenticated, Principal, still_valid
-from web.api.answers import problems
-from web.api.fields import JobId
-from web.hub import Hub, Message, Subject
-from web.identity import Viewer
-from web.parts import Parts, TheParts
+from db.views import change_feed
+from db.views.change_feed import JobState
+from service.submissions.access import NotAuthenticated, Principal, still_valid
+from web.api.parameters import JobId
+from web.broadcast import Hub, Message, Subject
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Viewer
 
 router = APIRouter(prefix="/jobs/{job_id}/events", tags=["events"])
 KEEP_ALIVE_S = 15.0
@@ -112,7 +112,7 @@ def _check(parts: Parts, job_id: int) -> None:
 
 def _backlog(parts: Parts, job_id: int, after: int, upto: int) -> list[EventRecord]:
     with parts.store.read() as session:
-        return watching.backlog(session, job_id, after=after, upto=upto)
+        return change_feed.backlog(session, job_id, after=after, upto=upto)
 
 
 def event_json(event: EventRecord) -> dict[str, Any]:

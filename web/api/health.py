@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from service.version import program_version
-from web.api.answers import problems
-from web.parts import TheParts
+from web.dependencies import TheParts
+from web.problems import problems
 
 router = APIRouter(prefix="/health", tags=["health"])
 

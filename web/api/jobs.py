@@ -5,21 +5,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from db import jobs as kept_jobs
+from db.jobs import jobs as kept_jobs
 from db.records import JobStatus
 from service.errors import Conflict
-from service.export import kernel_text
-from service.jobs import get_job, show_job
-from service.report import report_text
-from service.requested import cancel_for, resume_for, submit_for
+from service.jobs.export import kernel_text
+from service.jobs.query import get_job, show_job
+from service.jobs.report import report_text
+from service.submissions.jobs import cancel_for, resume_for, submit_for
 from service.tasks import find_task
 from service.version import program_version
 from tasks.load import task_from_source
-from web.api.answers import problems
-from web.api.fields import Cursor, IdempotencyKey, JobId, Limit, ModelName, TaskRef
-from web.api.schemas import Job, JobOfTask, JobPage, JobRequest, JobWhole
-from web.identity import Submitter, Viewer
-from web.parts import TheParts
+from web.api.parameters import Cursor, IdempotencyKey, JobId, Limit, ModelName, TaskRef
+from web.api.schemas.jobs import Job, JobOfTask, JobPage, JobRequest, JobWhole
+from web.dependencies import TheParts
+from web.problems import problems
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 REPLAYED = "Idempotency-Replayed"

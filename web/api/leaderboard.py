@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
-from db import leaderboard as kept
-from db.leaderboard import Entry, Filters, Sort
-from service.csv_lines import csv_lines
-from web.api.answers import problems
-from web.api.fields import MAX_ID, ModelName, PlatformName, Suite, TaskRef
-from web.api.schemas_results import Board, Leaderboard
-from web.identity import Viewer
-from web.parts import Parts, TheParts
+from db.leaderboard import query as kept
+from db.leaderboard.query import Entry, Filters, Sort
+from service.batches.export import csv_lines
+from web.api.parameters import MAX_ID, ModelName, PlatformName, Suite, TaskRef
+from web.api.schemas.results import Board, Leaderboard
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Viewer
 
 router = APIRouter(tags=["leaderboard"])
 _CSV_PAGE = 1000

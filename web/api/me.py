@@ -3,11 +3,11 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from service.access import Role
-from service.requested import allowed_models
-from web.api.answers import problems
-from web.identity import Viewer
-from web.parts import TheParts
+from service.submissions.access import Role
+from service.submissions.jobs import allowed_models
+from web.dependencies import TheParts
+from web.problems import problems
+from web.security.identity import Viewer
 
 router = APIRouter(prefix="/me", tags=["access"])
 

@@ -4,17 +4,17 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from db import tasks as kept_tasks
 from db.errors import NotInStore
+from db.evaluations import tasks as kept_tasks
 from db.records import TaskRecord
 from service.tasks import find_task, known_heads
 from tasks.load import task_from_source
 from tasks.task import LOCAL_SUITE, Task, TaskError
-from web.api.answers import problems
-from web.api.fields import HEX_64, WORD, Cursor, Limit, Suite
-from web.api.schemas import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
-from web.identity import Submitter, Viewer
-from web.parts import Parts, TheParts
+from web.api.parameters import HEX_64, WORD, Cursor, Limit, Suite
+from web.api.schemas.jobs import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
+from web.dependencies import Parts, TheParts
+from web.problems import problems
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 

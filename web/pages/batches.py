@@ -5,16 +5,15 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from service.access import Principal, may_change
-from service.batch_results import Baseline
-from service.batches import compare_batches, list_batches
-from service.requested_batches import cancel_batch_for, resume_batch_for
+from service.batches.manage import compare_batches, list_batches
+from service.batches.results import Baseline
+from service.submissions.access import Principal, may_change
+from service.submissions.batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
-from web.identity import Submitter, Viewer
-from web.pages.fields import BatchId
-from web.pages.forms import OwnForm
-from web.pages.render import page
-from web.parts import Parts, TheParts
+from web.dependencies import Parts, TheParts
+from web.pages.render.forms import BatchId, OwnForm
+from web.pages.render.render import page
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/batches", include_in_schema=False)
 

@@ -8,20 +8,19 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
 
-from db import results
+from db.evaluations import results
 from service.audit import restore_evaluation, retract_evaluation
-from service.resubmit import reevaluate
+from service.submissions.evaluations import reevaluate
 from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
-from service.views.evidence import EvaluationView
-from service.views.text import shown as shown_text
-from web.identity import Operator, Submitter, Viewer
-from web.pages import bars
-from web.pages.code import MAX_HIGHLIGHTED_CHARS, code_line
-from web.pages.fields import Digest, JobId
-from web.pages.forms import OwnForm
+from service.views.evaluation import EvaluationView
+from service.views.safe_text import shown as shown_text
+from web.dependencies import TheParts
 from web.pages.jobs import download
-from web.pages.render import page
-from web.parts import TheParts
+from web.pages.render import speedup_bars
+from web.pages.render.forms import Digest, JobId, OwnForm
+from web.pages.render.render import page
+from web.pages.render.source import MAX_HIGHLIGHTED_CHARS, code_line
+from web.security.identity import Operator, Submitter, Viewer
 
 router = APIRouter(prefix="/jobs/{job_id}/candidates/{digest}", include_in_schema=False)
 
@@ -49,7 +48,7 @@ def show(
         code_of=_code(difference),
         samples=[] if shown is None else [{"name": line.name, "sets": line.sets_ms} for line in shown.latencies],
         roofline=None if shown is None else _roofline(shown),
-        axis=bars.axis(each.eager for each in view.evaluations),
+        axis=speedup_bars.axis(each.eager for each in view.evaluations),
     )
 
 

@@ -3,11 +3,11 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from service.jobs.liveness import LOST_AFTER_S
 from service.views.devices import devices_view
-from service.worker.heart import LOST_AFTER_S
-from web.identity import Viewer
-from web.pages.render import page
-from web.parts import TheParts
+from web.dependencies import TheParts
+from web.pages.render.render import page
+from web.security.identity import Viewer
 
 router = APIRouter(prefix="/devices", include_in_schema=False)
 

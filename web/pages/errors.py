@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from web.login import own_path
-from web.pages.render import page
-from web.parts import TheParts
+from web.dependencies import TheParts
+from web.pages.render.render import page
 from web.problems import Problem
+from web.security.login import own_path
 
 router = APIRouter(include_in_schema=False)
 

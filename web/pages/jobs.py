@@ -8,20 +8,19 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from db.errors import NotInStore
 from db.records import JobStatus
-from service.access import Principal, may_change
-from service.export import kernel_text
-from service.jobs import JobDetails, RoundLine, show_job
-from service.report import report_text
-from service.requested import cancel_for, resume_for
+from service.jobs.export import kernel_text
+from service.jobs.query import JobDetails, RoundLine, show_job
+from service.jobs.report import report_text
+from service.submissions.access import Principal, may_change
+from service.submissions.jobs import cancel_for, resume_for
 from service.version import program_version
-from service.views.evidence import Ratio
+from service.views.evaluation import Ratio
 from service.views.jobs import JobView, job_list, job_view
-from web.identity import Submitter, Viewer
-from web.pages import bars
-from web.pages.fields import JobId
-from web.pages.forms import OwnForm
-from web.pages.render import page
-from web.parts import Parts, TheParts
+from web.dependencies import Parts, TheParts
+from web.pages.render import speedup_bars
+from web.pages.render.forms import JobId, OwnForm
+from web.pages.render.render import page
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)
 
@@ -39,7 +38,7 @@ def list_(
     """All jobs, newest first."""
     chosen = status if status in _STATUSES else None
     view = job_list(parts.store, status=chosen, before=before)
-    axis = bars.axis(line.speedup for line in view.lines if not line.unreliable)
+    axis = speedup_bars.axis(line.speedup for line in view.lines if not line.unreliable)
     return page(request, "jobs.html", view=view, axis=axis, chosen=chosen, statuses=_STATUSES)
 
 
@@ -107,7 +106,7 @@ def _shown(view: JobView, principal: Principal) -> dict[str, Any]:
     ratios = [_ratio(each.line) for each in view.rounds if not each.line.retracted]
     return {
         "view": view,
-        "axis": bars.axis(ratios),
+        "axis": speedup_bars.axis(ratios),
         "ratio_of": _ratio,
         "curve": curve,
         "may_change": may_change(principal, view.job.user),

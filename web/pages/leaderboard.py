@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from db.leaderboard import Filters
-from service.views.boards import BoardQuery, board_choices, board_view
-from web.identity import Viewer
-from web.pages import bars
-from web.pages.render import page
-from web.parts import TheParts
+from db.leaderboard.query import Filters
+from service.views.leaderboard import BoardQuery, board_choices, board_view
+from web.dependencies import TheParts
+from web.pages.render import speedup_bars
+from web.pages.render.render import page
+from web.security.identity import Viewer
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,7 +41,7 @@ def show(
         request,
         "leaderboard.html",
         view=view,
-        axis=bars.axis(line.eager for line in view.lines if not line.unreliable),
+        axis=speedup_bars.axis(line.eager for line in view.lines if not line.unreliable),
         choices=(
             ("suite", "Suite", known.suites),
             ("platform", "Platform", known.platforms),

@@ -2,7 +2,8 @@
 
 from fastapi import FastAPI
 
-from web.pages import assets, batches, candidates, devices, errors, jobs, leaderboard, submit, tasks
+from web.pages import batches, candidates, devices, errors, jobs, leaderboard, submit, tasks
+from web.pages.render import assets
 
 
 def add_to(app: FastAPI) -> None:

@@ -7,20 +7,20 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from agents.strategies.choose import STRATEGIES
+from agents.strategies.registry import STRATEGIES
 from service.errors import BadRequest
-from service.requested import allowed_models, submit_for
-from service.submit import PRIORITIES
+from service.submissions.enqueue import PRIORITIES
+from service.submissions.jobs import allowed_models, submit_for
 from service.tasks import find_task, known_heads
 from service.views.devices import devices_view
 from service.views.tasks import task_view
 from tasks.load import task_from_source
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
-from web.identity import Submitter, Viewer
-from web.pages.forms import OwnForm
-from web.pages.render import page
-from web.parts import Parts, TheParts
+from web.dependencies import Parts, TheParts
+from web.pages.render.forms import OwnForm
+from web.pages.render.render import page
+from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/submit", include_in_schema=False)
 

@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from db.leaderboard import Filters, Sort
-from service.views.boards import BoardQuery, board_view
+from db.leaderboard.query import Filters, Sort
+from service.views.leaderboard import BoardQuery, board_view
 from service.views.tasks import task_list, task_view
-from web.identity import Viewer
-from web.pages import bars
-from web.pages.fields import Name
-from web.pages.render import page
-from web.parts import TheParts
+from web.dependencies import TheParts
+from web.pages.render import speedup_bars
+from web.pages.render.forms import Name
+from web.pages.render.render import page
+from web.security.identity import Viewer
 
 router = APIRouter(prefix="/tasks", include_in_schema=False)
 
@@ -50,6 +50,6 @@ def show(
         "task.html",
         view=view,
         board=board,
-        board_axis=bars.axis(line.eager for line in board.lines if not line.unreliable),
-        jobs_axis=bars.axis(line.speedup for line in view.jobs if not line.unreliable),
+        board_axis=speedup_bars.axis(line.eager for line in board.lines if not line.unreliable),
+        jobs_axis=speedup_bars.axis(line.speedup for line in view.jobs if not line.unreliable),
     )

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.orm import Session
 
-from db.standings_anew import standings_anew
+from db.leaderboard.rebuild import standings_anew
 from db.types import UtcDateTime
 
 revision = "0004"

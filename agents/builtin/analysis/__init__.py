@@ -1,0 +1,1 @@
+"""What TorchInductor's generated C++ does: loops, accesses, buffers and their cost."""

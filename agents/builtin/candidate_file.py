@@ -1,0 +1,269 @@
+"""Writes a candidate's file: the reference's class, the generated kernels, and the glue between them."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.builtin.analysis.inductor_module import Kernel, Module
+from agents.builtin.call_body import rewrite_call
+from agents.builtin.errors import NotTranslatable
+from agents.builtin.generated import Generated, Input
+from agents.builtin.op_frame import KEPT_FORWARD, Frame
+
+HEADER = "# kernelwright builtin/compiler: "
+DEFAULT_FLAGS = (
+    "-O3",
+    "-march=native",
+    "-DNDEBUG",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fno-tree-loop-vectorize",
+)
+_RUNTIME = Path(__file__).parent / "runtime"
+_MATH = re.compile(r"\.(exp|exp_u20|fexp_u20|log|log1p|erf|tanh|sqrt|rsqrt|round|floor|ceil|trunc)\(\)|Vec\w*<double")
+_SLEEF = re.compile(
+    r"\.(exp2|expm1|erfc|log2|log10|sin|cos|tan|sinh|cosh|asin|acos|atan|asinh|acosh|atanh|lgamma|pow|atan2|fmod|hypot)\("
+    r"|Vec\w*<double"
+)
+_REDUCE = re.compile(r"vec_reduce_all|_masked_reduce|[Ww]elford|ascade|arg(max|min)_|IndexValue")
+_LAYOUT = re.compile(r"transpose_mxn|atomic_add|kw::(strided|lookup|running)")
+_INTEGER = re.compile(r"_integral\(|\bmod\(|div_floor_floating_vec")
+_CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
+_LANGUAGE = frozenset(
+    {"for", "if", "while", "return", "sizeof", "alignof", "alignas", "decltype", "static_cast", "reinterpret_cast"}
+    | {"int", "float", "double", "bool", "long", "auto"}
+)
+_IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
+_LOCAL = re.compile(
+    r"tmp\w*|x\d+\w*|\w*(?:welford|cascade)_helper\d+(?:_part\d)?|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce"
+    r"|arg(?:max|min)_\w+"
+)
+
+_HELPERS = {
+    "view": """
+def view(tensor, shape, stride, offset):
+    return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
+
+""",
+    "check_layout": """
+def check_layout(tensor, shape, stride):
+    if tensor.shape != shape or tensor.stride() != stride:
+        raise RuntimeError(f"torch laid out {tuple(tensor.shape)} as {tensor.stride()}, and the kernels need {stride}")
+
+""",
+}
+
+
+def assemble(
+    frame: Frame, generated: Generated, module: Module, *, note: Mapping[str, Any], flags: Sequence[str] = DEFAULT_FLAGS
+) -> str:
+    """The candidate's source. `note` is the machine-readable header; `flags` are given to g++ besides the fixed ones.
+
+    Raises:
+        NotTranslatable: the generated call has a form that this project does not know.
+    """
+    if len(module.parameters) != len(generated.inputs):
+        raise NotTranslatable("the generated call takes other arguments than were exported")
+    lines, returned = rewrite_call(module.statements, module.parameters, [kernel.name for kernel in module.kernels])
+    if len(returned) != len(generated.outputs):
+        raise NotTranslatable("the generated call returns another number of results")
+    result = _result(generated, module.parameters, returned)
+    sleef = any(_SLEEF.search(kernel.body) for kernel in module.kernels)
+    parts = [
+        HEADER + json.dumps(note, sort_keys=True),
+        _docstring(generated),
+        "import ctypes\nimport subprocess\nimport tempfile\nfrom pathlib import Path\n",
+        frame.before,
+        "import torch\n",
+        f"SOURCE = r'''\n{cpp_source(module.kernels, generated.vector_bytes)}'''\n",
+        _build(module.kernels, flags, sleef),
+        *(text for name, text in _HELPERS.items() if any(name + "(" in line for line in [*lines, result])),
+        _constants(generated),
+        frame.head,
+        _methods(frame, generated, module.parameters, lines, result),
+        frame.after,
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
+    """One C++ translation unit: as much of the runtime as the kernels use, and the kernels.
+
+    Raises:
+        NotTranslatable: a kernel calls a function that the runtime does not have.
+    """
+    text = "\n".join(_function(kernel) for kernel in kernels)
+    names = ["core.h"]
+    if _MATH.search(text) or _SLEEF.search(text):
+        names.append("math.h")
+    if _REDUCE.search(text):
+        names.append("reduce.h")
+    if _LAYOUT.search(text):
+        names.append("layout.h")
+    if _INTEGER.search(text):
+        names.append("integer.h")
+    runtime = "\n".join((_RUNTIME / name).read_text() for name in names)
+    words = set(re.findall(r"\w+", runtime))
+    bodies = _IGNORED.sub("", "\n".join(kernel.body for kernel in kernels))
+    for name in _CALLED.findall(bodies):
+        if name not in words and name not in _LANGUAGE and not _LOCAL.fullmatch(name):
+            raise NotTranslatable(f"a kernel that calls {name}")
+    return f"#define KW_VEC_BYTES {vector_bytes or 16}\n{runtime}\nusing namespace at::vec;\n\n{text}\n"
+
+
+def _function(kernel: Kernel) -> str:
+    parameters = ", ".join(f"{kind} {name}" for kind, name in zip(kernel.types, kernel.names, strict=True))
+    return f'extern "C" void {kernel.name}({parameters})\n{{{kernel.body}}}\n'
+
+
+def _docstring(generated: Generated) -> str:
+    return f'''"""Written by kernelwright's builtin/compiler, a compiler search and no LLM.
+
+TorchInductor's kernels (torch {generated.torch}) with a small runtime of their own, built by g++ when this file is
+imported. They are made for the shapes of the task; for other inputs `forward` runs the reference's torch code.
+"""
+'''
+
+
+def _build(kernels: Sequence[Kernel], flags: Sequence[str], sleef: bool) -> str:
+    libraries = ', "-L" + str(Path(torch.__file__).parent / "lib"), "-l:libtorch_cpu.so"' if sleef else ""
+    counts = ", ".join(f"{kernel.name!r}: {len(kernel.names)}" for kernel in kernels)
+    return f'''FLAGS = {list(flags)!r}
+
+
+def build():
+    """The kernels, compiled and loaded. The library shares the OpenMP runtime that torch has loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+        source.write_text(SOURCE)
+        fixed = ["-std=c++17", "-shared", "-fPIC", "-fopenmp", "-Wno-psabi"]
+        subprocess.run(["g++", *FLAGS, *fixed, str(source), "-o", str(library){libraries}], check=True)
+        loaded = ctypes.CDLL(str(library))
+    for name, count in {{{counts}}}.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = [ctypes.c_void_p] * count, None
+    return loaded
+
+
+LIBRARY = build()
+'''
+
+
+def _constants(generated: Generated) -> str:
+    lines = [
+        f"CONSTANT_{position} = torch.frombuffer(bytearray(__import__('base64').b64decode({item.base64!r})), "
+        f"dtype=torch.{item.dtype}).reshape({list(item.shape)!r})"
+        for position, item in enumerate(generated.inputs)
+        if item.kind == "constant_tensor" and item.base64
+    ]
+    return "\n".join(lines)
+
+
+def _methods(frame: Frame, generated: Generated, parameters: Sequence[str], lines: Sequence[str], result: str) -> str:
+    leaves = list(_leaves(frame, generated.arguments))
+    unpacked: list[str] = []
+    checks: list[str] = [f"self.training is {generated.training}"]
+    for position, (name, item) in enumerate(zip(parameters, generated.inputs, strict=True)):
+        if item.kind in ("argument", "scalar"):
+            value = leaves.pop(0)
+        elif item.kind == "constant_tensor":
+            value = f"CONSTANT_{position}" if item.base64 else "None"
+        else:
+            value = _attribute(item.name)
+        unpacked.append(f"{name} = {value}")
+        if item.kind == "scalar":
+            checks.append(f"type({name}) is {type(item.value).__name__} and {name} == {item.value!r}")
+        elif item.kind != "constant_tensor":
+            checks.append(_check(name, item))
+    taken = ", ".join(frame.names) + (f", *{frame.rest}" if frame.rest else "")
+    body = [
+        f"    def forward({frame.parameters}):",
+        *(f"        {line}" for line in unpacked),
+        "        if not (",
+        *(f"            {'and ' if i else ''}{check}" for i, check in enumerate(checks)),
+        "        ):",
+        f"            return self.{KEPT_FORWARD}({taken.removeprefix(', ')})",
+        "        with torch.no_grad():",
+        *(f"            {line}" for line in lines),
+        f"            return {result}",
+        "",
+    ]
+    return "\n" + "\n".join(body)
+
+
+def _check(name: str, item: Input) -> str:
+    return (
+        f"{name}.shape == {_tuple(item.shape)} and {name}.stride() == {_tuple(item.stride)} "
+        f"and {name}.dtype is torch.{item.dtype} and {name}.is_cpu"
+    )
+
+
+def _tuple(values: Sequence[int]) -> str:
+    return repr(tuple(values))
+
+
+def _attribute(name: str) -> str:
+    path = "self"
+    for part in name.split("."):
+        path = f"getattr({path}, {part!r})" if not part.isidentifier() else f"{path}.{part}"
+    return path
+
+
+def _leaves(frame: Frame, tree: Any) -> Iterator[str]:
+    """An expression for each leaf of forward's arguments, in order."""
+    if tree[0] not in ("tuple", "list"):
+        raise NotTranslatable("forward's arguments are no sequence")
+    for position, child in enumerate(tree[1]):
+        if position < len(frame.names):
+            name = frame.names[position]
+        elif frame.rest is not None:
+            name = f"{frame.rest}[{position - len(frame.names)}]"
+        else:
+            raise NotTranslatable("forward takes fewer arguments than get_inputs gives")
+        yield from _paths(name, child)
+
+
+def _paths(prefix: str, tree: Any) -> Iterator[str]:
+    if tree[0] == "leaf":
+        yield prefix
+    elif tree[0] == "dict":
+        for key, child in zip(tree[1], tree[2], strict=True):
+            yield from _paths(f"{prefix}[{key!r}]", child)
+    else:
+        for position, child in enumerate(tree[1]):
+            yield from _paths(f"{prefix}[{position}]", child)
+
+
+def _result(generated: Generated, parameters: Sequence[str], returned: Sequence[str]) -> str:
+    leaves: list[str] = []
+    for output, text in zip(generated.outputs, returned, strict=True):
+        if output.kind == "computed":
+            leaves.append(text)
+        elif output.kind == "input":
+            leaves.append(parameters[output.index])
+        else:
+            source = parameters[output.index]
+            leaves.append(f"{source}.as_strided({_tuple(output.shape)}, {_tuple(output.stride)}, {output.offset})")
+    remaining = iter(leaves)
+    text = _build_tree(generated.result, remaining)
+    if next(remaining, None) is not None:
+        raise NotTranslatable("more results than the reference returns")
+    return text
+
+
+def _build_tree(tree: Any, leaves: Iterator[str]) -> str:
+    if tree[0] == "leaf":
+        leaf = next(leaves, None)
+        if leaf is None:
+            raise NotTranslatable("fewer results than the reference returns")
+        return leaf
+    if tree[0] == "dict":
+        items = (f"{key!r}: {_build_tree(child, leaves)}" for key, child in zip(tree[1], tree[2], strict=True))
+        return "{" + ", ".join(items) + "}"
+    children = [_build_tree(child, leaves) for child in tree[1]]
+    if tree[0] == "list":
+        return "[" + ", ".join(children) + "]"
+    return "(" + ", ".join(children) + ("," if len(children) == 1 else "") + ")"

@@ -1,0 +1,1 @@
+"""The variations: each rewrites a generated kernel into one that may be faster."""

@@ -1,0 +1,97 @@
+"""Changes how a kernel's loops are shared among threads: not at all, or in pieces for whoever is free."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from agents.builtin.analysis.inductor_module import Kernel
+from agents.builtin.analysis.loops import Block, Node, make_block, map_lines, parse_body, render_body, walk
+from agents.builtin.draft import Draft
+
+PIECES_A_THREAD = 16  # so that the last ones to finish differ little, at a fraction of a microsecond for each
+MIN_PIECES_A_THREAD = 4  # fewer even nothing out
+_SHARING = re.compile(r"#pragma omp (parallel|for|single)\b")
+_LOOP = re.compile(r"#pragma omp (?:parallel )?for\b(?!.*\bschedule\()")
+_COLLAPSED = re.compile(r"\bcollapse\((\d+)\)")
+_THREAD = re.compile(r"\b(tid|omp_get_thread_num)\b")
+_THREAD_NUMBER = "int tid = omp_get_thread_num();"
+
+
+def one_thread(draft: Draft) -> Draft:
+    """Every kernel without its parallel regions: waking and awaiting threads takes some microseconds each time."""
+
+    def change(kernel: Kernel) -> Kernel:
+        nodes = parse_body(kernel.body)
+        alone = tuple(_alone(node) for node in nodes)
+        if alone == nodes:
+            return kernel
+        plain = map_lines(alone, lambda text: text.replace("omp_get_thread_num()", "0"))
+        return replace(kernel, body=render_body(plain))
+
+    return draft.with_kernels(change)
+
+
+def _alone(node: Node) -> Node:
+    if not isinstance(node, Block):
+        return node
+    head = tuple(line for line in node.head if not _SHARING.match(line))
+    return make_block(head, tuple(_alone(child) for child in node.body))
+
+
+def free_schedule(draft: Draft) -> Draft:
+    """Hands the steps of parallel loops out in pieces, as threads become free, where the results do not depend on it.
+
+    A loop whose threads add up sums of their own keeps its fixed shares: its result would change from call to call.
+    """
+
+    def change(kernel: Kernel) -> Kernel:
+        nodes = parse_body(kernel.body)
+        shared = tuple(_in_pieces(node, draft.generated.threads) for node in nodes)
+        return kernel if shared == nodes else replace(kernel, body=render_body(shared))
+
+    return draft.with_kernels(change)
+
+
+def _in_pieces(node: Node, threads: int) -> Node:
+    if not isinstance(node, Block):
+        return node
+    if any(line.startswith("#pragma omp parallel") for line in node.head) and _knows_its_thread(node):
+        return node
+    head = tuple(_scheduled(line, node, threads) if _LOOP.match(line) else line for line in node.head)
+    return make_block(head, tuple(_in_pieces(child, threads) for child in node.body))
+
+
+def _knows_its_thread(region: Block) -> bool:
+    """Whether anything in a parallel region but the declaration of it uses the thread's number."""
+    return any(_THREAD.search(text) for text in _texts(region) if text != _THREAD_NUMBER)
+
+
+def _texts(region: Block) -> Iterator[str]:
+    for node in walk((region,)):
+        if isinstance(node, Block):
+            yield from node.head
+        else:
+            yield node.text
+
+
+def _scheduled(line: str, loop: Block, threads: int) -> str:
+    collapsed = _COLLAPSED.search(line)
+    steps = _steps(loop, int(collapsed[1]) if collapsed else 1)
+    if steps is None or steps < MIN_PIECES_A_THREAD * threads:
+        return line
+    return f"{line} schedule(dynamic, {max(1, steps // (PIECES_A_THREAD * threads))})"
+
+
+def _steps(loop: Block, depth: int) -> int | None:
+    """How many steps the outermost `depth` loops make together, or None where that is not known."""
+    trips: list[int] = []
+    node: Node = loop
+    while len(trips) < depth:
+        if not isinstance(node, Block) or node.var is None:
+            return None
+        trips.append(node.trips)
+        if len(trips) < depth and len(node.body) != 1:
+            return None
+        node = node.body[0] if node.body else node
+    return prod(trips)

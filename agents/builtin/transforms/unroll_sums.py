@@ -1,0 +1,171 @@
+"""Splits long reductions over several accumulators.
+
+A sum waits for each addition before it can begin the next one: four cycles for a vector of which two could be added in
+every cycle, and a running variance waits three times as long. Several accumulators, added at the end, wait together.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+from agents.builtin.analysis.inductor_module import Kernel
+from agents.builtin.analysis.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body, walk
+from agents.builtin.draft import Draft
+
+PARTS = (4, 2)  # accumulators, the first number whose loop has at least LEAST_ROUNDS rounds for each
+LEAST_ROUNDS = 2
+_ACCUMULATOR = re.compile(r"^(?:float|double|int64_t|int32_t|Vectorized\w*<.*?>|Welford<.*>) (\w*tmp_acc\w*) = [^;]+;$")
+_HELPER = re.compile(r"^(?:CascadeSum|Welford)Helper<.*> (\w*_helper\d+)\([^;]*\);$")
+_SUM = re.compile(r"^(?P<acc>\w+) = (?P=acc) (?P<op>[+*]) (?P<value>[^;]+);$")
+_PICK = re.compile(
+    r"^(?P<acc>\w+) = (?P<op>maximum|minimum|max_propagate_nan|min_propagate_nan)\((?P=acc), (?P<value>[^;]+)\);$"
+)
+_MASKED = re.compile(r"^(?P<acc>\w+) = (?P<op>sum|prod|max|min)_masked_reduce\((?P=acc), (?P<value>[^;]+)\);$")
+_CASCADE = re.compile(r"^(?P<acc>\w+) = cascade_sum_combine\((?P<value>[^;&]+), &(?P<helper>\w+)\);$")
+_WELFORD = re.compile(r"^(?P<acc>\w+) = welford_combine\((?P=acc), (?P<value>[^;&]+?)(?:, &(?P<helper>\w+))?\);$")
+_OPERATIONS = {"sum": "+", "prod": "*", "max": "maximum", "min": "minimum"}
+
+
+@dataclass(frozen=True)
+class Update:
+    """How a loop adds to `accumulator`: `operation` is +, *, the name of a function, cascade or welford."""
+
+    accumulator: str
+    operation: str
+    helper: str | None = None
+
+    def merge(self, part: int) -> str:
+        """The line that adds the accumulator's `part` to it."""
+        whole, other = self.accumulator, _part(self.accumulator, part)
+        if self.operation == "cascade":
+            assert self.helper is not None
+            return f"{self.helper}.total = {self.helper}.total + cascade_sum_final(&{_part(self.helper, part)});"
+        if self.operation == "welford":
+            value = other if self.helper is None else f"welford_combine({other}, &{_part(self.helper, part)})"
+            return f"{whole} = welford_combine({whole}, {value});"
+        if self.operation in ("+", "*"):
+            return f"{whole} = {whole} {self.operation} {other};"
+        return f"{whole} = {self.operation}({whole}, {other});"
+
+
+def unroll_sums(draft: Draft) -> Draft:
+    """Splits every reduction whose loop does nothing else with its accumulators."""
+
+    def change(kernel: Kernel) -> Kernel:
+        nodes = parse_body(kernel.body)
+        changed = _with_parts(nodes)
+        return kernel if changed == nodes else replace(kernel, body=render_body(changed))
+
+    return draft.with_kernels(change)
+
+
+def _with_parts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes with each loop that adds to accumulators declared ahead of it, among these nodes, split."""
+    declared: dict[str, int] = {}
+    result: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Line):
+            if match := _ACCUMULATOR.match(node.text) or _HELPER.match(node.text):
+                declared[match[1]] = len(result)
+            result.append(node)
+            continue
+        updates = _updates(node, set(declared)) if node.var is not None else None
+        parts = _unrolled(node, updates) if updates else None
+        if not updates or parts is None:
+            result.append(replace(node, body=_with_parts(node.body)))
+            continue
+        count, unrolled = parts
+        names = {update.accumulator for update in updates} | {update.helper for update in updates if update.helper}
+        result = _declare(result, {declared[name]: name for name in names}, count)
+        result += [unrolled, *(Line(update.merge(part)) for update in updates for part in range(1, count))]
+        declared = {}  # their places have moved, and one loop for an accumulator is all there is
+    return tuple(result)
+
+
+def _declare(nodes: list[Node], places: dict[int, str], count: int) -> list[Node]:
+    """The nodes with declarations of parts 1 to `count` - 1 after each declaration of `places`."""
+    result: list[Node] = []
+    for position, node in enumerate(nodes):
+        result.append(node)
+        if position in places and isinstance(node, Line):
+            names = {places[position]}
+            result += [Line(_renamed(node.text, names, part)) for part in range(1, count)]
+    return result
+
+
+def _updates(loop: Block, declared: set[str]) -> tuple[Update, ...] | None:
+    """What the loop adds to the `declared` accumulators, or None where it does anything else with one of them."""
+    found: dict[str, Update] = {}
+    for text in _texts(loop):
+        words = set(re.findall(r"\w+", text)) & declared
+        if not words:
+            continue
+        update = read_update(text)
+        if update is None or words - {update.accumulator, update.helper}:
+            return None
+        if update.accumulator not in declared or (update.helper and update.helper not in declared):
+            return None
+        if found.setdefault(update.accumulator, update) != update:
+            return None
+    helpers = [update.helper for update in found.values() if update.helper]
+    return tuple(found.values()) if len(helpers) == len(set(helpers)) else None
+
+
+def read_update(text: str) -> Update | None:
+    """The update that a line of a loop is, or None."""
+    for pattern in (_SUM, _PICK, _MASKED, _CASCADE, _WELFORD):
+        match = pattern.match(text)
+        if match is None:
+            continue
+        if re.search(rf"\b{match['acc']}\b", match["value"]):
+            return None
+        if pattern in (_CASCADE, _WELFORD):
+            return Update(match["acc"], "cascade" if pattern is _CASCADE else "welford", match["helper"])
+        return Update(match["acc"], _OPERATIONS.get(match["op"], match["op"]))
+    return None
+
+
+def _texts(loop: Block) -> list[str]:
+    texts: list[str] = []
+    for node in walk(loop.body):
+        texts += node.head if isinstance(node, Block) else [node.text]
+    return texts
+
+
+def _unrolled(loop: Block, updates: tuple[Update, ...]) -> tuple[int, Block] | None:
+    """The loop with its innermost one taking several steps at once, each with accumulators of its own; None if that is
+    too short, or is the one that threads share."""
+    body = loop.body
+    while len(body) == 1 and isinstance(body[0], Block) and not body[0].head:
+        body = body[0].body  # braces without meaning
+    inner = body[0] if len(body) == 1 and isinstance(body[0], Block) and body[0].var is not None else None
+    if inner is not None:
+        deeper = _unrolled(inner, updates)
+        return None if deeper is None else (deeper[0], replace(loop, body=(deeper[1],)))
+    count = next((count for count in PARTS if loop.trips >= LEAST_ROUNDS * count), None)
+    if count is None or loop.var is None or any("omp" in pragma for pragma in loop.pragmas):
+        return None
+    names = {update.accumulator for update in updates} | {update.helper for update in updates if update.helper}
+    stop = loop.start + loop.trips // count * count * loop.step
+    first = f"{loop.var}_first"
+    copies = tuple(_copy(loop, first, names, part) for part in range(count))
+    main = make_loop(first, loop.start, stop, count * loop.step, copies)
+    if stop >= loop.stop:
+        return count, main
+    rest = make_loop(loop.var, stop, loop.stop, loop.step, loop.body)
+    return count, Block((), (main, rest))
+
+
+def _copy(loop: Block, first: str, names: set[str], part: int) -> Block:
+    """The step of a loop that comes `part` steps after the one at `first`, with the accumulators of that part."""
+    place = Line(f"const int64_t {loop.var} = {first} + {part * loop.step}L;")
+    return Block((), (place, *map_lines(loop.body, lambda text: _renamed(text, names, part))))
+
+
+def _renamed(text: str, names: set[str], part: int) -> str:
+    if part == 0:
+        return text
+    return re.sub(r"\w+", lambda match: _part(match[0], part) if match[0] in names else match[0], text)
+
+
+def _part(name: str, part: int) -> str:
+    return f"{name}_part{part}"

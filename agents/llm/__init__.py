@@ -1,0 +1,1 @@
+"""One call of a model: the client, its budget and ledger, streaming, prices and errors."""

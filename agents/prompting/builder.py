@@ -1,0 +1,210 @@
+"""Long texts in prompts and in what tools return."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from agents.history import Round, Subject, best_of, history_json, lessons_of
+from agents.prompting.parse import Advice
+from agents.prompting.sections import render
+from agents.protocols import JSON, Message, Outcome
+
+
+def shorten(text: str, limit: int) -> str:
+    """The beginning and the end of a text longer than `limit`: the first and last lines of an error say most."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print megabytes)
+MAX_PROFILE_CHARS = 12_000
+MAX_HISTORY_ROUNDS = 40
+
+_DEFAULT_EXEMPLAR = "normalization"  # for a category that has none of its own
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What stays the same in all prompts of a job, section by section."""
+
+    task: str
+    reference: str
+    device: str
+    platform: str
+    exemplar: str
+
+
+def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform: str, device: str) -> Brief:
+    """The lasting part of a job's prompts.
+
+    Raises:
+        ValueError: there are no rules for this platform; names those that exist.
+    """
+    prompts = files("agents") / "prompts"
+    known = sorted(path.name.removesuffix(".md") for path in (prompts / "platforms").iterdir())
+    if platform not in known:
+        raise ValueError(f"platform {platform!r} has no prompt rules; known: {', '.join(known)}")
+    rules = prompts / "platforms" / f"{platform}.md"
+    hint = _category_hint(prompts / "categories" / f"{platform}.md", category)
+    exemplars = files("agents") / "exemplars" / platform
+    name = category if (exemplars / f"{category}.py").is_file() else _DEFAULT_EXEMPLAR
+    return Brief(
+        task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
+        reference=source,
+        device=device,
+        platform=rules.read_text("utf-8").rstrip() + (f"\n\nFor {category} ops\n- {hint}" if hint else ""),
+        exemplar=(
+            "# The reference of this example\n"
+            + (exemplars / f"{name}_task.py").read_text("utf-8")
+            + "\n# A correct and fast answer to it\n"
+            + (exemplars / f"{name}.py").read_text("utf-8").rstrip()
+        ),
+    )
+
+
+def coder_messages(
+    brief: Brief,
+    request: str,
+    subject: Subject | None,
+    rounds: Sequence[Round],
+    *,
+    advice: Advice | None = None,
+    note: str = "",
+) -> list[Message]:
+    """The Coder's prompt; `request` is write, improve or repair, `subject` what to change, `note` a word more."""
+    sections = {"request": request, **_common(brief), "exemplar": brief.exemplar, **_about(subject, rounds)}
+    last = rounds[-1] if rounds else None
+    notes = [note] if note else []
+    if advice is not None:
+        sections["advice"] = _advice(advice)
+    if last is not None and last.repeat_of is not None:
+        notes.append(
+            f"The file that you gave in round {last.number} is identical to that of round {last.repeat_of}, so it was"
+            " not evaluated again. Give a different one."
+        )
+    elif last is not None and last.problem:
+        notes.append(f"Round {last.number} brought no usable file: {last.problem}")
+    return _coder(sections, request, notes)
+
+
+def contrast_messages(brief: Brief, scored: Sequence[Subject], rounds: Sequence[Round]) -> list[Message]:
+    """The Coder's prompt with several correct candidates and what each was measured at, the fastest last."""
+    shown = [
+        f"# Candidate {number} of {len(scored)}: {subject.outcome.speedup:.3f} times as fast as eager"
+        f" ({_latency(subject)})\n{subject.source.rstrip()}"
+        for number, subject in enumerate(scored, start=1)
+    ]
+    sections = {"request": "contrast", **_common(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
+    return _coder({**sections, **_past(rounds)}, "contrast", [])
+
+
+def tools_messages(brief: Brief, seed: Subject | None, evaluations: int) -> list[Message]:
+    """The first prompt of a Coder that works by calling tools, `evaluations` of them at most."""
+    sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
+    sections |= {"exemplar": brief.exemplar, **_about(seed, ())}
+    sections["note"] = f"At most {evaluations} different files are evaluated."
+    return [Message("system", _template("tools-system")), Message("user", _whole(sections, "tools"))]
+
+
+def judge_messages(brief: Brief, subject: Subject, rounds: Sequence[Round], *, note: str = "") -> list[Message]:
+    """The Judge's prompt about `subject`: repair mode if it failed, improve mode if it passed."""
+    request = judge_request(subject)
+    sections = {"request": request, **_common(brief), **_about(subject, rounds)}
+    if subject.outcome.metrics:
+        sections["metrics"] = _dumps(subject.outcome.metrics)
+    if note:
+        sections["note"] = note
+    return [Message("system", _template("judge")), Message("user", _whole(sections, request))]
+
+
+def evaluation_text(outcome: Outcome) -> str:
+    """What prompts show of an evaluation: JSON, a field a line. Its profile and metrics have sections of their own."""
+    shown = outcome.to_json()
+    for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
+        shown.pop(name, None)
+    shown["detail"] = shorten(outcome.detail, MAX_DETAIL_CHARS)
+    return _dumps(shown)
+
+
+def profile_text(outcome: Outcome) -> str:
+    """What prompts show of a profile."""
+    return shorten(outcome.profile_text, MAX_PROFILE_CHARS)
+
+
+def judge_request(subject: Subject) -> str:
+    """`judge-improve` for a candidate that passed, else `judge-repair`."""
+    return "judge-improve" if subject.outcome.passed else "judge-repair"
+
+
+def _common(brief: Brief) -> dict[str, str]:
+    return {
+        "task": brief.task,
+        "device": brief.device,
+        "platform": brief.platform,
+        "reference": brief.reference,
+    }
+
+
+def _about(subject: Subject | None, rounds: Sequence[Round]) -> dict[str, str]:
+    sections: dict[str, str] = {}
+    best = best_of(rounds)
+    if subject is not None:
+        sections["candidate"] = subject.source
+        sections["evaluation"] = evaluation_text(subject.outcome)
+        if subject.outcome.profile_text:
+            sections["profile"] = profile_text(subject.outcome)
+    if best is not None and (subject is None or best.source != subject.source):
+        sections["best"] = best.source
+    return {**sections, **_past(rounds)}
+
+
+def _past(rounds: Sequence[Round]) -> dict[str, str]:
+    """What was tried, and what was learnt from it."""
+    sections: dict[str, str] = {}
+    if lessons := lessons_of(rounds):
+        sections["lessons"] = "\n".join(f"- {lesson.kind}: {lesson.text}" for lesson in lessons)
+    if rounds:
+        sections["history"] = _dumps(history_json(rounds[-MAX_HISTORY_ROUNDS:]))
+    return sections
+
+
+def _coder(sections: dict[str, str], request: str, notes: Sequence[str]) -> list[Message]:
+    if notes:
+        sections["note"] = "\n".join(notes)
+    return [Message("system", _template("coder")), Message("user", _whole(sections, request))]
+
+
+def _whole(sections: Mapping[str, str], request: str) -> str:
+    return render(sections) + "\n\n" + _template(request)
+
+
+def _advice(advice: Advice) -> str:
+    """The advice less its lessons, which have their own section."""
+    return _dumps({key: value for key, value in advice.to_json().items() if key != "lessons"})
+
+
+def _latency(subject: Subject) -> str:
+    latency = subject.outcome.latency_ms.get("candidate")
+    return "latency not known" if latency is None else f"{latency:.4f} ms"
+
+
+def _template(name: str) -> str:
+    return (files("agents") / "prompts" / f"{name}.md").read_text("utf-8").rstrip()
+
+
+def _category_hint(path: Traversable, category: str) -> str:
+    if not path.is_file():
+        return ""
+    for block in path.read_text("utf-8").split("## ")[1:]:
+        heading, _, text = block.partition("\n")
+        if category in [name.strip() for name in heading.split(",")]:
+            return text.strip()
+    return ""
+
+
+def _dumps(value: Mapping[str, JSON] | Sequence[JSON]) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,0 +1,1 @@
+"""Tokens, who did what, and requests that are sent twice."""

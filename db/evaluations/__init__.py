@@ -1,0 +1,1 @@
+"""Tasks and what was found out about candidates: rounds, evaluations, events, retractions."""

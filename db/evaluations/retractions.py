@@ -1,0 +1,76 @@
+"""Taking results back, and bringing them back: the evaluation, the leaderboard, its job's best and the audit log
+change together.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from db.accounts.audit import add_audit
+from db.errors import NotInStore
+from db.evaluations.results import list_evaluations
+from db.leaderboard.update import count_anew
+from db.locks import lock_job
+from db.records import EvaluationRecord
+from db.tables import CandidateRow, EvaluationRow, JobRow
+from db.types import utc_now
+
+IsBetter = Callable[[EvaluationRecord, EvaluationRecord | None], bool]
+"""Whether the first takes the place of the second as a job's best; None: the job has no best yet."""
+
+
+def retract(session: Session, evaluation_id: str, *, actor: str, reason: str, is_better: IsBetter) -> bool:
+    """Take an evaluation back: it counts nowhere, and its job has the next best; False if it was taken back before.
+
+    Raises:
+        NotInStore: there is no such evaluation.
+    """
+    return _set(session, evaluation_id, utc_now(), "retract", actor, reason, is_better)
+
+
+def restore(session: Session, evaluation_id: str, *, actor: str, reason: str, is_better: IsBetter) -> bool:
+    """Let an evaluation count again that was taken back; False if it was not.
+
+    Raises:
+        NotInStore: there is no such evaluation.
+    """
+    return _set(session, evaluation_id, None, "restore", actor, reason, is_better)
+
+
+def choose_best(session: Session, job_id: int, is_better: IsBetter) -> str | None:
+    """Make the best of a job's evaluations that stand its best, as if they came in once more; its id."""
+    best: EvaluationRecord | None = None
+    for each in list_evaluations(session, job_id):
+        if each.retracted_at is None and is_better(each, best):
+            best = each
+    chosen = None if best is None else best.id
+    session.execute(update(JobRow).where(JobRow.id == job_id).values(best_evaluation_id=chosen))
+    return chosen
+
+
+def _set(
+    session: Session,
+    evaluation_id: str,
+    retracted_at: datetime | None,
+    action: str,
+    actor: str,
+    reason: str,
+    is_better: IsBetter,
+) -> bool:
+    job_id = session.scalar(select(CandidateRow.job_id).join(EvaluationRow).where(EvaluationRow.id == evaluation_id))
+    if job_id is None:
+        raise NotInStore(f"evaluation {evaluation_id} is not in the store")
+    lock_job(session, job_id)
+    row = session.get_one(EvaluationRow, evaluation_id, populate_existing=True)
+    if (row.retracted_at is None) == (retracted_at is None):
+        return False
+    row.retracted_at = retracted_at
+    session.flush()
+    count_anew(session, row)
+    before = session.scalar(select(JobRow.best_evaluation_id).where(JobRow.id == job_id))
+    after = choose_best(session, job_id, is_better) if before == evaluation_id or retracted_at is None else before
+    data = {"job_id": job_id, "best_before": before, "best_after": after}
+    add_audit(session, actor=actor, action=action, subject=f"evaluation/{evaluation_id}", reason=reason, data=data)
+    return True

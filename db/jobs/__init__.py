@@ -1,0 +1,1 @@
+"""Jobs, their queue, the workers that run them, batches and what was spent."""

@@ -1,0 +1,1 @@
+"""Which evaluations rank, and the tables that keep their order."""

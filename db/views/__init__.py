@@ -1,0 +1,1 @@
+"""Queries that pages and metrics read."""

@@ -1,0 +1,83 @@
+"""The task check: run an op in a sandbox and say whether it can be judged, before anyone spends time on it."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evaluator.evaluate import Effort
+from evaluator.referee_process import HarnessFailed, run_referee
+from sandbox.base import Sandbox
+from tasks.task import Task
+
+CHECK_EFFORT = Effort(wall_s=180.0)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that makes a task unusable."""
+
+    code: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What the task check found: problems make the task unusable, warnings make it weak evidence."""
+
+    task: str
+    ok: bool
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    eager_ms: float | None = None
+    memory_mb: int | None = None
+    cost_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"schema": "kernelwright.task_check/1", **asdict(self)}
+
+
+def check_task(
+    task: Task,
+    *,
+    sandbox: Sandbox,
+    effort: Effort | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> TaskCheck:
+    """Run a task's own code in a sandbox: deterministic, not constant, not zero, depends on its inputs, what it needs.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to run it in.
+    """
+    effort = effort or CHECK_EFFORT
+    try:
+        result = run_referee(
+            "check",
+            effort.request(task, ""),
+            sandbox=sandbox,
+            limits=effort.limits(),
+            on_progress=on_progress,
+            cancel=cancel,
+        )
+    except HarnessFailed as failure:
+        completed = failure.completed
+        code = "timed_out" if completed.timed_out else "out_of_memory" if completed.out_of_memory else "sandbox_error"
+        return TaskCheck(task.id, False, (Problem(code, failure.message),), cost_s=round(completed.wall_s, 3))
+    return TaskCheck(
+        task=task.id,
+        ok=bool(result["ok"]),
+        problems=tuple(Problem(**problem) for problem in result["problems"]),
+        warnings=tuple(result["warnings"]),
+        inputs=tuple(result.get("inputs", ())),
+        outputs=tuple(result.get("outputs", ())),
+        parameters=tuple(result.get("parameters", ())),
+        eager_ms=result.get("eager_ms"),
+        memory_mb=result.get("memory_mb"),
+        cost_s=result["cost_s"]["total"],
+    )

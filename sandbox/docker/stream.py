@@ -1,0 +1,95 @@
+"""Talking to a container over one attached connection: its input goes in, its output comes back, bounded."""
+
+import contextlib
+import selectors
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import docker
+
+from sandbox.output_capture import Collected, Ended
+
+_HEADER = struct.Struct(">BxxxL")  # stream (1 output, 2 error), then the payload's length: Docker Engine API, attach
+_CHUNK_BYTES = 256 * 1024
+_LONGEST_WAIT_S = 0.1  # how soon a cancellation is seen
+
+
+class Attached:
+    """An attached connection to a container that has not been started yet."""
+
+    def __init__(self, api: docker.APIClient, container: str) -> None:
+        params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
+        self._stream: Any = api.attach_socket(container, params)
+        self._socket: socket.socket = getattr(self._stream, "_sock", self._stream)
+        self._socket.setblocking(False)
+        self._pending = bytearray()
+
+    def close(self) -> None:
+        """Let go of the connection; the container goes on."""
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def communicate(
+        self, stdin: bytes, collected: Collected, *, deadline: float, cancel: threading.Event | None
+    ) -> Ended:
+        """Send `stdin` and close it; collect output until the streams close, a limit is reached, or `cancel` is set."""
+        unsent = memoryview(stdin)
+        with selectors.DefaultSelector() as selector:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
+            selector.register(self._socket, events)
+            if not unsent:
+                self._close_stdin()
+            while True:
+                if cancel is not None and cancel.is_set():
+                    return Ended.CANCELLED
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return Ended.TIMED_OUT
+                for _, ready in selector.select(min(left_s, _LONGEST_WAIT_S)):
+                    if ready & selectors.EVENT_WRITE:
+                        unsent = self._send(unsent)
+                        if not unsent:
+                            selector.modify(self._socket, selectors.EVENT_READ)
+                            self._close_stdin()
+                    if ready & selectors.EVENT_READ and not self._receive(collected):
+                        return Ended.CLOSED
+                if collected.truncated:
+                    return Ended.TOO_MUCH_OUTPUT
+
+    def _send(self, unsent: memoryview) -> memoryview:
+        try:
+            return unsent[self._socket.send(unsent[:_CHUNK_BYTES]) :]
+        except BlockingIOError:
+            return unsent
+        except OSError:  # it reads no more; that is its own affair
+            return unsent[len(unsent) :]
+
+    def _close_stdin(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _receive(self, collected: Collected) -> bool:
+        """Collect what has come; False at the end of the stream."""
+        try:
+            data = self._socket.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        self._pending += data
+        while len(self._pending) >= _HEADER.size:
+            stream, length = _HEADER.unpack_from(self._pending)
+            end = _HEADER.size + length
+            if len(self._pending) < end:
+                break
+            payload = bytes(self._pending[_HEADER.size : end])
+            del self._pending[:end]
+            (collected.add_stderr if stream == 2 else collected.add_stdout)(payload)
+        return True

@@ -1,0 +1,1 @@
+"""The images of Docker sandboxes: how they are built, from a registry or from nothing."""

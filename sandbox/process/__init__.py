@@ -1,0 +1,1 @@
+"""The process sandbox: a jailed process of this host."""

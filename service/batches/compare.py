@@ -1,0 +1,159 @@
+"""Two sets of tries at the same tasks, compared task by task. Pure functions, each with its formula and source.
+
+A task counts with as many tries as both sides have of it, those with the lowest numbers; what one side lacks is told.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+
+from service.batches.statistics import RESAMPLES, Estimate, Sample, bootstrap_mean, of_tasks, task_log
+
+EXACT_UP_TO = 60
+"""So many differences have their Wilcoxon distribution counted out; above, it is approximated by a normal one."""
+
+
+@dataclass(frozen=True)
+class Wilcoxon:
+    """The signed-rank test: `n` differences are not zero, `zeros` are; `p` is two-sided, 1 where nothing differs."""
+
+    n: int
+    zeros: int
+    w_plus: float
+    p: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """The exact test of who passes what the other fails; `p` is two-sided, 1 where nothing differs."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+    p: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Side A against side B over `n` tasks that both tried; `ratio` is A's speedup over B's, above 1 where A is faster.
+
+    `tasks` holds each task's own ratio. Failures count as a speedup of 1.0 on both sides.
+    """
+
+    n: int
+    ratio: Estimate | None
+    faster: Wilcoxon
+    passes: McNemar
+    tasks: tuple[tuple[str, float], ...] = ()
+    missing_in_a: tuple[str, ...] = ()
+    missing_in_b: tuple[str, ...] = ()
+
+
+def compare(a: Iterable[Sample], b: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int = 0) -> Comparison:
+    """Compare two sets of tries, paired by task.
+
+    The ratio is the geometric mean over tasks of (A's mean speedup / B's), its interval the percentile bootstrap over
+    tasks; `faster` tests the logs of these ratios; for `passes` a task is passed where any of its tries is.
+    """
+    tries_a, tries_b = of_tasks(a), of_tasks(b)
+    logs: list[tuple[str, float]] = []
+    passed: list[tuple[bool, bool]] = []
+    for task in sorted(tries_a.keys() & tries_b.keys()):
+        both = min(len(tries_a[task]), len(tries_b[task]))
+        ours, theirs = tries_a[task][:both], tries_b[task][:both]
+        logs.append((task, task_log(ours) - task_log(theirs)))
+        passed.append((any(try_.passed for try_ in ours), any(try_.passed for try_ in theirs)))
+    differences = [difference for _, difference in logs]
+    return Comparison(
+        n=len(logs),
+        ratio=_ratio(differences, resamples, seed) if differences else None,
+        faster=wilcoxon(differences),
+        passes=mcnemar(passed),
+        tasks=tuple((task, math.exp(difference)) for task, difference in logs),
+        missing_in_a=tuple(sorted(tries_b.keys() - tries_a.keys())),
+        missing_in_b=tuple(sorted(tries_a.keys() - tries_b.keys())),
+    )
+
+
+def _ratio(differences: Sequence[float], resamples: int, seed: int) -> Estimate:
+    value = math.exp(fmean(differences))
+    if len(differences) < 2:
+        return Estimate(value)
+    low, high = bootstrap_mean(differences, resamples=resamples, seed=seed)
+    return Estimate(value, math.exp(low), math.exp(high))
+
+
+def wilcoxon(differences: Sequence[float]) -> Wilcoxon:
+    """Whether paired differences lean to one side: Wilcoxon's signed-rank test (1945), two-sided.
+
+    Zeros are left out; equal sizes share the mean of their ranks. For up to `EXACT_UP_TO` differences, p counts how
+    many of the 2^n ways to give the ranks signs are as far from the middle as what was seen; above, it is the normal
+    approximation, its variance that of the ranks that were given (Σ rank² / 4), corrected by 1/2 for continuity.
+
+    Raises:
+        ValueError: a difference is not a finite number.
+    """
+    if not all(map(math.isfinite, differences)):
+        raise ValueError("a difference is not finite; leave out what has no figure")
+    signed = sorted((difference for difference in differences if difference != 0), key=abs)
+    zeros = len(differences) - len(signed)
+    if not signed:
+        return Wilcoxon(0, zeros, 0.0, 1.0, exact=True)
+    doubled = _doubled_ranks([abs(difference) for difference in signed])
+    plus = sum(rank for rank, difference in zip(doubled, signed, strict=True) if difference > 0)
+    exact = len(signed) <= EXACT_UP_TO
+    p = _exact_p(doubled, plus) if exact else _normal_p(doubled, plus)
+    return Wilcoxon(len(signed), zeros, plus / 2, p, exact)
+
+
+def mcnemar(passed: Sequence[tuple[bool, bool]]) -> McNemar:
+    """Whether one side passes more of the same tasks: McNemar's test (1947) in its exact form, two-sided.
+
+    Of the tasks on which the sides differ, either is as likely to be A's under the null: p = 2 P(X ≤ min(b, c)) with X
+    binomial(b + c, 1/2), at most 1.
+    """
+    only_a = sum(a and not b for a, b in passed)
+    only_b = sum(b and not a for a, b in passed)
+    differ = only_a + only_b
+    tail = sum(math.comb(differ, k) for k in range(min(only_a, only_b) + 1))
+    return McNemar(
+        both=sum(a and b for a, b in passed),
+        only_a=only_a,
+        only_b=only_b,
+        neither=sum(not a and not b for a, b in passed),
+        p=min(1.0, 2 * tail / 2**differ),
+    )
+
+
+def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
+    """Twice the rank of each of these rising sizes: whole numbers, also where equal ones share a mean."""
+    ranks: list[int] = []
+    while len(ranks) < len(sizes):
+        first = len(ranks)
+        last = first
+        while last + 1 < len(sizes) and math.isclose(sizes[last + 1], sizes[first], rel_tol=1e-12):
+            last += 1
+        ranks += [first + last + 2] * (last - first + 1)
+    return ranks
+
+
+def _exact_p(doubled: Sequence[int], plus: int) -> float:
+    """The share of all sign patterns whose positive ranks lie as far from the middle."""
+    total = sum(doubled)
+    ways = [1] + [0] * total
+    for rank in doubled:
+        for value in range(total, rank - 1, -1):
+            ways[value] += ways[value - rank]
+    distance = abs(2 * plus - total)
+    extreme = sum(count for value, count in enumerate(ways) if abs(2 * value - total) >= distance)
+    return extreme / (1 << len(doubled))
+
+
+def _normal_p(doubled: Sequence[int], plus: int) -> float:
+    ranks = [rank / 2 for rank in doubled]
+    middle, spread = sum(ranks) / 2, math.sqrt(sum(rank * rank for rank in ranks) / 4)  # with ties, midranks suffice
+    z = max(0.0, abs(plus / 2 - middle) - 0.5) / spread
+    return min(1.0, 2 * (1 - NormalDist().cdf(z)))

@@ -1,0 +1,264 @@
+"""Batches: start, look at, stop, resume and compare tasks times models times platforms times samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from db.jobs import batches, job_queue, jobs
+from db.jobs.batches import BatchRecord
+from db.records import OPEN, JobStatus
+from db.store import Store
+from db.tables import LOCAL_USER
+from service.batches.compare import Comparison, compare
+from service.batches.plan import Plan, plan_batch
+from service.batches.results import Baseline, Cell, Group, cells_of, devices_of, groups_of, samples_of
+from service.batches.spec import BatchSpec
+from service.batches.statistics import Sample
+from service.errors import BadRequest
+from service.jobs.persistence import keep_task
+from service.jobs.query import settle
+from service.settings import Settings
+from service.submissions.enqueue import PRIORITIES, kept_options
+from tasks.task import Task
+
+FINAL = ("task_invalid",)
+"""Reasons that running a job once more would not change."""
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """A batch in a list."""
+
+    batch: BatchRecord
+    counts: Mapping[JobStatus, int]
+    spent_usd: float
+
+    @property
+    def ended(self) -> int:
+        """How many of its jobs do not wait or run."""
+        return sum(count for status, count in self.counts.items() if status not in OPEN)
+
+    @property
+    def jobs(self) -> int:
+        """All of its jobs."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class BatchDetails:
+    """A batch with each job and the figures of each model and platform, over one baseline."""
+
+    line: BatchLine
+    over: Baseline
+    groups: tuple[Group, ...]
+    cells: tuple[Cell, ...]
+    refused: tuple[tuple[str, str], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every job has ended for good, so that the figures will stay."""
+        return all(cell.outcome != "open" for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A model on a platform of one batch against one of another (or of the same). Where `devices` are several, figures
+    of different devices are compared, and a difference may be theirs."""
+
+    platform: str
+    model_a: str
+    model_b: str
+    comparison: Comparison
+    devices: tuple[str, ...]
+
+
+def start_batch(
+    spec: BatchSpec, *, settings: Settings, store: Store, user: str = LOCAL_USER, files: bool = True
+) -> int:
+    """Queue all jobs of a batch in one transaction; its id. Tasks that cannot be used are kept with their reasons.
+
+    `files` says whether tasks may be paths on this machine, and keys be in files of it: not for strangers.
+
+    Raises:
+        BadRequest: what was asked for makes no sense, or none of its tasks can be used; nothing was queued.
+    """
+    plan = plan_batch(spec, settings=settings, store=store, files=files)
+    with store.write() as session:
+        return queue_batch(session, spec, plan, user=user)
+
+
+def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> int:
+    """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
+    kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
+    tasks = {_key(job.task): job.task for job in plan.jobs}
+    # Tasks before the line's lock and in one order for all (db.locks).
+    ids = {key: keep_task(session, tasks[key]) for key in sorted(tasks)}
+    batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
+    new = [
+        job_queue.NewJob(
+            task_id=ids[_key(planned.task)],
+            platform=planned.settings.platform,
+            model=planned.settings.model,
+            strategy=planned.settings.strategy,
+            options=kept_options(planned.task, planned.settings),
+            sample=planned.sample,
+        )
+        for planned in plan.jobs
+    ]
+    job_queue.add_queued_jobs(session, new, user=user, priority=PRIORITIES[spec.priority], batch_id=batch_id)
+    return batch_id
+
+
+def list_batches(
+    store: Store, *, user: str | None = None, before: int | None = None, limit: int | None = None
+) -> list[BatchLine]:
+    """Batches, newest first."""
+    settle(store)
+    with store.read() as session:
+        found = batches.list_batches(session, user=user, before=before, limit=limit)
+        ids = [batch.id for batch in found]
+        counts, spent = batches.count_jobs(session, ids), batches.spent_usd(session, ids)
+    return [BatchLine(batch, counts[batch.id], spent[batch.id]) for batch in found]
+
+
+def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
+    """A batch with its figures over a baseline, as far as it has come.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.read() as session:
+        batch = batches.get_batch(session, batch_id)
+        counts, spent = batches.count_jobs(session, [batch_id]), batches.spent_usd(session, [batch_id])
+        of_batch = jobs.list_jobs(session, batch_id=batch_id)
+        best, verdicts = batches.best_evaluations(session, batch_id), batches.verdicts(session, batch_id)
+    cells = cells_of(of_batch[::-1], best, verdicts)
+    refused = tuple((str(ref), str(reason)) for ref, reason in batch.spec.get("refused", ()))
+    line = BatchLine(batch, counts[batch_id], spent[batch_id])
+    return BatchDetails(line, over, groups_of(cells, over), cells, refused)
+
+
+def cancel_batch(store: Store, batch_id: int) -> int:
+    """Stop a batch: jobs that wait are cancelled, running ones told to stop; how many that concerns.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.write() as session:
+        batches.get_batch(session, batch_id)
+        concerned = batches.cancel_jobs(session, batch_id)  # jobs before their batch, as who takes one locks them
+        batches.set_cancelled(session, batch_id, True)
+        return concerned
+
+
+def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None) -> int:
+    """Put the jobs of a batch that ended before they were done back in line; how many wait now.
+
+    What they did and paid for stays done. `budget_usd` gives the batch another total.
+
+    Raises:
+        NotInStore: there is none with this id.
+        BadRequest: the total is not a positive number, or jobs were told to stop and have not yet.
+    """
+    if budget_usd is not None and not 0 <= budget_usd < float("inf"):
+        raise BadRequest(f"--budget-usd {budget_usd}: must be dollars, 0 or more")
+    settle(store)
+    with store.write() as session:
+        waiting = requeue_batch(session, batch_id)
+        if budget_usd is not None:
+            batches.set_budget(session, batch_id, budget_usd)
+        return waiting
+
+
+def requeue_batch(session: Session, batch_id: int) -> int:
+    """As `resume_batch`, within the caller's transaction; jobs that lost their process must be settled before.
+
+    Raises:
+        NotInStore: there is none with this id.
+        BadRequest: jobs were told to stop and have not yet.
+    """
+    batches.get_batch(session, batch_id)
+    if stopping := batches.count_stopping(session, batch_id):
+        raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
+    batches.requeue_jobs(session, batch_id, final=FINAL)
+    batches.set_cancelled(session, batch_id, False)
+    return batches.count_jobs(session, [batch_id])[batch_id].get(JobStatus.QUEUED, 0)
+
+
+def compare_batches(
+    store: Store,
+    a: int,
+    b: int,
+    *,
+    over: Baseline = "eager",
+    model_a: str | None = None,
+    model_b: str | None = None,
+) -> list[Versus]:
+    """As `compare_details`, of two batches in the store.
+
+    Raises:
+        NotInStore: there is no such batch.
+        BadRequest: a model that was chosen is not in its batch, or no two can be matched.
+    """
+    sides = [show_batch(store, batch_id, over=over) for batch_id in (a, b)]
+    return compare_details(*sides, model_a=model_a, model_b=model_b)
+
+
+def compare_details(
+    a: BatchDetails, b: BatchDetails, *, model_a: str | None = None, model_b: str | None = None
+) -> list[Versus]:
+    """Each model and platform of batch `a` against that of `b`, task by task.
+
+    Models are matched by name, unless one is chosen for each side or each side has but one.
+
+    Raises:
+        BadRequest: a model that was chosen is not in its batch, or no two can be matched.
+    """
+    sides = (a, b)
+    models = [_chosen(side, model) for side, model in zip(sides, (model_a, model_b), strict=True)]
+    if len(models[0]) == len(models[1]) == 1:
+        pairs = [(models[0][0], models[1][0])]
+    else:
+        pairs = [(model, model) for model in models[0] if model in models[1]]
+    platforms = [dict.fromkeys(group.platform for group in side.groups) for side in sides]
+    found = [
+        Versus(
+            platform,
+            ours,
+            theirs,
+            compare(_tries(sides[0], ours, platform), _tries(sides[1], theirs, platform)),
+            devices_of([*_cells(sides[0], ours, platform), *_cells(sides[1], theirs, platform)]),
+        )
+        for platform in platforms[0]
+        if platform in platforms[1]
+        for ours, theirs in pairs
+    ]
+    if not found:
+        shown = " and ".join(", ".join(names) for names in models)
+        ids = f"{a.line.batch.id} and {b.line.batch.id}"
+        raise BadRequest(f"batches {ids} share no model on a platform ({shown}); choose --model-a and --model-b")
+    return found
+
+
+def _key(task: Task) -> tuple[str, str, str]:
+    return task.suite, task.name, task.source_hash
+
+
+def _tries(details: BatchDetails, model: str, platform: str) -> list[Sample]:
+    return samples_of(_cells(details, model, platform), details.over)
+
+
+def _cells(details: BatchDetails, model: str, platform: str) -> list[Cell]:
+    return [cell for cell in details.cells if (cell.job.model, cell.job.platform) == (model, platform)]
+
+
+def _chosen(side: BatchDetails, model: str | None) -> list[str]:
+    models = list(dict.fromkeys(group.model for group in side.groups))
+    if model is None:
+        return models
+    if model not in models:
+        raise BadRequest(f"batch {side.line.batch.id} has no model {model[:80]}; there is: {', '.join(models)}")
+    return [model]

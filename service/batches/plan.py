@@ -1,0 +1,105 @@
+"""From a batch's spec to its jobs, each with its task and settings; nothing is stored here."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from db.store import Store
+from service.batches.spec import MAX_JOBS, BatchSpec, settings_for
+from service.errors import BadRequest
+from service.jobs.spec import for_provider
+from service.settings import Settings, read_key
+from service.submissions.enqueue import check_submission
+from service.tasks import known_tasks, unknown_task
+from tasks.load import find_task as find_file
+from tasks.load import names_file
+from tasks.task import Task, TaskError
+
+MAX_SUGGESTED = 5  # names for which a task is sought that may have been meant, which takes a while
+_PATTERN = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job to be."""
+
+    task: Task
+    settings: Settings
+    sample: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs to be, sample by sample so that each task has a first result early, and what cannot be used, and why."""
+
+    jobs: tuple[Planned, ...]
+    refused: tuple[tuple[str, str], ...]
+
+
+def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool) -> Plan:
+    """The jobs that a spec asks for.
+
+    Raises:
+        BadRequest: a model, platform or option is not to be had, none of the tasks can be used, or there are too many.
+    """
+    if not files and (spec.job.api_key_file or any(choice.api_key_file for choice in spec.choices)):
+        raise BadRequest("api_key_file: names a file of this machine, which only its own users may; leave it out")
+    tasks, refused = _resolve(spec, store, files=files)
+    if not tasks:
+        ref, reason = refused[0]
+        raise BadRequest(f"tasks: none can be used; {ref}: {reason}")
+    combinations = [
+        settings_for(spec, choice, name, settings if files else for_provider(settings, choice.name))
+        for choice in spec.choices
+        for name in spec.platforms
+    ]
+    if len(set(spec.platforms)) < len(spec.platforms) or len({each.name for each in spec.choices}) < len(spec.choices):
+        raise BadRequest("models, platforms: one is named twice; name each once and ask for more samples")
+    count = len(tasks) * len(combinations) * spec.samples
+    if count > MAX_JOBS:
+        raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
+    for each in combinations:
+        check_submission(tasks[0], each, spec.priority)
+        if files and each.api_key_file is not None:  # a stranger is told nothing of the server's own
+            read_key(each.api_key_file)
+    jobs = tuple(
+        Planned(task, each, sample) for sample in range(1, spec.samples + 1) for task in tasks for each in combinations
+    )
+    return Plan(jobs, tuple(refused))
+
+
+def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
+    """Each task once, in the order in which it was named, and what names none."""
+    known = known_tasks(store)
+    named = {task.id: task for task in reversed(known)}
+    found: dict[tuple[str, str], Task] = {}
+    refused: list[tuple[str, str]] = []
+    for ref in dict.fromkeys(spec.tasks):
+        matching = list(_matching(ref, known))
+        if not matching:
+            try:
+                matching = [_named(ref, named, files=files, suggest=len(refused) < MAX_SUGGESTED)]
+            except TaskError as error:
+                refused.append((ref[:200], str(error)))
+        found.update(
+            {(task.id, task.source_hash): task for task in matching if (task.id, task.source_hash) not in found}
+        )
+    return list(found.values()), refused
+
+
+def _named(ref: str, known: Mapping[str, Task], *, files: bool, suggest: bool) -> Task:
+    """The task in a file, or the known one of this name; as `service.tasks.find_task`, without reading all anew."""
+    if files and names_file(ref):
+        return find_file(ref)
+    if ref not in known:
+        raise unknown_task(ref, known.values() if suggest else (), files=files)
+    return known[ref]
+
+
+def _matching(ref: str, known: list[Task]) -> Iterator[Task]:
+    """The known tasks of the suite that `ref` names, or that match it as a pattern; none for anything else."""
+    if _PATTERN.search(ref):
+        yield from (task for task in known if fnmatchcase(task.id, ref) or fnmatchcase(task.suite, ref))
+    elif "/" not in ref:
+        yield from (task for task in known if task.suite == ref)

@@ -1,0 +1,297 @@
+"""Running a batch in this process, with what it does on stderr."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from db.records import JobRecord, JobStatus
+from db.store import Store
+from service.batches.manage import BatchDetails
+from service.cancellation import Stop
+from service.cli.commands.optimize import PRICE, STRATEGY
+from service.cli.options import Json, SandboxName, Server
+from service.cli.output import note, plain
+from service.cli.progress import showing
+from service.cli.signals import stopping_on_signals
+from service.jobs.journal import Observer
+from service.jobs.local import run_batch_here
+from service.settings import Settings
+
+
+def run_here(details: BatchDetails, *, settings: Settings, store: Store, stop: Stop) -> None:
+    """Run the jobs of a batch that wait, one after the other, each with the picture that `optimize` shows.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with.
+    """
+    waiting = details.line.counts.get(JobStatus.QUEUED, 0)
+    several = len({group.model for group in details.groups}) > 1
+    number = 0
+    note(f"batch {details.line.batch.id}: {waiting} of {details.line.jobs} jobs to run here, one after the other")
+    with contextlib.ExitStack() as shown, stopping_on_signals(stop):
+
+        def told(job: JobRecord) -> Observer:
+            nonlocal number
+            number += 1
+            shown.close()  # the picture of the job before
+            return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
+
+        run_batch_here(details.line.batch.id, settings=settings, store=store, told=told, stop=stop)
+
+
+def title_of(job: JobRecord, number: int, waiting: int, *, several: bool) -> str:
+    """What stands above the picture of a batch's job: `several` says that the batch has more than one model."""
+    title = f"[{number}/{waiting}] {plain(job.task.ref)}"
+    title += f" with {plain(job.model)}" if several else ""
+    return title + (f", sample {job.sample}" if (job.sample or 1) > 1 else "")
+
+
+if TYPE_CHECKING:
+    from db.store import Store
+    from service.settings import Settings
+
+BatchId = Annotated[
+    int, typer.Argument(metavar="ID", help="The batch's number, as `kernelwright batch list` shows it.")
+]
+Over = Annotated[Literal["eager", "compile"], typer.Option(help="Which baseline speedups are over.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Only put the jobs in line, for workers to take.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Tasks times models times platforms times samples.",
+        epilog="Example: kernelwright batch run --tasks starter --rounds 2",
+    )
+    group.command(
+        epilog="Example: kernelwright batch run week.toml --budget-usd 20;"
+        " kernelwright batch run --tasks 'kernelbench-level1/*' --models openai/gpt-5 --samples 3 --detach;"
+        " kernelwright batch run --tasks starter --server http://host:8765"
+    )(run)
+    group.command(epilog="Example: kernelwright batch show 3 --format csv > batch3.csv")(show)
+    group.command("list", epilog="Example: kernelwright batch list")(list_)
+    group.command(epilog="Example: kernelwright batch cancel 3")(cancel)
+    group.command(epilog="Example: kernelwright batch resume 3 --budget-usd 30")(resume)
+    group.command(epilog="Example: kernelwright batch compare 3 4")(compare)
+    app.add_typer(group, name="batch")
+
+
+def run(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.toml]", help="What to run; options given here go before it.")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="A suite, suite/name, a pattern or a .py file; may be given several times.")
+    ] = None,
+    models: Annotated[list[str] | None, typer.Option(help="A model; may be given several times.")] = None,
+    platforms: Annotated[list[str] | None, typer.Option(help="A platform; may be given several times.")] = None,
+    samples: Annotated[int | None, typer.Option(help="So many jobs for each task and model.")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call the batch.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for all jobs together.")] = None,
+    job_budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars a job.")] = None,
+    job_budget_tokens: Annotated[int | None, typer.Option(help="At most so many tokens a job.")] = None,
+    job_budget_s: Annotated[float | None, typer.Option(help="At most so many seconds of work a job.")] = None,
+    job_budget_evaluations: Annotated[int | None, typer.Option(help="At most so many evaluations a job.")] = None,
+    strategy: Annotated[str | None, typer.Option(help=STRATEGY)] = None,
+    rounds: Annotated[int | None, typer.Option(help="At most so many rounds a job.")] = None,
+    judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
+    price: Annotated[str | None, typer.Option(help=PRICE)] = None,
+    api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
+    priority: Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Before or after others.")] = None,
+    sandbox: SandboxName = None,
+    detach: Detach = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
+    """Run many jobs: one after the other here, or by workers with --detach.
+
+    Ctrl-C (or kill -9) loses nothing that was paid for: `kernelwright batch resume ID` goes on.
+    """
+    from service.batches.manage import start_batch
+    from service.batches.spec import make_spec, read_spec
+    from service.cli.backend import opened_store
+    from service.settings import load_settings
+
+    flags = {
+        "tasks": tasks or None,
+        "models": models or None,
+        "platforms": platforms or None,
+        "samples": samples,
+        "name": name,
+        "budget_usd": budget_usd,
+        "priority": priority,
+        "job_budget_usd": job_budget_usd,
+        "job_budget_tokens": job_budget_tokens,
+        "job_budget_s": job_budget_s,
+        "job_budget_evaluations": job_budget_evaluations,
+        "job_strategy": strategy,
+        "job_rounds": rounds,
+        "job_judge_model": judge_model,
+        "job_price": price,
+        "job_api_base": api_base,
+    }
+    settings = load_settings(sandbox=sandbox, server=server)
+    defaults = {"models": [settings.model], "platforms": [settings.platform]}
+    spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
+    if settings.server is not None:
+        from service.cli.remote.batch import run_batch_there
+
+        own = {"sandbox": sandbox, "api_base": api_base}
+        return run_batch_there(spec, settings, flags=own, detach=detach, as_json=as_json)
+    with opened_store(settings) as store:
+        batch_id = start_batch(spec, settings=settings, store=store)
+        return _go(batch_id, settings, store, detach=detach, as_json=as_json)
+
+
+def resume(
+    batch_id: BatchId,
+    budget_usd: Annotated[
+        float | None, typer.Option(help="Another total, in dollars, with what was spent in it.")
+    ] = None,
+    sandbox: SandboxName = None,
+    detach: Detach = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
+    """Go on with a batch: what waits, and what was interrupted, cancelled or failed. Nothing is paid for twice."""
+    from service.batches.manage import resume_batch
+    from service.cli.backend import opened_store
+    from service.settings import load_settings
+
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote.batch import resume_batch_at
+
+        own = {"sandbox": sandbox}
+        return resume_batch_at(batch_id, settings, flags=own, budget_usd=budget_usd, detach=detach, as_json=as_json)
+    with opened_store(settings) as store:
+        resume_batch(store, batch_id, budget_usd=budget_usd)
+        return _go(batch_id, settings, store, detach=detach, as_json=as_json)
+
+
+def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as_json: bool) -> int:
+    """Run what waits, unless workers are to, and show the batch."""
+    from service.batches.manage import show_batch
+
+    pass
+    from service.cancellation import Stop
+    from service.cli.commands.batch_output import show_outcome, show_refused
+    from service.cli.signals import exit_status
+
+    stop = Stop()
+    details = show_batch(store, batch_id)
+    show_refused(details)
+    if not detach:
+        run_here(details, settings=settings, store=store, stop=stop)
+        details = show_batch(store, batch_id)
+    show_outcome(details, detached=detach, as_json=as_json)
+    return exit_status(stop) or 0
+
+
+def show(
+    batch_id: BatchId,
+    over: Over = "eager",
+    everything: Annotated[bool, typer.Option("--jobs", help="Each job, too.")] = False,
+    form: Annotated[
+        Literal["table", "csv", "json", "kernelbench"], typer.Option("--format", help="What to print.")
+    ] = "table",
+    model: Annotated[str | None, typer.Option(help="kernelbench: this model.")] = None,
+    platform: Annotated[str | None, typer.Option(help="kernelbench: this platform.")] = None,
+    suite: Annotated[str | None, typer.Option(help="kernelbench: this suite.")] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far a batch has come and its figures, or print it for other programs."""
+    from service.batches.export import batch_json, csv_text, kernelbench_json
+    from service.cli.backend import batches_at
+    from service.cli.commands.batch_output import show_details, show_jobs, show_refused
+    from service.cli.output import print_json
+
+    with batches_at(server) as batches:
+        details = batches.show(batch_id, over)
+    if as_json or form == "json":
+        print_json(batch_json(details))
+    elif form == "csv":
+        print(csv_text(details), end="")
+    elif form == "kernelbench":
+        print_json(kernelbench_json(details, model=model, platform=platform, suite=suite))
+    else:
+        show_details(details)
+        if everything:
+            show_jobs(details)
+        show_refused(details)
+
+
+def list_(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List batches, newest first."""
+    from dataclasses import asdict
+
+    from service.cli.backend import batches_at
+    from service.cli.output import note, print_json, print_table
+
+    with batches_at(server) as batches:
+        found = batches.newest(limit)
+    if as_json:
+        lines = [{**asdict(line.batch), "counts": line.counts, "spent_usd": line.spent_usd} for line in found]
+        print_json({"schema": "kernelwright.batches/1", "batches": lines})
+        return
+    if not found:
+        note("no batches yet; try: kernelwright batch run --tasks starter --rounds 2")
+        return
+    rows = [
+        (
+            line.batch.id,
+            line.batch.name[:24],
+            f"{line.ended}/{line.jobs}",
+            f"{line.spent_usd:.2f}",
+            None if line.batch.budget_usd is None else f"{line.batch.budget_usd:.2f}",
+            f"{line.batch.created_at:%Y-%m-%d %H:%M}",
+        )
+        for line in found
+    ]
+    columns = ("batch", "name", "ended", "spent $", "of $", "begun (UTC)")
+    print_table(columns, rows, right=("batch", "ended", "spent $", "of $"))
+
+
+def cancel(batch_id: BatchId, server: Server = None, as_json: Json = False) -> None:
+    """Stop a batch: jobs that wait are cancelled, running ones stop within seconds and keep their best."""
+    from service.cli.backend import batches_at
+    from service.cli.output import print_json
+
+    with batches_at(server) as batches:
+        count = batches.cancel(batch_id)
+    if as_json:
+        print_json({"schema": "kernelwright.batch_cancelled/1", "batch": batch_id, "jobs": count})
+    else:
+        print(f"batch {batch_id}: {count} jobs cancelled or told to stop")
+
+
+def compare(
+    a: Annotated[int, typer.Argument(metavar="A", help="The number of a batch.")],
+    b: Annotated[int, typer.Argument(metavar="B", help="The number of another, or of the same.")],
+    over: Over = "eager",
+    model_a: Annotated[str | None, typer.Option(help="This model of A.")] = None,
+    model_b: Annotated[str | None, typer.Option(help="This model of B.")] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two batches task by task: which is faster, which passes more, and whether chance would do as much."""
+    from service.batches.export import versus_json
+    from service.batches.manage import compare_details
+    from service.cli.backend import batches_at
+    from service.cli.commands.batch_output import show_versus
+    from service.cli.output import print_json
+
+    with batches_at(server) as batches:
+        found = compare_details(batches.show(a, over), batches.show(b, over), model_a=model_a, model_b=model_b)
+    if as_json:
+        print_json(versus_json(a, b, over, found))
+    else:
+        show_versus(a, b, over, found)

@@ -1,0 +1,93 @@
+"""`kernelwright evaluate`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.options import Json, Op, Platform, SandboxName, Server
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Example: kernelwright evaluate op.py best.py --json;"
+        " kernelwright evaluate op.py best.py --server http://host:8765"
+    )(evaluate)
+
+
+def evaluate(
+    op: Op,
+    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="A .py file that defines ModelNew.")],
+    platform: Platform = None,
+    sandbox: SandboxName = None,
+    image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Evaluate N times and say whether the results agree.")
+    ] = 1,
+    tolerance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="kernelbench", help="Also report what this accuracy rule would say; the verdict stays ours."
+        ),
+    ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Also say where a passed candidate's time goes (about a minute)."),
+    ] = False,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
+    ] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
+    """Say what a candidate is worth for an op: correct or not, and how much faster. No model is involved.
+
+    The exit status is 0 whatever the verdict; scripts read the verdict from --json.
+    """
+    from service.cancellation import Stop
+    from service.cli.job_output import show_results
+    from service.cli.output import note
+    from service.cli.progress import showing
+    from service.cli.signals import exit_status, stopping_on_signals
+    from service.database import open_store
+    from service.evaluate import evaluate_file
+    from service.settings import load_settings
+    from service.workbench import Stopped
+
+    settings = load_settings(platform=platform, sandbox=sandbox, image=image, server=server)
+    if settings.server is not None:
+        from service.cli.remote.evaluate import evaluate_there
+
+        own = {"sandbox": sandbox, "image": image}
+        asked = {"tolerance": tolerance, "profile": profile, "cold": cold}
+        return evaluate_there(op, candidate, settings, flags=own, asked=asked, repeat=repeat, as_json=as_json)
+    store = open_store(settings)
+    stop = Stop()
+    results: list[Mapping[str, Any]] = []
+    try:
+        with stopping_on_signals(stop), showing(f"Evaluating {candidate} for {op}") as observe:
+            for evaluated in evaluate_file(
+                op,
+                candidate,
+                settings=settings,
+                store=store,
+                observe=observe,
+                stop=stop,
+                times=repeat,
+                rules=() if tolerance is None else (tolerance,),
+                profile=profile,
+                cold=cold,
+            ):
+                results.append(evaluated.record.result)
+    except Stopped:
+        if not results:
+            note("error: stopped before there was a verdict")
+            return exit_status(stop) or 1
+        note(f"stopped after {len(results)} of {repeat} evaluations")
+    finally:
+        store.close()
+    show_results(results, repeat, profile=profile, platform=settings.platform, as_json=as_json)
+    return exit_status(stop) or 0

@@ -1,0 +1,236 @@
+"""`kernelwright jobs retract|restore`."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.commands.jobs_export import export
+from service.cli.options import JobId, Json, SandboxName, Server
+from service.cli.output import job_json, make_console, note, print_json
+
+if TYPE_CHECKING:
+    from db.records import EvaluationRecord
+
+EvaluationId = Annotated[
+    str, typer.Argument(metavar="EVALUATION", help="An evaluation's id, as `leaderboard --json` shows it.")
+]
+Reason = Annotated[str, typer.Option(help="Why, for the audit log.")]
+
+
+def retract(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
+    """Take an evaluation back: it leaves the leaderboard, and its job has its next best candidate."""
+    from service.cli.backend import where
+
+    with where(server) as place:
+        record = place.retract(evaluation_id, reason)
+        best = place.show_job(record.job_id).job.best_evaluation_id
+    _tell(record, best, "retracted", as_json)
+
+
+def restore(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
+    """Let an evaluation count again that was retracted."""
+    from service.cli.backend import where
+
+    with where(server) as place:
+        record = place.restore(evaluation_id, reason)
+        best = place.show_job(record.job_id).job.best_evaluation_id
+    _tell(record, best, "restored", as_json)
+
+
+def _tell(record: "EvaluationRecord", best: str | None, done: str, as_json: bool) -> None:
+    from service.cli.output import print_json
+
+    if as_json:
+        values = {"evaluation_id": record.id, "job_id": record.job_id, "retracted_at": record.retracted_at}
+        print_json({"schema": "kernelwright.retraction/1", **values, "best_evaluation_id": best})
+    else:
+        print(f"evaluation {record.id} is {done}; best of job {record.job_id}: {best or 'none'}")
+
+
+if TYPE_CHECKING:
+    from db.records import JobRecord
+    from service.transcripts.calls import Entry
+
+_STYLES = {"heading": "bold", "label": "cyan", "result": "bold yellow", "event": "dim"}
+
+
+def show_transcript(job: "JobRecord", story: "Sequence[Entry]", *, as_json: bool) -> None:
+    """Print a job's story on stdout."""
+    from service.transcripts.calls import chats_in
+    from service.transcripts.render import transcript, transcript_json
+
+    if as_json:
+        entries = transcript_json(story)
+        print_json({"schema": "kernelwright.transcript/1", "job": job_json(job), "entries": entries})
+        return
+    if not chats_in(story):
+        note(f"job {job.id} has asked no model; `kernelwright jobs show {job.id}` shows its result")
+    if not sys.stdout.isatty():
+        for line in transcript(story):
+            print(line.text)
+        return
+    from rich.text import Text
+
+    console = make_console()
+    for line in transcript(story):
+        console.print(Text(line.text, style=_STYLES.get(line.kind, "")), soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        no_args_is_help=True, help="What was asked for and what became of it.", epilog="Example: kernelwright jobs list"
+    )
+    group.command("list", epilog="Example: kernelwright jobs list --all")(list_)
+    group.command(epilog="Example: kernelwright jobs show 7 --transcript | less")(show)
+    group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
+    group.command(epilog="Example: kernelwright jobs resume 7")(resume)
+    group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
+    group.command(epilog='Example: kernelwright jobs retract 3f2c… --reason "measured with a broken fan"')(retract)
+    group.command(epilog='Example: kernelwright jobs restore 3f2c… --reason "the fan was not to blame"')(restore)
+    app.add_typer(group, name="jobs")
+
+
+def list_(
+    everything: Annotated[bool, typer.Option("--all", help="Single evaluations, too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    from service.cli.backend import where
+    from service.cli.output import job_json, note, print_json, print_table
+
+    with where(server) as jobs:
+        found = jobs.list_jobs(everything=everything, limit=limit)
+    if as_json:
+        print_json({"schema": "kernelwright.jobs/1", "jobs": [job_json(job) for job in found]})
+        return
+    if not found:
+        note("no jobs yet; try: kernelwright optimize starter/rmsnorm_gelu")
+        return
+    rows = [
+        (
+            job.id,
+            job.task.ref,
+            job.platform,
+            job.model or job.kind,
+            job.status.value
+            if job.stop_reason in (None, job.status.value)
+            else f"{job.status.value}: {job.stop_reason}",
+            job.rounds_done,
+            f"{job.created_at:%Y-%m-%d %H:%M}",
+        )
+        for job in found
+    ]
+    print_table(("job", "task", "platform", "model", "status", "rounds", "begun (UTC)"), rows, right=("job", "rounds"))
+
+
+def show(
+    job_id: JobId,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="All that was said to the models and by them, call by call.")
+    ] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show a job: its rounds, and its best candidate so far."""
+    from service.cli.backend import where
+    from service.cli.job_output import show_evaluation, show_spent
+    from service.cli.output import job_json, plain, print_json, print_table, ratio
+
+    if transcript:
+        _show_transcript(job_id, server, as_json=as_json)
+        return
+    with where(server) as jobs:
+        details = jobs.show_job(job_id)
+    job = details.job
+    if as_json:
+        best = None if details.best is None else details.best.result
+        rounds = [asdict(line) for line in details.rounds]
+        end = asdict(details.end) | {"summary": dict(details.end.summary)}
+        print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best, **end})
+        return
+    why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
+    print(
+        f"job {job.id}: {plain(job.task.ref)} on {job.platform} with {plain(job.model or job.kind)}: {job.status}{why}"
+    )
+    if job.error:
+        print(plain(job.error))
+    show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
+    if details.rounds:
+        rows = [
+            (
+                f"{line.number}{' *' if line.best else ''}",
+                line.change[:60],
+                line.outcome,
+                ratio(line.speedup, line.speedup_low, line.speedup_high),
+            )
+            for line in details.rounds
+        ]
+        print_table(("round", "change", "verdict", "over eager"), rows, right=("over eager",))
+    if details.best is not None:
+        show_evaluation(details.best.result, last="best candidate")
+
+
+def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
+    from service.transcripts.calls import read_story
+
+    pass
+    from service.database import open_store
+    from service.errors import BadRequest
+    from service.jobs.query import get_job
+    from service.settings import load_settings
+
+    settings = load_settings(server=server)
+    if settings.server is not None:
+        raise BadRequest("--transcript: is read from this machine's store alone; leave out --server")
+    store = open_store(settings)
+    try:
+        job, story = get_job(store, job_id), read_story(store, job_id)
+    finally:
+        store.close()
+    show_transcript(job, story, as_json=as_json)
+
+
+def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
+    """Stop a job: a running one keeps and exports its best within seconds."""
+    from service.cli.backend import where
+    from service.cli.output import job_json, print_json
+
+    with where(server) as jobs:
+        job = jobs.cancel(job_id)
+    if as_json:
+        print_json({"schema": "kernelwright.job/1", "job": job_json(job)})
+    elif job.cancel_requested and job.status == "running":
+        print(f"job {job_id} was told to stop")
+    else:
+        print(f"job {job_id} is {job.status}")
+
+
+def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
+    """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
+    from service.cancellation import Stop
+    from service.cli.job_output import finish
+    from service.cli.progress import showing
+    from service.cli.signals import stopping_on_signals
+    from service.database import open_store
+    from service.jobs.local import resume as run
+    from service.settings import load_settings
+
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote.follow_job import resume_there
+
+        return resume_there(job_id, settings, as_json=as_json)
+    store = open_store(settings)
+    stop = Stop()
+    try:
+        with stopping_on_signals(stop), showing(f"Going on with job {job_id}") as observe:
+            report = run(job_id, settings=settings, store=store, observe=observe, stop=stop)
+    finally:
+        store.close()
+    return finish(report, stop, as_json=as_json)

@@ -1,0 +1,117 @@
+"""`kernelwright leaderboard`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.options import Json, Server
+
+if TYPE_CHECKING:
+    from db.leaderboard.query import Entry
+
+_RIGHT = ("rank", "over eager", "compile", "ms", "roofline", "USD", "job")
+_FIGURES = ("over eager", "compile", "ms", "roofline", "USD")
+_SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "cost", "evaluated_at")
+_ORDERS = {"asc": False, "desc": True}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: kernelwright leaderboard --suite starter --platform cpu")(leaderboard)
+
+
+def leaderboard(
+    suite: Annotated[str | None, typer.Option(help="Only tasks of this suite (`local`: your own ops).")] = None,
+    platform: Annotated[str | None, typer.Option(help="Only this platform.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task, as suite/name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Only tasks of this dtype.")] = None,
+    sort: Annotated[str, typer.Option(metavar="KEY", help=f"Sort by {', '.join(_SORTS)}.")] = "speedup",
+    order: Annotated[
+        str | None, typer.Option(metavar="asc|desc", help="Default: the best or latest first, names from A.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many entries. Default: all.")] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
+
+    Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank. `--sort
+    board` shows one task, platform, device and sandbox after the other.
+    """
+    from dataclasses import asdict
+
+    from db.leaderboard.query import Filters, Sort
+    from service.cli.backend import where
+    from service.cli.job_output import NO_BOUNDARY
+    from service.cli.output import note, print_json
+    from service.errors import BadRequest
+
+    if sort not in _SORTS:
+        raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
+    if order is not None and order not in _ORDERS:
+        raise BadRequest(f"--order {order[:80]}: unknown; there is: asc, desc")
+    filters = Filters(suite=suite, platform=platform, task=task, model=model, dtype=dtype)
+    with where(server) as place:
+        entries, total = place.leaderboard(filters, sort=Sort(sort), descending=_ORDERS.get(order or ""), limit=limit)
+    if as_json:
+        shown = [asdict(entry) for entry in entries]
+        print_json({"schema": "kernelwright.leaderboard/1", "entries": shown, "total": total})
+        return
+    if not entries:
+        advice = "nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu"
+        note(advice if filters == Filters() else "no entries match these filters")
+        return
+    if sort == "board":
+        _show_boards(entries)
+    else:
+        _show_list(entries)
+    if len(entries) < total:
+        note(f"{total - len(entries)} more; raise --limit to see them")
+    if any(entry.sandbox == "process" for entry in entries):
+        note(f"process: {NO_BOUNDARY}")
+
+
+def _show_boards(entries: "Sequence[Entry]") -> None:
+    from itertools import groupby
+
+    from service.cli.output import plain, print_table
+
+    for (name, source_hash, on, device, sandbox), board in groupby(entries, lambda entry: entry.board):
+        print(f"\n{plain(name)} (source {source_hash[:8]}) on {plain(on)}, {plain(device)}, sandbox {plain(sandbox)}\n")
+        columns = ("rank", *_FIGURES, "model", "tags", "job")
+        print_table(columns, [(entry.rank, *_figures(entry), *_origin(entry)) for entry in board], right=_RIGHT)
+
+
+def _show_list(entries: "Sequence[Entry]") -> None:
+    from service.cli.output import print_table
+
+    columns = ("rank", "task", "platform", "device", "sandbox", *_FIGURES, "model", "tags", "job")
+    rows = [
+        (entry.rank, entry.task, entry.platform, entry.device, entry.sandbox, *_figures(entry), *_origin(entry))
+        for entry in entries
+    ]
+    print_table(columns, rows, right=_RIGHT)
+
+
+def _figures(entry: "Entry") -> tuple[str, ...]:
+    from service.cli.output import milliseconds, ratio
+
+    return (
+        ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
+        ratio(entry.speedup_compile),
+        milliseconds(entry.candidate_ms),
+        "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",
+        _cost(entry),
+    )
+
+
+def _cost(entry: "Entry") -> str:
+    if entry.cost_usd is None:
+        return "unknown" if entry.passed else "-"
+    return f"{entry.cost_usd:.2f}"
+
+
+def _origin(entry: "Entry") -> tuple[object, ...]:
+    return (entry.model, ", ".join(entry.tags), entry.job_id)

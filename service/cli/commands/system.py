@@ -1,0 +1,108 @@
+"""`kernelwright sandbox build|check`, `doctor` and `platforms`: what this machine can do."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from service.cli.options import Json, SandboxName
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Where foreign code runs.", epilog="Example: kernelwright sandbox check"
+    )
+    group.command(epilog="Example: kernelwright sandbox build")(build)
+    group.command(epilog="Example: kernelwright sandbox check --sandbox process")(check)
+    app.add_typer(group, name="sandbox")
+    app.command(epilog="Example: kernelwright doctor")(doctor)
+    app.command(epilog="Example: kernelwright platforms")(platforms)
+
+
+def build(
+    base: Annotated[str, typer.Option(metavar="auto|registry|debootstrap", help="Where Debian comes from.")] = "auto",
+    wheels: Annotated[Path | None, typer.Option(help="A folder with wheels, beside what pip is set up to use.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Make it although it is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the Docker image of the sandbox. Takes some minutes and about 2 GB of disk."""
+    from sandbox.image.build import build_image
+    from service.cli.output import note, print_json
+    from service.errors import BadRequest
+
+    if base not in ("auto", "registry", "debootstrap"):
+        raise BadRequest(f"--base {base}: choose auto, registry or debootstrap")
+    chosen = cast(Literal["auto", "registry", "debootstrap"], base)
+    tag = build_image(base=chosen, wheels=wheels, force=force, progress=note)
+    if as_json:
+        print_json({"schema": "kernelwright.image/1", "image": tag})
+    else:
+        print(tag)
+
+
+def check(sandbox: SandboxName = None, as_json: Json = False) -> int:
+    """Prove on this machine each thing that a sandbox promises; exit status 3 if one is broken."""
+    from sandbox.check import check_promises
+    from service.cli.output import note, print_json, print_table
+    from service.settings import load_settings
+    from service.workbench import open_sandbox
+
+    with open_sandbox(load_settings(sandbox=sandbox), own_code_only=True) as chosen:
+        checks = check_promises(chosen, progress=lambda line: note(f"trying {line}"))
+    broken = [check.promise.value for check in checks if check.kept is False]
+    if as_json:
+        promises = [{"promise": each.promise.value, "kept": each.kept, "detail": each.detail} for each in checks]
+        print_json({"schema": "kernelwright.sandbox_check/1", "sandbox": chosen.name, "promises": promises})
+    else:
+        words = {True: "kept", False: "BROKEN", None: "not promised"}
+        print_table(
+            ("promise", chosen.name, "detail"), [(each.promise.value, words[each.kept], each.detail) for each in checks]
+        )
+    if broken:
+        note(f"error: the {chosen.name} sandbox breaks its word here: {', '.join(broken)}; do not trust it")
+    return 3 if broken else 0
+
+
+def doctor(as_json: Json = False) -> int:
+    """Say what this machine has, what it lacks and what to do; exit status 3 if something needed is missing."""
+    from dataclasses import asdict
+
+    from service.cli.output import print_json, print_table
+    from service.doctor import can_work, examine_machine
+    from service.settings import load_settings
+
+    findings = examine_machine(load_settings())
+    ready = can_work(findings)
+    if as_json:
+        print_json(
+            {"schema": "kernelwright.doctor/1", "ok": ready, "findings": [asdict(finding) for finding in findings]}
+        )
+    else:
+        rows: list[tuple[Any, ...]] = [
+            (found.name, found.status, found.detail + (f" -> {found.remedy}" if found.remedy else ""))
+            for found in findings
+        ]
+        print_table(("what", "status", "detail"), rows)
+    return 0 if ready else 3
+
+
+def platforms(as_json: Json = False) -> None:
+    """List what can be optimized for, and this machine's device for each."""
+    from evaluator.platforms import PLATFORM_NAMES, load_platform
+    from service.cli.output import print_json, print_table
+
+    known = [load_platform(name) for name in PLATFORM_NAMES]
+    if as_json:
+        described = [
+            {
+                "platform": each.name,
+                "language": each.language,
+                "device": {"name": each.device().name, **each.device().facts},
+            }
+            for each in known
+        ]
+        print_json({"schema": "kernelwright.platforms/1", "platforms": described})
+        return
+    rows = [(each.name, each.language, "; ".join(each.device().describe().splitlines())) for each in known]
+    print_table(("platform", "language", "device"), rows)

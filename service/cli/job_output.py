@@ -1,0 +1,219 @@
+"""How the result of a job or of an evaluation is shown: the final table, and the JSON object."""
+
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from agents.llm.names import is_builtin
+from service.cancellation import Stop
+from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
+from service.cli.signals import exit_status
+from service.errors import BadRequest, Unavailable
+from service.evaluate import summary
+from service.jobs.run import JobReport
+
+if TYPE_CHECKING:
+    from db.records import JobRecord
+    from service.jobs.run import JobReport
+
+WIDTH = 80
+INDENT = " " * 11
+NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
+TOO_NOISY = "this machine was busy with something else at times; measure again when it is quiet"
+BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
+TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
+COLD = "measured with cold caches, as asked for; not comparable with other results"
+UNEVEN = "some of its calls take much longer than those that the speedup counts, or it prepares untimed"
+UNRELIABLE = {
+    "noisy": TOO_NOISY,
+    "beyond_roofline": BEYOND_ROOFLINE,
+    "too_short": TOO_SHORT,
+    "cold": COLD,
+    "uneven": UNEVEN,
+}
+NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
+
+
+def report_json(report: "JobReport") -> dict[str, Any]:
+    """What `optimize --json` and `jobs resume --json` print."""
+    return {
+        "schema": "kernelwright.job/1",
+        "job": job_json(report.job),
+        "stop": {"reason": report.stop_reason, "detail": report.stop_detail},
+        "unsettled_usd": report.unsettled_usd,
+        "unpriced_calls": report.unpriced_calls,
+        "summary": dict(report.summary),
+        "best": None if report.best is None else report.best.result,
+        "kernel": None if report.exported is None else str(report.exported.kernel),
+        "report": None if report.exported is None else str(report.exported.report),
+    }
+
+
+def show_report(report: "JobReport") -> None:
+    """The last screen of `optimize`."""
+    job = report.job
+    _line(f"{job.task.ref} on {job.platform}, job {job.id}: {report.stop_reason}", report.stop_detail)
+    if report.best is None:
+        _line("No candidate passed.")
+    else:
+        show_evaluation(report.best.result, last="best candidate")
+    show_spent(job, report.unsettled_usd, report.unpriced_calls, report.summary)
+    if is_builtin(job.model or ""):
+        _line(f"model      {NOT_AN_LLM}")
+    if report.exported is not None:
+        _verbatim(f"kernel     {report.exported.kernel}")
+        _verbatim(f"report     {report.exported.report}")
+
+
+def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summary: Mapping[str, Any]) -> None:
+    """What a job took, and what its strategy counted."""
+    unsettled = f" and at most ${unsettled_usd:.4f} for calls that were cut off" if unsettled_usd else ""
+    unpriced = f" and {unpriced_calls} calls of unknown price (--price says it)" if unpriced_calls else ""
+    _line(f"spent      {job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}{unpriced}{unsettled}")
+    if chances := summary.get("pass_at_k"):
+        shown = ", ".join(f"pass@{k} {chance:.2f}" for k, chance in chances.items())
+        _line(f"tries      {summary['passed']} of {summary['tries']} passed; {shown}")
+
+
+def show_results(
+    results: Sequence[Mapping[str, Any]], repeat: int, *, profile: bool, platform: str, as_json: bool
+) -> None:
+    """What `evaluate` prints of the evaluations that there are, of `repeat` that were asked for."""
+    if repeat > 1:
+        repeated = summary(results, repeat)
+        if as_json:
+            print_json(repeated)
+        else:
+            show_repeated(repeated)
+    elif as_json:
+        print_json(results[0])
+    else:
+        show_evaluation(results[0])
+        if profile:
+            show_profile(results[0], platform)
+
+
+def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
+    """Verdict, latencies, speedups, roofline and tags of an evaluation (DESIGN §5's object)."""
+    verdict = result["verdict"] if result.get("code") is None else f"{result['verdict']} ({result['code']})"
+    if result["verdict"] != "passed":
+        _line(f"verdict    {verdict}", result.get("message") or "")
+        if result.get("detail"):
+            _verbatim(str(result["detail"])[:2000].rstrip())
+    else:
+        _latency_table(result, last)
+        tags = result.get("tags") or []
+        _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}")
+        for tag, text in UNRELIABLE.items():
+            if tag in tags:
+                _line(f"  {tag}: {text}")
+    _accuracy_lines(result.get("correctness") or {})
+    roofline = result.get("roofline")
+    if roofline:
+        limit = f"{roofline['limit_ms']:.3f} ms"
+        _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
+    elif note := (result.get("profile") or {}).get("roofline_note"):
+        _line("roofline   not known", str(note))
+    provenance = result.get("provenance") or {}
+    sandbox = (provenance.get("sandbox") or {}).get("name")
+    bounded = provenance.get("security_boundary") and sandbox != "process"
+    _line(f"sandbox    {sandbox or 'unknown'}", "" if bounded else NO_BOUNDARY)
+
+
+def show_profile(result: Mapping[str, Any], platform: str) -> None:
+    """Where the candidate's time goes, as the platform puts it."""
+    from evaluator.platforms import load_platform
+
+    if result["verdict"] == "passed":
+        _verbatim(f"\n{load_platform(platform).profile_text(dict(result['profile']))}")
+
+
+def show_repeated(repeated: Mapping[str, Any]) -> None:
+    """A row for each of several evaluations of one candidate, and whether they agree."""
+    baselines = list(repeated["speedup"])
+    rows = []
+    for number, result in enumerate(repeated["evaluations"], 1):
+        code = f" ({result['code']})" if result.get("code") else ""
+        latency, speedups = result["latency_ms"].get("candidate"), result.get("speedup") or {}
+        given = [speedups.get(name) for name in baselines]
+        shown = [ratio(one["value"], one["low"], one["high"]) if one else "-" for one in given]
+        rows.append((number, f"{result['verdict']}{code}", milliseconds(latency and latency["median"]), *shown))
+    columns = ("", "verdict", "latency (ms)", *(f"over {name} (95 %)" for name in baselines))
+    print_table(columns, rows, right=(columns[0], *columns[2:]))
+    for name, spread in repeated["speedup"].items():
+        _line(f"over {name}: median {spread['median']:.3f}, from {spread['lowest']:.3f} to {spread['highest']:.3f}")
+    if repeated["agree"] is None:
+        _line("one evaluation: nothing to compare it with")
+    elif repeated["agree"]:
+        _line(f"the {repeated['done']} evaluations agree: one verdict, and intervals that overlap")
+    else:
+        for difference in repeated["differences"]:
+            _line(f"the evaluations disagree: {difference}")
+
+
+def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
+    """What the task declared, what was left out for it, and what another rule says, where it was asked for."""
+    declared = (correctness.get("tolerance") or {}).get("declared")
+    if declared:
+        _line(
+            "tolerance  declared by the task: " + ", ".join(f"{dtype} {value:g}" for dtype, value in declared.items())
+        )
+    for check in correctness.get("checks") or ():
+        if "declared domain" in check["note"]:
+            _line(f"inputs     {check['inputs']}: {check['note']}")
+    if unknown := (correctness.get("state") or {}).get("not_compared"):
+        _line(f"state that could not be compared: {', '.join(unknown)}")
+    other = correctness.get("kernelbench")
+    if other:
+        accepts = "accepts" if other["passed"] else "refuses"
+        _line(f"kernelbench's rule {accepts} it on {other['input_sets']} sets of inputs (for comparison only)")
+
+
+def _latency_table(result: Mapping[str, Any], last: str) -> None:
+    latencies, speedups = result.get("latency_ms") or {}, result.get("speedup") or {}
+    rows = []
+    for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", last)):
+        latency, speedup = latencies.get(name), speedups.get(name)
+        shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
+        if name == "compile" and latency is None:
+            shown = "not available for this op"
+        rows.append((title, milliseconds(latency and latency["median"]), shown))
+    columns = ("", "latency (ms)", "speedup over it (95 %)")
+    print_table(columns, rows, right=columns[1:])
+
+
+def _line(text: str, detail: str = "") -> None:
+    """A sentence, wrapped under its first word."""
+    sentence = plain(text) + (f": {plain(detail)}" if detail else "")
+    _verbatim(fill(sentence, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False))
+
+
+def _verbatim(text: str) -> None:
+    """Lines as they are: paths, which must stay whole to be copied, and other programs' output."""
+    from rich.text import Text
+
+    make_console().print(Text("\n".join(plain(part) for part in text.splitlines())), soft_wrap=True)
+
+
+_NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")
+
+
+def finish(report: JobReport, stop: Stop, *, as_json: bool) -> int:
+    """Show the report; 0 when the job did its work, 130 or 143 when a signal stopped it.
+
+    Raises:
+        Unavailable: model or sandbox failed before any candidate passed.
+        BadRequest: the referee found that the op itself cannot be judged.
+    """
+    job = report.job
+    if report.best is None and report.stop_reason in _NOTHING_TO_WORK_WITH:
+        raise Unavailable(f"{report.stop_detail} (job {job.id}; then: kernelwright jobs resume {job.id})")
+    if report.stop_reason == "task_invalid":
+        raise BadRequest(f"{job.task.ref}: {report.stop_detail}")
+    if as_json:
+        print_json(report_json(report))
+    else:
+        show_report(report)
+    if job.status != "done":
+        note(f"go on with: kernelwright jobs resume {job.id}")
+    return exit_status(stop) or 0

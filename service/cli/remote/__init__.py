@@ -1,0 +1,1 @@
+"""Commands that a server carries out: progress and results in the terminal."""

@@ -1,0 +1,1 @@
+"""A server's API, called by the command line."""

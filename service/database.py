@@ -1,0 +1,104 @@
+"""Opening the store that the settings name, and what the `db` commands do with it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from db import engine
+from db.backup import backup
+from db.display import shown
+from db.leaderboard.check import mend_standings, standings_problems
+from db.migrations import HEAD
+from db.store import Store
+from service.settings import Settings
+
+_SHOWN_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class StoreCheck:
+    """Whether a store is as this version needs it, and each thing that is not."""
+
+    url: str
+    revision: str | None
+    newest: str
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """A store that is as this version needs it; `mended`: lines of the leaderboard that were wrong."""
+
+    url: str
+    mended: int
+
+
+def open_store(settings: Settings) -> Store:
+    """The store, made or upgraded first where needed.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    return engine.open_store(settings.store_url)
+
+
+def upgrade_store(settings: Settings) -> Upgraded:
+    """Make or upgrade the store and compute its leaderboard anew.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    store = open_store(settings)
+    try:
+        with store.write() as session:
+            mended = mend_standings(session)
+        return Upgraded(shown(store.engine.url), mended)
+    finally:
+        store.close()
+
+
+def check_store(settings: Settings) -> StoreCheck:
+    """Compare the store with this version's tables and have the database check itself; changes nothing.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+    database = engine.make_engine(settings.store_url, create=False)
+    try:
+        with engine.failures_named(database):
+            revision = engine.revision_of(database)
+            problems = engine.integrity_problems(database)
+            if revision != HEAD:
+                problems.append(f"revision {revision}, this version needs {HEAD}: run `kernelwright db upgrade`")
+            else:
+                problems += engine.differences(database) or _standings_problems(database)
+    finally:
+        database.dispose()
+    return StoreCheck(shown(database.url), revision, HEAD, tuple(problems))
+
+
+def backup_store(settings: Settings, target: Path) -> Path:
+    """Write a whole copy of the store to a new file.
+
+    Raises:
+        StoreError: the file exists or cannot be written, or PostgreSQL's pg_dump is missing or fails.
+    """
+    store = open_store(settings)
+    try:
+        backup(store.engine, target)
+    finally:
+        store.close()
+    return target
+
+
+def _standings_problems(database: Engine) -> list[str]:
+    with Store(database).read() as session:
+        problems = standings_problems(session)
+    left = len(problems) - _SHOWN_PROBLEMS
+    return problems[:_SHOWN_PROBLEMS] + ([f"leaderboard: {left} more entries differ"] if left > 0 else [])

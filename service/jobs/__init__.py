@@ -1,0 +1,1 @@
+"""One job from its options to its exported file."""

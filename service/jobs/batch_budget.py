@@ -1,0 +1,83 @@
+"""What a job has cost at the most: what was billed, and calls whose reply was lost at their worst."""
+
+import math
+
+from sqlalchemy.orm import Session
+
+from agents.llm.names import only_builtin
+from agents.protocols import Event
+from agents.replay import past_of_events
+from db.evaluations import results
+from db.jobs import batches, jobs
+from db.records import JobCost, JobRecord, JobStatus, Owner
+from service.jobs.query import end_job
+
+
+def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
+    """What earlier runs of a job cost at the most, in dollars, also where its process died without a word."""
+    if job.status is JobStatus.DONE:
+        return job.cost_usd + job.unsettled_usd
+    if job.started_at is None:
+        return 0.0
+    # What a process that died had begun stands in the job's events alone.
+    events = [
+        Event(event.kind, event.round, {"reply": "", **event.data})
+        for event in results.list_events(session, job.id, kinds=("llm_started", "llm_call", "llm_failed"))
+    ]
+    spent = past_of_events(events).spent
+    return spent.cost_usd + spent.unsettled_usd
+
+
+OWN_BUDGET = "own_budget_usd"
+"""The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
+
+
+def allot(session: Session, job_id: int) -> float:
+    """Set what a job that is about to run may cost in all, in its options, and return it in dollars.
+
+    To be called right after the job was taken, in the same transaction. 0 says that nothing is left: it must not run;
+    call `finish_without_budget`. Infinity says that nothing bounds it: it is of no batch, its batch has no total, or
+    its models cost nothing; its options are as they were.
+
+    Raises:
+        NotInStore: there is no such job.
+    """
+    job = jobs.get_job(session, job_id)
+    if job.batch_id is None or _is_free(job):
+        return math.inf
+    batch = batches.get_batch(session, job.batch_id, lock=True)
+    own = job.options.get(OWN_BUDGET, job.options.get("budget_usd"))
+    if batch.budget_usd is None:
+        if OWN_BUDGET in job.options:  # there was a total when it last ran
+            jobs.set_options(session, job_id, budget_usd=own)
+        return math.inf
+    costs = [cost for cost in batches.job_costs(session, batch.id) if not _is_free(cost)]
+    paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
+    others = [cost for cost in costs if cost.id != job_id]
+    left = batch.budget_usd - paid - sum(_committed(session, other) for other in others)
+    waiting = sum(other.status is JobStatus.QUEUED for other in others)
+    share = max(0.0, left) / (waiting + 1)
+    allotted = paid + share if own is None else min(float(own), paid + share)
+    jobs.set_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
+    return allotted if share > 0 else 0.0
+
+
+def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
+    """End a job that `owner` took and for which nothing is left of its batch's total; it can be resumed with a larger
+    one."""
+    job = jobs.get_job(session, job_id)
+    total = None if job.batch_id is None else batches.get_batch(session, job.batch_id).budget_usd
+    detail = f"nothing is left of the {total or 0.0:.2f} dollars of batch {job.batch_id}"
+    end_job(session, job_id, owner, status=JobStatus.FAILED, reason="budget", detail=detail)
+
+
+def _is_free(job: JobRecord | JobCost) -> bool:
+    return only_builtin(job.model, job.options.get("judge_model"))
+
+
+def _committed(session: Session, job: JobCost) -> float:
+    """What of the total is gone or reserved for a job, in dollars."""
+    if job.status is not JobStatus.RUNNING:
+        return worst_paid_usd(session, job)
+    bound = job.options.get("budget_usd")
+    return math.inf if bound is None else float(bound)  # one that runs without a bound may take it all

@@ -1,0 +1,151 @@
+"""Which of two stored evaluations is the better one, by the agents' rule."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.protocols import Event, Outcome
+from agents.replay import identity
+from agents.stop_rules import is_better
+from db.evaluations import results
+from db.jobs import jobs
+from db.records import EvaluationRecord, LlmCall, Owner
+from db.store import Store
+from service.jobs.liveness import require_run_by
+
+
+def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
+    """Whether `new` takes the place of `best`, or is good enough to be the first."""
+    return is_better(_ranked(new), None if best is None else _ranked(best))
+
+
+def _ranked(kept: EvaluationRecord) -> Outcome:
+    """As much of an evaluation as tells which of two is better."""
+    measured = kept.measured
+    return Outcome(
+        kept.candidate_hash,
+        kept.verdict,
+        tags=kept.tags,
+        speedup=measured.speedup,
+        speedup_low=measured.speedup_low,
+        speedup_high=measured.speedup_high,
+    )
+
+
+Observer = Callable[[Event], None]
+"""Is told of every event after it was stored, and of `step` events (data: text) that are not stored."""
+
+_KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "reasoning", "tool_calls")}
+
+
+class Journal:
+    """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
+    a job that is taken up again comes by them once more. With an `owner`, nothing is written once the job is not his.
+    `keep` does what it is given, which may fail with a StoreError, and may try it more than once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        job_id: int,
+        observer: Observer,
+        past: Iterable[Event] = (),
+        *,
+        owner: Owner | None = None,
+        keep: Callable[[Callable[[], None]], None] = lambda action: action(),
+    ) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._observer = observer
+        self._past = Counter(identity(event) for event in past)
+        self._owner = owner
+        self._keep = keep
+        self._lock = threading.RLock()
+        self.round = 0
+
+    def __call__(self, event: Event) -> None:
+        """Store an event, unless it is; it is there for good when this returns.
+
+        Raises:
+            JobLost: someone else has the job now.
+        """
+        with self._lock:
+            self.round = event.round
+            own = identity(event)
+            if own is not None and self._past[own] > 0:
+                self._past[own] -= 1
+            else:
+                self._keep(lambda: self._store_new(event))
+            self._observer(event)
+
+    def _store_new(self, event: Event) -> None:
+        with self._store.write() as session:
+            if self._owner is not None:
+                require_run_by(session, self._job_id, self._owner)
+            bulky = _KEPT_ELSEWHERE.get(event.kind, ())
+            kept = {key: value for key, value in event.data.items() if key not in bulky}
+            results.add_event(session, self._job_id, event.kind, event.round, kept)
+            self._keep_rows(session, event)
+
+    def step(self, text: str) -> None:
+        """Tell the observer what is going on, in a few words."""
+        with self._lock:
+            self._observer(Event("step", self.round, {"text": text}))
+
+    def _keep_rows(self, session: Session, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        job_id, number = self._job_id, event.round
+        match event.kind:
+            case "round_started":
+                results.add_round(session, job_id, number)
+            case "candidate":
+                results.add_candidate(
+                    session, job_id, round_number=number, candidate_hash=data["hash"], source=data["source"]
+                )
+            case "llm_call":
+                results.add_llm_call(session, job_id, _llm_call(number, data))
+                self._count(session)
+            case "advice":
+                results.set_advice(session, job_id, number, data)
+            case "best":
+                self._keep_best(session, data["hash"])
+            case "round_done":
+                jobs.count_round(session, job_id)
+            case "job_stopped":
+                jobs.set_unsettled(session, job_id, float(data.get("unsettled_usd") or 0.0))
+
+    def _keep_best(self, session: Session, digest: str) -> None:
+        """Note a better candidate, unless an earlier run of the job had a better one yet: its event is not new now."""
+        new = results.find_evaluation(session, self._job_id, digest)
+        kept = jobs.get_job(session, self._job_id).best_evaluation_id
+        if new is None:
+            return
+        if kept is None or is_better_record(new, results.get_evaluation(session, kept)):
+            jobs.set_best(session, self._job_id, new.id)
+
+    def _count(self, session: Session) -> None:
+        session.flush()
+        cost_usd, prompt_tokens, completion_tokens = results.spent(session, self._job_id)
+        jobs.set_spent(session, self._job_id, cost_usd=cost_usd, tokens=prompt_tokens + completion_tokens)
+
+
+def _llm_call(number: int, data: Mapping[str, Any]) -> LlmCall:
+    return LlmCall(
+        round=number,
+        model=data["model"],
+        role=data["role"],
+        purpose=data["purpose"],
+        messages=data["messages"],
+        reply=data["reply"],
+        prompt_tokens=data["prompt_tokens"],
+        completion_tokens=data["completion_tokens"],
+        cost_usd=data["cost_usd"],
+        latency_s=data["latency_s"],
+        key=data["key"],
+        reasoning=data["reasoning"],
+        reasoning_tokens=data["reasoning_tokens"],
+        tool_calls=data["tool_calls"],
+    )

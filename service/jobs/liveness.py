@@ -1,0 +1,148 @@
+"""Who runs a job, told so that another process can find out whether it still lives."""
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from sqlalchemy.orm import Session
+
+from db.errors import StoreError
+from db.jobs import jobs
+from db.records import Owner
+from db.store import Store
+from sandbox import owner as processes
+from service.cancellation import Stop
+from service.errors import JobLost
+
+
+def this_process() -> Owner:
+    """This process as an owner of jobs."""
+    process = processes.this_process()
+    return Owner(host=socket.gethostname(), pid=process.pid, started=process.to_label())
+
+
+def is_gone_here(owner: Owner) -> bool:
+    """Whether the owner was a process of this host, since it was last started, and is gone. Another host may go by the
+    name of ours."""
+    process = processes.Owner.from_label(owner.started)
+    return process is not None and processes.same_boot(process) and is_dead(owner)
+
+
+def lives_here(owner: Owner) -> bool:
+    """Whether the owner is certainly a process of this host that is there, however long it has been silent."""
+    process, own = processes.Owner.from_label(owner.started), processes.this_process()
+    if process is None or owner.host != socket.gethostname():
+        return False
+    same = (process.boot, process.namespace) == (own.boot, own.namespace)
+    return same and not processes.is_gone(process, container_runs=False)
+
+
+def is_dead(owner: Owner) -> bool:
+    """Whether the owner certainly runs no more. Nothing is known of processes on other hosts: they count as alive."""
+    if owner.host != socket.gethostname():
+        return False
+    process = processes.Owner.from_label(owner.started)
+    return process is not None and processes.is_gone(process, container_runs=False)
+
+
+BEAT_S = 2.0
+LOST_AFTER_S = 15.0
+"""Who is silent for so long is given up."""
+
+_GAP_S = 3 * BEAT_S
+
+log = logging.getLogger(__name__)
+
+
+class Heart:
+    """Beats from `start` on until `stop`.
+
+    `beat` writes one, and says whether we still count as alive; once we do not, `given_up` is set and `on_given_up`
+    called.
+    """
+
+    def __init__(
+        self, store: Store, beat: Callable[[Session], bool], on_given_up: Callable[[], None] = lambda: None
+    ) -> None:
+        self.given_up = threading.Event()
+        self._store = store
+        self._beat = beat
+        self._on_given_up = on_given_up
+        self._over = threading.Event()
+        self._last = self._since = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._over.set()
+
+    def beats(self) -> bool:
+        """Whether its thread is there."""
+        return self._thread.is_alive()
+
+    def steady_s(self) -> float:
+        """For how long our own beats have come through without a gap, in seconds; 0 while they do not.
+
+        Who cannot write to the store, or was paused, knows nothing of the silence of others.
+        """
+        last, since = self._last, self._since
+        return 0.0 if time.monotonic() - last > _GAP_S else time.monotonic() - since
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                with self._store.write() as session:
+                    heard = self._beat(session)
+                if not heard:
+                    self.given_up.set()
+                    self._on_given_up()
+                    return
+                now = time.monotonic()
+                if now - self._last > _GAP_S:
+                    self._since = now
+                self._last = now
+            except StoreError as error:
+                log.error("store: %s", error)
+            except Exception:  # whatever it was, a worker that works must be heard of
+                log.exception("a beat failed")
+            self._over.wait(BEAT_S)
+
+
+LOST = "lost"
+"""Why work stops whose job was taken for dead by others."""
+
+
+@contextlib.contextmanager
+def beating(store: Store, job_id: int, owner: Owner, stop: Stop) -> Iterator[None]:
+    """Beat for a job that `owner` runs, for the length of the block; once it is not his, `stop` is requested."""
+    heart = Heart(store, lambda session: jobs.beat(session, job_id, owner), on_given_up=lambda: stop.request(LOST))
+    heart.start()
+    try:
+        yield
+    finally:
+        heart.stop()
+
+
+def require_run_by(session: Session, job_id: int, owner: Owner) -> None:
+    """Find out, in a transaction that writes to a job, whether it is still `owner`'s, and keep it so until the end.
+
+    Raises:
+        JobLost: others have it now.
+    """
+    if not jobs.is_run_by(session, job_id, owner):
+        raise job_lost(job_id)
+
+
+def job_lost(job_id: int) -> JobLost:
+    """Says that a job is others' now."""
+    return JobLost(
+        f"job {job_id}: others have it now, for this process was not heard of;"
+        f" `kernelwright jobs show {job_id}` says how it stands"
+    )

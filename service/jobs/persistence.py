@@ -1,0 +1,156 @@
+"""The same evaluation as the evaluator, the agents and the store each want it."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from agents.protocols import JSON, Outcome
+from db.evaluations import results, tasks
+from db.records import Measured
+from evaluator.evaluation import Evaluation, Interval, candidate_hash
+from evaluator.platforms import Platform
+from service.workbench import Bench
+from tasks.task import Task
+
+MAX_METRICS = 120
+_DEPTH = 4
+_ROWS = 8
+_NO_FIGURES = frozenset({"samples_ms", "absent"})
+
+
+def measured_of(evaluation: Evaluation) -> Measured:
+    """The numbers that queries need."""
+    over_eager = _interval(evaluation, "eager")
+    over_compile = _interval(evaluation, "compile")
+    medians = _medians(evaluation)
+    return Measured(
+        speedup=None if over_eager is None else over_eager.value,
+        speedup_low=None if over_eager is None else over_eager.low,
+        speedup_high=None if over_eager is None else over_eager.high,
+        speedup_compile=None if over_compile is None else over_compile.value,
+        speedup_compile_low=None if over_compile is None else over_compile.low,
+        speedup_compile_high=None if over_compile is None else over_compile.high,
+        candidate_ms=medians.get("candidate"),
+        eager_ms=medians.get("eager"),
+        compile_ms=medians.get("compile"),
+        roofline_fraction=None if evaluation.roofline is None else evaluation.roofline.fraction,
+    )
+
+
+def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: str, evaluation_id: str) -> Outcome:
+    """What the agents get to know."""
+    measured = measured_of(evaluation)
+    return Outcome(
+        candidate_hash=candidate_hash,
+        verdict=evaluation.verdict.value,
+        code=evaluation.code,
+        message=evaluation.message,
+        detail=evaluation.detail,
+        tags=evaluation.tags,
+        speedup=measured.speedup,
+        speedup_low=measured.speedup_low,
+        speedup_high=measured.speedup_high,
+        speedup_compile=measured.speedup_compile,
+        latency_ms=_medians(evaluation),
+        roofline_fraction=measured.roofline_fraction,
+        roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
+        profile_text=platform.profile_text(dict(evaluation.profile)),
+        metrics=metrics_of(evaluation),
+        took_s=evaluation.cost_s.get("total", 0.0),
+        evaluation_id=evaluation_id,
+    )
+
+
+def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
+    """The figures that a Judge may cite, by dotted name; empty unless the candidate was measured.
+
+    Names that come from the candidate's process (operators, files) are as the referee let them pass.
+    """
+    if not evaluation.latency_ms:
+        return {}
+    found: dict[str, JSON] = {f"latency_ms.{name}": value for name, value in _medians(evaluation).items()}
+    found |= {f"speedup.{name}": interval.value for name, interval in (evaluation.speedup or {}).items()}
+    if evaluation.roofline is not None:
+        found |= {f"roofline.{name}": value for name, value in asdict(evaluation.roofline).items()}
+    found |= _figures("profile", evaluation.profile)
+    return dict(list(found.items())[:MAX_METRICS])
+
+
+def _figures(name: str, value: object, depth: int = 0) -> dict[str, JSON]:
+    """The numbers inside of a profile, those in tables by the name in their first column."""
+    if isinstance(value, bool) or value is None:
+        return {}
+    if isinstance(value, int | float):
+        return {name: value}
+    found: dict[str, JSON] = {}
+    if isinstance(value, Mapping) and depth < _DEPTH:
+        for key, inner in value.items():
+            if key not in _NO_FIGURES:
+                found |= _figures(f"{name}.{key}", inner, depth + 1)
+    elif isinstance(value, list | tuple) and depth < _DEPTH:
+        for row in value[:_ROWS]:
+            if isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str):
+                found |= _figures(f"{name}.{row[0]}", row[1], depth + 1)
+    return found
+
+
+def device_name(evaluation: Evaluation) -> str:
+    """The one line that names the device in tables and on the leaderboard."""
+    device = evaluation.provenance.get("device")
+    return str(device.get("name", "unknown")) if isinstance(device, Mapping) else "unknown"
+
+
+def _interval(evaluation: Evaluation, baseline: str) -> Interval | None:
+    return None if evaluation.speedup is None else evaluation.speedup.get(baseline)
+
+
+def _medians(evaluation: Evaluation) -> dict[str, float]:
+    return {name: latency.median for name, latency in evaluation.latency_ms.items()}
+
+
+def keep_task(session: Session, task: Task) -> int:
+    """The task's id in the store."""
+    return tasks.add_task(
+        session,
+        suite=task.suite,
+        name=task.name,
+        source_hash=task.source_hash,
+        source=task.source,
+        category=task.category,
+        dtype=task.dtype,
+    )
+
+
+def keep_evaluation(
+    session: Session,
+    job_id: int,
+    bench: Bench,
+    source: str,
+    evaluation: Evaluation,
+    *,
+    round_number: int,
+    evaluation_id: str | None = None,
+) -> str:
+    """Keep a candidate and what it is worth; the evaluation's id, a new one if none is given."""
+    candidate_id = results.add_candidate(
+        session, job_id, round_number=round_number, candidate_hash=candidate_hash(source), source=source
+    )
+    evaluation_id = evaluation_id or uuid.uuid4().hex
+    results.add_evaluation(
+        session,
+        evaluation_id,
+        candidate_id=candidate_id,
+        round_number=round_number,
+        platform=bench.platform.name,
+        device=device_name(evaluation),
+        sandbox=bench.sandbox.name,
+        verdict=evaluation.verdict.value,
+        code=evaluation.code,
+        message=evaluation.message,
+        tags=evaluation.tags,
+        measured=measured_of(evaluation),
+        result=evaluation.to_json(),
+    )
+    return evaluation_id

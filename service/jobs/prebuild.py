@@ -1,0 +1,77 @@
+"""Candidates built before their evaluation is due: beside each other, and while models still write others."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from evaluator.evaluate import build_ahead
+from sandbox.base import Promise, SandboxUnavailable
+from service.device_lock import StillWaiting, one_of, turn
+from service.workbench import Bench
+
+AT_ONCE = 2
+"""Builds at the same time on a host, of all its jobs together."""
+
+MEMORY_MB = 4096
+"""What each of them may use at most: two of them no more than an evaluation."""
+
+
+class BuildsAhead:
+    """An `agents.protocols.Builds`: the builds of one job on this host.
+
+    Nobody on it measures while one runs: they share the device's lock. What goes wrong here is left for the evaluation
+    to say, which builds again what it does not find.
+    """
+
+    def __init__(self, bench: Bench, step: Callable[[str], None]) -> None:
+        self._bench = bench
+        self._step = step
+        self._over = threading.Event()
+        self._enough = threading.Event()
+        self._running: list[Future[None]] = []
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="build")  # its threads are made when needed
+
+    def start(self, source: str) -> None:
+        """Begin to build a candidate, if that is worth it; returns at once. Threads may call it."""
+        # The boundary between two sandboxes that are open at once is that runners have users of their own.
+        if Promise.SEPARATE_UIDS not in self._bench.sandbox.promises or self._over.is_set():
+            return
+        if self._bench.platform.builds_slowly(source):
+            self._running.append(self._pool.submit(self._build, source))
+
+    def finish(self, limit_s: float | None) -> None:
+        """Wait for those that are under way, so long at most; those that wait themselves are given up."""
+        self._enough.set()
+        waiting = [future for future in self._running if not future.cancel()]
+        if any(not future.done() for future in waiting):
+            self._step("waiting for candidates that are built")
+            wait(waiting, timeout=limit_s)
+        self._running.clear()
+        self._enough.clear()
+
+    def close(self) -> None:
+        """End those that still run; nothing is begun any more."""
+        self._over.set()
+        self._enough.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _build(self, source: str) -> None:
+        bench = self._bench
+        slots = [bench.lock.with_suffix(f".build{number}") for number in range(AT_ONCE)]
+        effort = replace(bench.effort, memory_mb=min(bench.effort.memory_mb, MEMORY_MB))
+        with (
+            contextlib.suppress(StillWaiting, SandboxUnavailable),
+            one_of(slots, cancel=self._enough),
+            turn(bench.lock, on_wait=lambda: None, cancel=self._enough, shared=True),
+        ):
+            build_ahead(
+                bench.task,
+                source,
+                sandbox=bench.sandbox,
+                platform=bench.platform,
+                effort=effort,
+                cache=bench.cache,
+                cancel=self._over,
+            )

@@ -1,0 +1,273 @@
+"""Looking at jobs, stopping them, and telling which of them died."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.protocols import Event, Past
+from agents.replay import past_of_events
+from db.errors import StoreError
+from db.evaluations import results
+from db.jobs import job_queue, jobs
+from db.locks import silence_s
+from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
+from db.store import Store
+from service.jobs.liveness import LOST_AFTER_S, is_dead, is_gone_here, lives_here
+
+WORKER_LOST = "worker_lost"
+"""The event of a job whose worker died or was cut off; others go on with it."""
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One round as people read it. `change` is what the candidate was meant to change; `retracted` says that what
+    was found was taken back since.
+    """
+
+    number: int
+    change: str
+    verdict: str
+    code: str | None = None
+    message: str = ""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    candidate_hash: str | None = None
+    best: bool = False
+    retracted: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words, with its code and whether it was taken back."""
+        found = self.verdict if self.code is None else f"{self.verdict} ({self.code})"
+        return f"{found}, retracted" if self.retracted else found
+
+
+@dataclass(frozen=True)
+class End:
+    """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended.
+
+    `unpriced_calls` are those whose price nobody knew: the dollars of a job that has some say too little.
+    """
+
+    unsettled_usd: float = 0.0
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    unpriced_calls: int = 0
+
+
+@dataclass(frozen=True)
+class JobDetails:
+    """A job, its rounds and its best candidate so far."""
+
+    job: JobRecord
+    rounds: tuple[RoundLine, ...]
+    best: EvaluationRecord | None
+    end: End
+
+
+def list_jobs(store: Store, *, everything: bool = False, limit: int | None = None) -> list[JobRecord]:
+    """Jobs, newest first; `everything` includes single evaluations."""
+    settle(store)
+    with store.read() as session:
+        return jobs.list_jobs(session, kind=None if everything else "optimize", limit=limit)
+
+
+def get_job(store: Store, job_id: int) -> JobRecord:
+    """A job as it stands.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.read() as session:
+        return jobs.get_job(session, job_id)
+
+
+def show_job(store: Store, job_id: int) -> JobDetails:
+    """A job with its rounds.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    job = get_job(store, job_id)
+    with store.read() as session:
+        best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        judged = results.retractions(session, job_id)
+    events = read_events(store, job_id)
+    lines = round_lines(events, None if best is None else best.candidate_hash, judged)
+    return JobDetails(job, lines, best, last_stop(events))
+
+
+def cancel_job(store: Store, job_id: int) -> JobRecord:
+    """Ask a running job to stop (its process looks every two seconds), or cancel one that nobody runs.
+
+    Raises:
+        NotInStore: there is none with this id.
+    """
+    settle(store)
+    with store.write() as session:
+        jobs.request_cancel(session, job_id)
+        return jobs.get_job(session, job_id)
+
+
+def end_job(
+    session: Session,
+    job_id: int,
+    owner: Owner,
+    *,
+    status: JobStatus,
+    reason: str,
+    detail: str = "",
+    round_number: int = 0,
+) -> bool:
+    """End a job that `owner` runs, and say so in its events; False if it is not his any more."""
+    error = detail if status is JobStatus.FAILED else None
+    ended = jobs.finish_job(session, job_id, owner, status=status, stop_reason=reason, error=error)
+    if ended:
+        results.add_event(session, job_id, "ended", round_number, {"reason": reason, "detail": detail})
+    return ended
+
+
+def cancel_requested(store: Store, job_id: int) -> bool:
+    """Whether someone asked a job to stop; not while the store does not answer: whoever writes next will say so."""
+    try:
+        with store.read() as session:
+            return jobs.cancel_requested(session, job_id)
+    except StoreError:
+        return False
+
+
+def settle(store: Store) -> None:
+    """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one.
+
+    Commands of other hosts count as dead once they are silent for as long as a worker that counts as lost.
+    """
+    with store.read() as session:
+        dead = [job for job in jobs.list_jobs(session, status=JobStatus.RUNNING) if _is_dead(session, job)]
+    if not dead:
+        return
+    with store.write() as session:
+        for job in dead:
+            if job.worker_id is not None:
+                job_queue.requeue_job(session, job.id, worker_id=job.worker_id)
+            elif job.owner is not None:
+                jobs.mark_interrupted(session, job.id, job.owner, job.heartbeat_at)
+
+
+def _is_dead(session: Session, job: JobRecord) -> bool:
+    if job.owner is None:
+        return False
+    # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
+    if is_gone_here(job.owner) or job.worker_id is not None:
+        return is_gone_here(job.owner)
+    if job.heartbeat_at is None:  # an earlier version runs it
+        return is_dead(job.owner)
+    return not lives_here(job.owner) and silence_s(session, job.heartbeat_at) > LOST_AFTER_S
+
+
+def read_events(store: Store, job_id: int) -> list[Event]:
+    """A job's events without what is bulky: candidates' sources, and what models were asked and said."""
+    with store.read() as session:
+        return [Event(event.kind, event.round, event.data) for event in results.list_events(session, job_id)]
+
+
+def stored_events(store: Store, job_id: int) -> list[Event]:
+    """A job's events as the agents recorded them, with candidates' sources and what models were asked and said."""
+    with store.read() as session:
+        sources = results.list_candidate_sources(session, job_id)
+        calls = {call.key: call for call in results.list_llm_calls(session, job_id) if call.key is not None}
+    whole = []
+    for event in read_events(store, job_id):
+        data: dict[str, Any] = dict(event.data)
+        if event.kind == "candidate":
+            data["source"] = sources[str(data["hash"])]
+        elif event.kind == "llm_call" and data.get("key") in calls:
+            call = calls[data["key"]]
+            data |= {"messages": call.messages, "reply": call.reply}
+            data |= {"reasoning": call.reasoning, "tool_calls": call.tool_calls}
+        whole.append(Event(event.kind, event.round, data))
+    return whole
+
+
+def past_of(store: Store, job_id: int) -> tuple[list[Event], Past]:
+    """A job's events, and what they tell of what it did and paid for, for whoever takes it up again."""
+    events = stored_events(store, job_id)
+    return events, past_of_events(events, wall_s=worked_s(store, job_id))
+
+
+def worked_s(store: Store, job_id: int) -> float:
+    """For how long a job was run, in seconds: from each start to the last event before the next one."""
+    with store.read() as session:
+        events = results.list_events(session, job_id)
+    total_s, began, last = 0.0, None, None
+    for event in events:
+        if event.created_at is None or event.kind == WORKER_LOST:  # which is noticed later
+            continue
+        if event.kind == "job_started":
+            total_s += (last - began).total_seconds() if began and last else 0.0
+            began = event.created_at
+        last = event.created_at
+    return total_s + ((last - began).total_seconds() if began and last else 0.0)
+
+
+def last_stop(events: Sequence[Event]) -> End:
+    """What the last `job_stopped` event says, with the calls until now; nothing else for a job that never ended."""
+    unpriced = sum(event.kind == "llm_call" and event.data.get("cost_usd") is None for event in events)
+    for event in reversed(events):
+        if event.kind == "job_stopped":
+            data: Mapping[str, Any] = event.data
+            return End(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {}, unpriced)
+    return End(unpriced_calls=unpriced)
+
+
+def round_lines(
+    events: list[Event], best: str | None = None, judged: Sequence[tuple[str, int, bool]] = ()
+) -> tuple[RoundLine, ...]:
+    """The rounds that a job's events tell of; the last one may still be under way.
+
+    `best` is a candidate's hash, `judged` what db.evaluations.results.retractions says of the job.
+    """
+    lines: dict[int, RoundLine] = {}
+    changes = {1: "first candidate"}
+    for event in events:
+        number, data = event.round, event.data
+        match event.kind:
+            case "advice":
+                changes[number + 1] = str(data.get("change", ""))
+            case "round_started":
+                lines[number] = RoundLine(number, changes.get(number, ""), "under way")
+            case "candidate" if number in lines:
+                change = str(data.get("change") or lines[number].change)
+                lines[number] = replace(lines[number], candidate_hash=str(data["hash"]), change=change)
+            case "evaluated":
+                known = lines.get(number, RoundLine(number, changes.get(number, ""), ""))
+                lines[number] = replace(
+                    known,
+                    verdict=str(data["verdict"]),
+                    code=None if data.get("code") is None else str(data["code"]),
+                    message=str(data.get("message") or ""),
+                    speedup=_number(data.get("speedup")),
+                    speedup_low=_number(data.get("speedup_low")),
+                    speedup_high=_number(data.get("speedup_high")),
+                    candidate_hash=str(data["candidate_hash"]),
+                )
+            case "round_done" if data.get("verdict") == "no_candidate" and number in lines:
+                lines[number] = replace(lines[number], verdict="no_candidate")
+    lines = {number: replace(line, retracted=_is_retracted(line, judged)) for number, line in lines.items()}
+    own = [number for number in sorted(lines) if best and lines[number].candidate_hash == best]
+    marked = next((number for number in own if not lines[number].retracted), None)
+    return tuple(replace(lines[number], best=number == marked) for number in sorted(lines))
+
+
+def _is_retracted(line: RoundLine, judged: Sequence[tuple[str, int, bool]]) -> bool:
+    """Whether the evaluation that a round shows was taken back: its own one, or that of the round it repeats."""
+    found = [(number, retracted) for digest, number, retracted in judged if digest == line.candidate_hash]
+    own = [retracted for number, retracted in found if number == line.number]
+    every = own or [retracted for _, retracted in found]
+    return bool(every) and every[-1]
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

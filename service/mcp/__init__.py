@@ -1,0 +1,1 @@
+"""The referee as tools for an agent, by the Model Context Protocol."""

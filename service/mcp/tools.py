@@ -1,0 +1,281 @@
+"""What the MCP server offers: each tool's arguments, and the use case behind it. Nothing here knows the protocol."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agents.protocols import Event
+from db.leaderboard.query import Filters, count_entries, leaderboard
+from db.store import Store
+from evaluator.platforms import load_platform
+from service.cancellation import Stop
+from service.database import open_store
+from service.errors import BadRequest
+from service.evaluate import MAX_CANDIDATE_BYTES, Evaluated, evaluate_source, read_candidate
+from service.settings import Settings
+from service.tasks import find_task, list_tasks
+from tasks.load import load_task, task_from_source
+from tasks.task import Task, TaskError
+from tasks.text import MAX_SOURCE_BYTES
+
+MAX_TEXT_CHARS = 16_000  # of one string in an answer; a compiler may print megabytes
+MAX_ENTRIES = 500  # of one list in an answer
+_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
+
+Step = Callable[[str], None]
+
+
+class Arguments(BaseModel):
+    """Arguments of a tool, as a client sends them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OpArguments(Arguments):
+    """An op, named or given whole."""
+
+    op: str | None = Field(
+        None, max_length=1000, description="suite/name of a task, or the path of a .py file on this machine."
+    )
+    op_source: str | None = Field(
+        None,
+        max_length=MAX_SOURCE_BYTES,
+        description="The op itself, instead of `op`: Python source that defines class Model(torch.nn.Module),"
+        " get_inputs() and get_init_inputs(), or one function and get_inputs().",
+    )
+    name: str | None = Field(None, pattern=_NAME, description="What to call the op of `op_source`. Default: op.")
+
+
+class CandidateArguments(OpArguments):
+    """An op and a candidate for it."""
+
+    candidate_source: str | None = Field(
+        None,
+        max_length=MAX_CANDIDATE_BYTES,
+        description="The candidate: Python source that defines class ModelNew, drop-in for Model.",
+    )
+    candidate: str | None = Field(
+        None, max_length=1000, description="Instead of `candidate_source`: the path of a .py file on this machine."
+    )
+    platform: str | None = Field(None, max_length=32, description="What to measure on. Default: as the server is set.")
+
+
+class TaskArguments(OpArguments):
+    """Which tasks to list, or which op to look at."""
+
+    action: Literal["list", "show", "validate"] = Field(
+        "list",
+        description="list: the tasks of all suites. show: an op's source as it will be evaluated. validate: whether an"
+        " op can be used, without its source.",
+    )
+    suite: str | None = Field(None, max_length=100, description="list: only this suite.")
+
+
+class LeaderboardArguments(Arguments):
+    """Which part of the leaderboard."""
+
+    suite: str | None = Field(None, max_length=255, description="Only tasks of this suite (`local`: your own ops).")
+    platform: str | None = Field(None, max_length=32, description="Only this platform.")
+    task: str | None = Field(None, max_length=512, description="Only this task, as suite/name.")
+    limit: int = Field(50, ge=1, le=MAX_ENTRIES, description="At most so many entries.")
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool; `run` blocks, tells each step, and ends soon after its Stop was set."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    run: Callable[[Settings, Any, Step, Stop], Mapping[str, Any]]
+    read_only: bool
+
+
+def tool_specs() -> tuple[ToolSpec, ...]:
+    """All tools."""
+    return (
+        ToolSpec(
+            "evaluate",
+            "Say what a candidate kernel is worth for an op: is it correct, and how much faster is it than eager"
+            " PyTorch and torch.compile? Runs both in a sandbox, takes 5 to 60 seconds, one at a time. The verdict is"
+            " in `verdict` (passed, wrong_output, build_failed, ...); `speedup` has 95 % intervals and is null unless"
+            " it passed; `message` and `detail` say what to mend.",
+            CandidateArguments,
+            _evaluate,
+            read_only=False,
+        ),
+        ToolSpec(
+            "profile",
+            "Evaluate a candidate and say where its time goes (about a minute): hot source lines, instructions,"
+            " cache misses, roofline.",
+            CandidateArguments,
+            _profile,
+            read_only=False,
+        ),
+        ToolSpec(
+            "task",
+            "List the built-in tasks, show an op's source, or check that an op can be used. Nothing of it is executed.",
+            TaskArguments,
+            _task,
+            read_only=True,
+        ),
+        ToolSpec(
+            "leaderboard",
+            "The fastest kernels that passed, by task, platform, device and sandbox. Entries whose intervals overlap"
+            " share a rank; those without a rank cannot be relied on, or passed nothing.",
+            LeaderboardArguments,
+            _leaderboard,
+            read_only=True,
+        ),
+    )
+
+
+def bounded(value: Any) -> Any:
+    """The same JSON value with long texts and lists shortened, which is said where it was done."""
+    if isinstance(value, str):
+        return _shortened(value)
+    if isinstance(value, Mapping):
+        return {_shortened(str(key)): bounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        shown = [bounded(each) for each in value[:MAX_ENTRIES]]
+        left = len(value) - MAX_ENTRIES
+        return [*shown, f"... {left} more left out"] if left > 0 else shown
+    return value
+
+
+def _evaluate(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+    return _judged(settings, arguments, step, stop, profile=False).record.result
+
+
+def _profile(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+    record = _judged(settings, arguments, step, stop, profile=True).record
+    passed = record.verdict == "passed"
+    profile = dict(record.result["profile"])
+    return {
+        "schema": "kernelwright.profile/1",
+        "verdict": record.verdict,
+        "code": record.code,
+        "message": record.message,
+        "detail": record.result.get("detail", ""),
+        "text": load_platform(record.platform).profile_text(profile) if passed else "",
+        "profile": profile if passed else {},
+        "speedup": record.result.get("speedup"),
+        "evaluation_id": record.id,
+    }
+
+
+def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop, *, profile: bool) -> Evaluated:
+    if arguments.platform is not None:
+        settings = settings.model_copy(update={"platform": arguments.platform})
+    source, origin = _candidate(arguments)
+    store = open_store(settings)
+
+    def observe(event: Event) -> None:
+        step(str(event.data.get("text", event.kind)))
+
+    try:
+        task = _op(arguments, store)
+        (evaluated,) = evaluate_source(
+            task, source, origin=origin, settings=settings, store=store, observe=observe, stop=stop, profile=profile
+        )
+    finally:
+        store.close()
+    return evaluated
+
+
+def _task(settings: Settings, arguments: TaskArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+    store = open_store(settings)
+    try:
+        if arguments.action == "list":
+            tasks = [_about(task) for task in list_tasks(store, arguments.suite)]
+            return {"schema": "kernelwright.tasks/1", "tasks": tasks}
+        task = _op(arguments, store)
+    finally:
+        store.close()
+    source = {"source": task.source} if arguments.action == "show" else {}
+    return {"schema": "kernelwright.task/1", **_about(task), **source}
+
+
+def _leaderboard(settings: Settings, arguments: LeaderboardArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+    store = open_store(settings)
+    try:
+        with store.read() as session:
+            filters = Filters(suite=arguments.suite, platform=arguments.platform, task=arguments.task)
+            entries = leaderboard(session, filters, limit=arguments.limit)
+            left_out = count_entries(session, filters) - len(entries)
+    finally:
+        store.close()
+    shown = json.loads(json.dumps([asdict(entry) for entry in entries], default=str))
+    return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": left_out}
+
+
+def _op(arguments: OpArguments, store: Store) -> Task:
+    """The op that the arguments name or hold, read by `ast` alone.
+
+    Raises:
+        TaskError, BadRequest: it cannot be used, or it is not said which.
+    """
+    if (arguments.op is None) == (arguments.op_source is None):
+        raise BadRequest("op, op_source: give one of them, the name of an op or its source")
+    if arguments.op_source is not None:
+        return task_from_source(arguments.op_source, name=arguments.name or "op", where="op_source")
+    named = str(arguments.op)
+    if named.endswith(".py"):
+        _check_path("op", named)
+        return load_task(Path(named))
+    try:
+        return find_task(named, store=store, files=False)
+    except TaskError:
+        what = f"op {named[:200]!r}: no such task; `task` lists them; or name a .py file, or give op_source"
+        raise BadRequest(what) from None
+
+
+def _candidate(arguments: CandidateArguments) -> tuple[str, str]:
+    """The candidate's source, unexamined, and where it is from.
+
+    Raises:
+        BadRequest: it cannot be used, or it is not said which.
+    """
+    if (arguments.candidate is None) == (arguments.candidate_source is None):
+        raise BadRequest("candidate, candidate_source: give one of them, the candidate's source or a .py file")
+    if arguments.candidate is not None:
+        _check_path("candidate", arguments.candidate)
+        return read_candidate(Path(arguments.candidate)), arguments.candidate
+    source = str(arguments.candidate_source)
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        raise BadRequest("candidate_source: holds characters that UTF-8 cannot encode; mend them") from None
+    if size > MAX_CANDIDATE_BYTES:
+        raise BadRequest("candidate_source: larger than 1 MiB; a candidate is one Python file")
+    return source, "mcp"
+
+
+def _check_path(what: str, name: str) -> None:
+    """Only Python files are read for a client: what is wrong with one is quoted to it, line by line.
+
+    Raises:
+        BadRequest: the path, or what a link there leads to, is none.
+    """
+    try:
+        real = Path(name).resolve()
+    except (OSError, ValueError, RuntimeError):
+        raise BadRequest(f"{what} {name[:200]!r}: no such file; name a .py file, or give {what}_source") from None
+    if Path(name).suffix != ".py" or real.suffix != ".py":
+        raise BadRequest(f"{what} {name[:200]!r}: not a .py file; name one, or give {what}_source")
+
+
+def _about(task: Task) -> dict[str, Any]:
+    about = {name: getattr(task, name) for name in ("suite", "name", "category", "dtype", "source_hash")}
+    return {"task": task.id, **about}
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    half = MAX_TEXT_CHARS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,90 @@
+"""Starts and stops the server."""
+
+import http.server
+import socketserver
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from service.mock_llm.handler import Handler
+from service.mock_llm.script import Script, builtin_script, load_script, parse_script
+from service.mock_llm.state import Desk
+
+_CLOSE_S = 2.0
+
+
+class LlmServer:
+    """A running server; a context manager. `url` is its address as `--api-base` takes it."""
+
+    def __init__(self, desk: Desk, host: str, port: int) -> None:
+        self._desk = desk
+        self._http = _Http((host, port), Handler)
+        self._http.desk = desk
+        self.port: int = self._http.server_address[1]
+        self.url = f"http://{host}:{self.port}/v1"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="llm-server", daemon=True)
+        self._thread.start()
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The bodies of all chat requests so far, in the order in which they came."""
+        return self._desk.requests()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, as GET /stats gives them: requests, whole replies, their tokens, faults, and both by digest."""
+        return self._desk.stats()
+
+    def close(self) -> None:
+        """Stop; what hangs by script is let go."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+            self._desk.close(_CLOSE_S)
+            self._http.server_close()
+
+    def __enter__(self) -> "LlmServer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start_llm_server(
+    script: Script | Mapping[str, Any] | Path | None = None,
+    port: int = 0,
+    *,
+    host: str = "127.0.0.1",
+    model: str | None = None,
+) -> LlmServer:
+    """Start a server in a thread; port 0 takes a free one, which `url` tells.
+
+    `script`: a file, what such a file holds, or None for the built-in one, which answers any op. `model`: the only name
+    to answer for, None for any.
+
+    Raises:
+        BadRequest: the script cannot be used.
+        OSError: the address cannot be listened at.
+    """
+    if isinstance(script, Path):
+        read = load_script(script)
+    else:
+        read = parse_script(builtin_script() if script is None else script, Path.cwd(), "script")
+    return LlmServer(Desk(read, model), host, port)
+
+
+class _Http(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    desk: Desk
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name, which can take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # a TCP address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no error here."""

@@ -1,0 +1,111 @@
+"""Batches that people ask for over HTTP: the same bounds as for a single job, for each of theirs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from db.jobs import batches, jobs
+from db.records import RESUMABLE, JobCost
+from db.store import Store
+from service.batches.manage import FINAL, cancel_batch, queue_batch, requeue_batch
+from service.batches.plan import plan_batch
+from service.batches.spec import BatchSpec
+from service.jobs.query import settle
+from service.jobs.spec import settings_of
+from service.settings import Settings
+from service.submissions.access import Principal, Role, require, require_owner
+from service.submissions.idempotency import once
+from service.submissions.jobs import OPTIONS, check_models, check_price_setter
+from service.submissions.quotas import check_quota, hold_quota, priced_models
+
+
+def start_batch_for(
+    principal: Principal, spec: BatchSpec, *, settings: Settings, store: Store, key: str | None = None
+) -> tuple[int, bool]:
+    """Queue all jobs of a batch; its id, and False where an earlier request with this key had queued it.
+
+    Raises:
+        BadRequest: what was asked for makes no sense; nothing was queued.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    if spec.priority == "high":
+        require(principal, Role.OPERATOR)
+    check_price_setter(principal, spec.job.price, *(choice.price for choice in spec.choices))
+    for choice in spec.choices:
+        check_models(settings, principal, choice.name, choice.judge_model or spec.job.judge_model or choice.name)
+    plan = plan_batch(spec, settings=settings, store=store, files=False)
+    wanted = [planned.settings for planned in plan.jobs]
+    priced = priced_models(principal, wanted)
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, wanted, priced=priced)
+        return str(queue_batch(session, spec, plan, user=principal.user))
+
+    request = {"do": "batch", **spec.model_dump(mode="json")}
+    made, new = once(store, make, user=principal.user, key=key, request=request)
+    return int(made), new
+
+
+def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> int:
+    """Stop a batch; how many jobs that concerns.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed: it is another user's.
+    """
+    _require_owner(principal, batch_id, store, "cancel")
+    return cancel_batch(store, batch_id)
+
+
+def resume_batch_for(
+    principal: Principal, batch_id: int, *, budget_usd: float | None = None, settings: Settings, store: Store
+) -> int:
+    """Put the jobs of a batch that ended before they were done back in line; how many wait now. `budget_usd` gives the
+    batch another total.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
+    """
+    _require_owner(principal, batch_id, store, "resume")
+    settle(store)
+    with store.read() as session:
+        wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
+    priced = priced_models(principal, wanted.values())
+    with store.write() as session:
+        hold_quota(session, principal)  # before it is read which jobs ended, which another request may put in line
+        again = [
+            wanted[job.id].model_copy(update={"budget_usd": job.options.get("budget_usd")})
+            for job in batches.job_costs(session, batch_id)
+            if _may_run_again(job)
+        ]
+        check_quota(session, principal, again, priced=priced)
+        waiting = requeue_batch(session, batch_id)
+        if budget_usd is not None:
+            batches.set_budget(session, batch_id, budget_usd)
+        return waiting
+
+
+def told_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a batch was asked for, without what reaches into the server: its files, and how it gets at models."""
+    names = ("name", "tasks", "models", "platforms", "samples", "budget_usd", "priority", "job")
+    told = {name: spec[name] for name in names if name in spec}
+    if "tasks" in told:
+        told["tasks"] = [ref for ref in told["tasks"] if not (str(ref).endswith(".py") or str(ref).count("/") > 1)]
+    if "models" in told:
+        told["models"] = [model["name"] if isinstance(model, Mapping) else model for model in told["models"]]
+    if "job" in told:
+        told["job"] = {name: value for name, value in told["job"].items() if name in OPTIONS}
+    return told
+
+
+def _may_run_again(job: JobCost) -> bool:
+    return job.status in RESUMABLE and job.stop_reason not in FINAL
+
+
+def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:
+    with store.read() as session:
+        owner = batches.get_batch(session, batch_id).user
+    require_owner(principal, owner, f"batch {batch_id}", what)

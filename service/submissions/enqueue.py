@@ -1,0 +1,81 @@
+"""Put jobs in line for the workers: of one user, one at a time or by batch."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.llm.names import provider_of
+from db.jobs import job_queue
+from db.store import Store
+from db.tables import LOCAL_USER
+from evaluator.platforms import PLATFORM_NAMES
+from service.errors import BadRequest
+from service.jobs.device_class import SANDBOX
+from service.jobs.persistence import keep_task
+from service.jobs.spec import options_of, spec_of
+from service.settings import Settings
+from tasks.task import Task
+
+PRIORITIES = {"low": 1, "normal": 0, "high": -1}
+"""Names of priorities, as the queue counts them: the lowest number first."""
+
+
+def submit(task: Task, *, settings: Settings, store: Store, user: str = LOCAL_USER, priority: str = "normal") -> int:
+    """Queue a job that optimizes `task` as the settings say; its id. Some worker takes it when its turn has come.
+
+    Raises:
+        BadRequest: what was asked for makes no sense; nothing was queued.
+    """
+    check_submission(task, settings, priority)
+    with store.write() as session:
+        return queue_job(session, task, settings=settings, user=user, priority=priority)
+
+
+def check_submission(task: Task, settings: Settings, priority: str) -> None:
+    """Find out whether a job could be queued.
+
+    Raises:
+        BadRequest: platform, priority, model or strategy are not to be had.
+    """
+    if priority not in PRIORITIES:
+        raise BadRequest(f"priority {priority[:80]!r} is unknown; there is: {', '.join(PRIORITIES)}")
+    if settings.platform not in PLATFORM_NAMES:
+        raise BadRequest(f"platform {settings.platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
+    for model in (settings.model, settings.judge_model or settings.model):
+        if provider_of(model) == "manual":
+            raise BadRequest(
+                f"model {model[:80]}: works with files of one machine; use it with `kernelwright optimize`"
+            )
+    spec_of(task, settings, device="")
+
+
+def queue_job(
+    session: Session,
+    task: Task,
+    *,
+    settings: Settings,
+    user: str,
+    priority: str,
+) -> int:
+    """Store a job that was checked, within the caller's transaction; its id."""
+    return job_queue.add_queued_job(
+        session,
+        task_id=keep_task(session, task),
+        kind="optimize",
+        platform=settings.platform,
+        model=settings.model,
+        strategy=settings.strategy,
+        options=kept_options(task, settings),
+        user=user,
+        priority=PRIORITIES[priority],
+    )
+
+
+def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
+    """What a job of the queue keeps of what it was asked for."""
+    return options_of(settings) | asked_sandbox(settings) | {"ref": task.id, "out": None}
+
+
+def asked_sandbox(settings: Settings) -> dict[str, Any]:
+    """The option by which a job asks for the sandbox that the settings name, if they name one."""
+    return {} if settings.sandbox is None else {SANDBOX: settings.sandbox}

@@ -1,0 +1,121 @@
+"""Queue the evaluation of a candidate, without any model: one that somebody gives, or one that some job wrote."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from db.evaluations import results
+from db.jobs import job_queue, jobs
+from db.store import Store
+from evaluator.evaluation import candidate_hash as hash_of
+from evaluator.platforms import PLATFORM_NAMES
+from service.errors import BadRequest
+from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
+from service.jobs.device_class import SANDBOX
+from service.jobs.persistence import keep_task
+from service.settings import Settings
+from service.submissions.access import Principal, Role, require
+from service.submissions.enqueue import PRIORITIES, asked_sandbox
+from service.submissions.idempotency import once
+from service.submissions.quotas import check_quota
+from tasks.task import Task
+from tasks.text import clean_text
+
+DOCKER = "docker"
+
+
+def evaluate_for(
+    principal: Principal,
+    task: Task,
+    candidate: str,
+    *,
+    platform: str | None = None,
+    profile: bool = False,
+    cold: bool = False,
+    tolerance: str | None = None,
+    settings: Settings,
+    store: Store,
+    key: str | None = None,
+) -> tuple[int, bool]:
+    """A job that evaluates this candidate for a task; its id, and False where the key had queued it.
+
+    The candidate is stored and not looked at: what it is worth is found out in a sandbox. The rest is as in
+    `service.evaluate.evaluate_source`.
+
+    Raises:
+        BadRequest: the candidate is too large, or there is no such platform or rule.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    source = clean_text(candidate)
+    if len(source.encode()) > MAX_CANDIDATE_BYTES:
+        raise BadRequest("candidate: larger than 1 MiB; a candidate is one Python file")
+    platform = settings.platform if platform is None else platform
+    if platform not in PLATFORM_NAMES:
+        raise BadRequest(f"platform {platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
+    check_rules(() if tolerance is None else (tolerance,))
+    digest = hash_of(source)
+    wanted = {"profile": profile, "cold": cold, "tolerance": tolerance}
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, [None])
+        options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
+        return _queue(session, principal, keep_task(session, task), platform, options, source)
+
+    request = {"do": "evaluate", "task": task.id, "source": task.source, "candidate": digest, "platform": platform}
+    made, new = once(store, make, user=principal.user, key=key, request={**request, **wanted})
+    return int(made), new
+
+
+def reevaluate(
+    principal: Principal, job_id: int, candidate_hash: str, *, store: Store, key: str | None = None
+) -> tuple[int, bool]:
+    """A job that evaluates this candidate of `job_id` once more; its id, and False where the key had queued it.
+
+    It names the job and the model that wrote the candidate: what is found counts as the model's, and not as another
+    candidate that someone brought. A candidate that was run in Docker is run nowhere else.
+
+    Raises:
+        NotInStore: there is no such job, or no such candidate in it.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+
+    def make(session: Session) -> str:
+        job = jobs.get_job(session, job_id)
+        source = results.get_candidate_source(session, job_id, candidate_hash)
+        check_quota(session, principal, [None])
+        options = {"candidate_hash": candidate_hash, "of_job": job.options.get("of_job", job_id)}
+        if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
+            options[SANDBOX] = DOCKER
+        return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)
+
+    request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}
+    made, new = once(store, make, user=principal.user, key=key, request=request)
+    return int(made), new
+
+
+def _queue(
+    session: Session,
+    principal: Principal,
+    task_id: int,
+    platform: str,
+    options: dict[str, Any],
+    source: str,
+    *,
+    model: str | None = None,
+) -> str:
+    """Store the job with its candidate, which `model` wrote, or none; the job's id."""
+    job_id = job_queue.add_queued_job(
+        session,
+        task_id=task_id,
+        kind="evaluate",
+        platform=platform,
+        model=model,
+        strategy=None,
+        options=options,
+        user=principal.user,
+        priority=PRIORITIES["normal"],
+    )
+    results.add_candidate(session, job_id, round_number=0, candidate_hash=options["candidate_hash"], source=source)
+    return str(job_id)

@@ -1,0 +1,44 @@
+"""Requests that may be sent again: the same key and the same request have one effect."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from db.accounts import idempotency
+from db.store import Store
+from service.errors import Conflict
+
+
+def once(
+    store: Store, make: Callable[[Session], str], *, user: str, key: str | None, request: Mapping[str, Any]
+) -> tuple[str, bool]:
+    """What `make` names as made, in its transaction, and whether it was made now and not for an earlier request.
+
+    Raises:
+        Conflict: the key came with another request before.
+    """
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
+    try:
+        return _once(store, make, user, key, digest)
+    except IntegrityError:  # the same request arrived twice at the same moment
+        if key is None:
+            raise
+        return _once(store, make, user, key, digest)
+
+
+def _once(store: Store, make: Callable[[Session], str], user: str, key: str | None, digest: str) -> tuple[str, bool]:
+    with store.write() as session:
+        if key is not None:
+            found = idempotency.find_answer(session, user, key)
+            if found is not None and found[0] != digest:
+                raise Conflict(f"Idempotency-Key {key[:80]!r} came with another request before; use a new one")
+            if found is not None:
+                return found[1], False
+        made = make(session)
+        if key is not None:
+            idempotency.add_answer(session, user, key, request_hash=digest, subject=made)
+    return made, True

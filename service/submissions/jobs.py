@@ -1,0 +1,147 @@
+"""What people ask for over HTTP: within what their token allows, and never what reaches into the server."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from agents.llm.names import is_builtin
+from db.jobs import job_queue, jobs
+from db.records import RESUMABLE, JobRecord, JobStatus
+from db.store import Store
+from service.errors import BadRequest, Conflict
+from service.jobs.batch_budget import worst_paid_usd
+from service.jobs.spec import for_provider, settings_of
+from service.settings import Settings, override
+from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
+from service.submissions.enqueue import check_submission, queue_job
+from service.submissions.idempotency import once
+from service.submissions.quotas import check_quota, priced_models
+from tasks.task import Task
+
+OPTIONS = (
+    *("platform", "model", "judge_model", "strategy", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
+    *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+)
+"""What a job from elsewhere may set. Not among them: addresses, key files, images, sandboxes, paths of the server."""
+
+
+def settings_for(settings: Settings, principal: Principal, options: Mapping[str, Any]) -> Settings:
+    """The server's settings with what a job asks for.
+
+    Raises:
+        BadRequest: an option cannot be set, or its value makes no sense.
+        NotAllowed: the model is not one that this role may use, or a price is not this role's to say.
+    """
+    if refused := sorted(options.keys() - set(OPTIONS)):
+        raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
+    check_price_setter(principal, options.get("price"))
+    wanted = override(for_provider(settings, options.get("model") or settings.model), **options)
+    check_models(settings, principal, wanted.model, wanted.judge_model or wanted.model)
+    return wanted
+
+
+def check_models(settings: Settings, principal: Principal, *models: str) -> None:
+    """Refuse models that this role may not spend on.
+
+    Raises:
+        NotAllowed: names the first of them, and what is allowed.
+    """
+    for model in dict.fromkeys(models):
+        if not may_use(settings, principal, model):
+            allowed = ", ".join(allowed_models(settings))
+            raise NotAllowed(f"model {model[:80]!r} is not among those allowed here: {allowed}")
+
+
+def check_price_setter(principal: Principal, *prices: str | None) -> None:
+    """Refuse prices from whom they bound: dollars are counted by them.
+
+    Raises:
+        NotAllowed: a price is given, by someone who is no operator.
+    """
+    if any(price is not None for price in prices) and not principal.role.includes(Role.OPERATOR):
+        raise NotAllowed("price: is an operator's to set, for quotas are counted by it; leave it out")
+
+
+def allowed_models(settings: Settings) -> tuple[str, ...]:
+    """Patterns of what submitters may use: the built-in model, the server's own, and those of the setting `models`."""
+    own = [model for model in (settings.model, settings.judge_model) if model is not None]
+    given = [pattern.strip() for pattern in settings.models.split(",") if pattern.strip()]
+    return tuple(dict.fromkeys(["builtin/compiler", *own, *given]))
+
+
+def may_use(settings: Settings, principal: Principal, model: str) -> bool:
+    """Whether this role may spend on this model; operators may on any."""
+    if principal.role.includes(Role.OPERATOR):
+        return True
+    return is_builtin(model) or any(fnmatchcase(model, pattern) for pattern in allowed_models(settings))
+
+
+def submit_for(
+    principal: Principal,
+    task: Task,
+    *,
+    options: Mapping[str, Any],
+    priority: str = "normal",
+    settings: Settings,
+    store: Store,
+    key: str | None = None,
+) -> tuple[int, bool]:
+    """Queue a job; its id, and False where an earlier request with this key had queued it.
+
+    Raises:
+        BadRequest: what was asked for makes no sense.
+        NotAllowed, QuotaExceeded: the token does not allow it.
+    """
+    require(principal, Role.SUBMITTER)
+    if priority == "high":
+        require(principal, Role.OPERATOR)
+    wanted = settings_for(settings, principal, options)
+    check_submission(task, wanted, priority)
+    priced = priced_models(principal, [wanted])
+
+    def make(session: Session) -> str:
+        check_quota(session, principal, [wanted], priced=priced)
+        return str(queue_job(session, task, settings=wanted, user=principal.user, priority=priority))
+
+    request = {"do": "submit", "task": task.id, "source": task.source, "priority": priority, **options}
+    made, new = once(store, make, user=principal.user, key=key, request=request)
+    return int(made), new
+
+
+def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
+    """Cancel a job that waits, or ask a running one to stop; nothing happens to one that has ended.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed: it is another user's.
+    """
+    with store.write() as session:
+        require_owner(principal, jobs.get_job(session, job_id).user, f"job {job_id}", "cancel")
+        jobs.request_cancel(session, job_id)
+        return jobs.get_job(session, job_id)
+
+
+def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: Store) -> JobRecord:
+    """Put a job that ended before it was done back in line; nothing that it paid for is paid for again.
+
+    Raises:
+        NotInStore: there is none with this id.
+        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for it.
+        Conflict: it is done, or waits or runs already.
+    """
+    with store.read() as session:
+        job = jobs.get_job(session, job_id)
+    wanted = settings_of(job, settings) if job.kind == "optimize" else None
+    priced = priced_models(principal, [wanted])
+    with store.write() as session:
+        job = jobs.get_job(session, job_id)
+        require_owner(principal, job.user, f"job {job_id}", "resume")
+        if job.status is JobStatus.DONE:
+            raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
+        if job.status not in RESUMABLE:
+            raise Conflict(f"job {job_id} is {job.status} already")
+        check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
+        job_queue.requeue_job(session, job_id)
+        return jobs.get_job(session, job_id)

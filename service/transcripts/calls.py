@@ -1,0 +1,224 @@
+"""The calls of a job as chats: what was said, and what became of the candidate that each led to."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agents.protocols import candidate_hash
+from db.evaluations import results
+from db.records import EventRecord, LlmCall
+from db.store import Store
+
+
+@dataclass(frozen=True)
+class Led:
+    """The candidate that a call led to; `verdict` is None while there is none."""
+
+    round: int
+    candidate_hash: str
+    verdict: str | None = None
+    code: str | None = None
+    message: str = ""
+    tags: tuple[str, ...] = ()
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    repeat_of_round: int | None = None
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
+
+    `led` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to the
+    one that follows its advice, a turn with tools to the best of those that it calls them for.
+    """
+
+    number: int
+    round: int
+    role: str
+    purpose: str
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    reply: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    latency_s: float
+    reasoning: str = ""
+    reasoning_tokens: int | None = None
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    attempts: int = 1
+    truncated: bool = False
+    rejected: str | None = None
+    led: Led | None = None
+
+
+Entry = Chat | EventRecord
+"""What a job's story is made of: calls, and the events between them."""
+
+
+def read_story(store: Store, job_id: int) -> tuple[Entry, ...]:
+    """A job's calls and events in the order in which they happened; empty if it has none."""
+    with store.read() as session:
+        calls = results.list_llm_calls(session, job_id)
+        events = results.list_events(session, job_id)
+    return story_of(calls, events)
+
+
+def chats_in(story: Iterable[Entry]) -> list[Chat]:
+    """Only the calls."""
+    return [entry for entry in story if isinstance(entry, Chat)]
+
+
+def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
+    """The calls in the places of their events (of the same ledger key), linked to what came of them.
+
+    A call without an event, or without a key (of an older store), stands at the end; an event without its call is
+    left out.
+    """
+    waiting = {call.key: index for index, call in enumerate(calls) if call.key is not None}
+    links = _Links()
+    order: list[int | EventRecord] = []
+    for event in events:
+        if event.kind == "llm_call":
+            index = waiting.pop(str(event.data.get("key")), None)
+            if index is not None:
+                links.add_call(index, event)
+                order.append(index)
+            continue
+        links.add(event)
+        order.append(event)
+    placed = [each for each in order if isinstance(each, int)]
+    left = sorted(set(range(len(calls))) - set(placed))
+    order += left
+    numbers = {index: number for number, index in enumerate([*placed, *left], start=1)}
+    return tuple(
+        links.complete(index, chat_of(calls[index], numbers[index])) if isinstance(index, int) else index
+        for index in order
+    )
+
+
+def chat_of(call: LlmCall, number: int) -> Chat:
+    """A stored call as a chat, not linked yet."""
+    return Chat(
+        number=number,
+        round=call.round,
+        role=call.role,
+        purpose=call.purpose,
+        model=call.model,
+        messages=tuple(message for message in call.messages if isinstance(message, Mapping)),
+        reply=call.reply,
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=call.completion_tokens,
+        cost_usd=call.cost_usd,
+        latency_s=call.latency_s,
+        reasoning=call.reasoning,
+        reasoning_tokens=call.reasoning_tokens,
+        tool_calls=tuple(each for each in call.tool_calls if isinstance(each, Mapping)),
+    )
+
+
+class _Links:
+    """Reads off a job's events, one after the other, which call led to which candidate. Rounds may be interleaved."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], int] = {}  # of a role in a round: its last call
+        self._coder: int | None = None  # the Coder's last call, whichever round it is of
+        self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, which may be older
+        self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice nobody has followed yet
+        self._rounds: dict[int, list[int]] = {}  # call to the rounds of the candidates that it led to
+        self._candidates: dict[int, Led] = {}  # by round
+        self._rejected: dict[int, str] = {}
+        self._facts: dict[int, Mapping[str, Any]] = {}
+
+    def add_call(self, index: int, event: EventRecord) -> None:
+        role = str(event.data.get("role"))
+        self._last[role, event.round] = index
+        self._facts[index] = event.data
+        if role == "coder":
+            self._coder = index
+
+    def add(self, event: EventRecord) -> None:
+        data, number = event.data, event.round
+        match event.kind:
+            case "round_started" if data.get("request") == "tools":
+                self._with_tools.add(number)
+            case "reply_rejected":
+                index = self._last.get((str(data.get("role")), number))
+                if index is not None:
+                    self._rejected[index] = str(data.get("reason") or "not usable")
+            case "advice" if data.get("stop") is not True:
+                index = self._accepted("judge", number)
+                if index is not None:
+                    self._advice[number] = index
+            case "candidate":
+                self._candidates[number] = Led(number, str(data.get("hash")))
+                writer = self._coder if number in self._with_tools else self._accepted("coder", number)
+                for index in (writer, self._follow(number)):
+                    if index is not None:
+                        self._rounds.setdefault(index, []).append(number)
+            case "evaluated":
+                self._candidates[number] = led_of(event)
+
+    def complete(self, index: int, chat: Chat) -> Chat:
+        facts = self._facts.get(index, {})
+        known = {led.candidate_hash: led for led in self._candidates.values()}
+        led = [self._candidates[number] for number in self._rounds.get(index, ())]
+        led += [known[digest] for digest in map(_hash_in, chat.tool_calls) if digest in known]
+        return replace(
+            chat,
+            attempts=_whole(facts.get("attempts")) or 1,
+            truncated=facts.get("truncated") is True,
+            rejected=self._rejected.get(index),
+            led=max(led, key=lambda each: (each.verdict == "passed", each.speedup or 0.0, each.round), default=None),
+        )
+
+    def _accepted(self, role: str, number: int) -> int | None:
+        """The last call of this role in this round, if its reply was not refused."""
+        index = self._last.get((role, number))
+        return None if index is None or index in self._rejected else index
+
+    def _follow(self, number: int) -> int | None:
+        """The call whose advice this round's candidate follows: the round's own, or else the last one's before it."""
+        own = number if number in self._advice else max((old for old in self._advice if old < number), default=None)
+        return None if own is None else self._advice.pop(own)
+
+
+def _hash_in(call: Mapping[str, Any]) -> str | None:
+    """The hash of the candidate that a tool was given, if it was given one."""
+    inner = call.get("function")
+    arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else None
+        source = value.get("source") if isinstance(value, dict) else None
+        return candidate_hash(source.rstrip() + "\n") if isinstance(source, str) else None
+    except (ValueError, RecursionError):  # no JSON, or text that UTF-8 cannot encode
+        return None
+
+
+def led_of(event: EventRecord) -> Led:
+    """The candidate and its verdict as an `evaluated` event tells them."""
+    data = event.data
+    tags = data.get("tags")
+    return Led(
+        round=event.round,
+        candidate_hash=str(data.get("candidate_hash")),
+        verdict=str(data.get("verdict")),
+        code=None if data.get("code") is None else str(data["code"]),
+        message=str(data.get("message") or ""),
+        tags=tuple(str(tag) for tag in tags) if isinstance(tags, list | tuple) else (),
+        speedup=_number(data.get("speedup")),
+        speedup_low=_number(data.get("speedup_low")),
+        speedup_high=_number(data.get("speedup_high")),
+        repeat_of_round=_whole(data.get("repeat_of_round")),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

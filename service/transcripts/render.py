@@ -1,0 +1,299 @@
+"""The lines of a transcript: foreign text wrapped or kept, without anything in it that a terminal would obey."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from textwrap import wrap
+from typing import Any
+
+from agents.prompting.sections import outside, parse
+from agents.protocols import candidate_hash
+from db.records import EventRecord
+from service.transcripts.calls import Chat, Entry, Led
+
+WIDTH = 80
+_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
+_BULLET = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]) ")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line; `kind` is heading, label, text, code, result or event, for whoever shows it in colours."""
+
+    kind: str
+    text: str
+
+
+def label(name: str, detail: str = "") -> Line:
+    """`[name] detail`."""
+    return Line("label", clean(f"[{name}] {detail}".rstrip()))
+
+
+def prose(text: str) -> Iterator[Line]:
+    """Sentences wrapped, fenced blocks as they are."""
+    mark: str | None = None
+    for raw in _lines(text):
+        fence = _FENCE.match(raw)
+        if mark is None and fence:
+            mark = fence["mark"]
+            yield Line("code", clean(raw))
+        elif mark is not None:
+            yield Line("code", clean(raw))
+            if fence and fence["mark"].startswith(mark) and raw.strip() == fence["mark"]:
+                mark = None
+        else:
+            bullet = _BULLET.match(raw)
+            yield from wrapped("text", raw, indent=" " * len(clean(bullet[0])) if bullet else "")
+
+
+def verbatim(text: str) -> Iterator[Line]:
+    """Lines as they are."""
+    return (Line("code", clean(raw)) for raw in _lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
+
+
+def wrapped(kind: str, text: str, *, indent: str = "") -> Iterator[Line]:
+    """One paragraph in lines of WIDTH, all but the first indented; words stay whole."""
+    shown = clean(" ".join(text.split("\n")))
+    for line in wrap(shown, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
+        yield Line(kind, line)
+
+
+def clean(text: str) -> str:
+    """One line of foreign text with nothing in it that a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in text.expandtabs(4))
+
+
+MAX_EVENT_CHARS = 160
+_LASTING = ("device", "platform", "exemplar", "reference", "task")  # the same in all prompts of a job
+_PROSE = ("platform", "note")
+
+
+def transcript(story: Sequence[Entry]) -> Iterator[Line]:
+    """All lines of a job's story."""
+    prompts: dict[str, _Seen] = {}
+    shown = _Shown()
+    last = ""
+    for entry in story:
+        if isinstance(entry, EventRecord):
+            if entry.kind == "candidate":
+                shown.files.setdefault(str(entry.data.get("hash")), entry.round)
+            line = event_line(entry)
+            if line and line != last:
+                last = line
+                short = line if len(line) <= MAX_EVENT_CHARS else f"{line[: MAX_EVENT_CHARS - 3]}..."
+                yield from wrapped("event", f"* {short}", indent="  ")
+            continue
+        yield Line("text", "")
+        yield from _call(entry, prompts.setdefault(entry.role, _Seen()), shown)
+
+
+def transcript_json(story: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The story for scripts: `{"entry": "call", …}` with everything that was said, and `{"entry": "event", …}`."""
+    return [
+        {"entry": "event", "kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
+        if isinstance(entry, EventRecord)
+        else {"entry": "call", **asdict(entry)}
+        for entry in story
+    ]
+
+
+def event_line(event: EventRecord) -> str | None:
+    """An event as one line; None for those that a call's own lines tell, or that say nothing."""
+    data = event.data
+    match event.kind:
+        case "job_started":
+            return (
+                f"the job starts: {data.get('task_id')} on {data.get('platform')}, at most {data.get('rounds')} rounds"
+            )
+        case "round_started":
+            parent = data.get("parent")
+            return f"round {event.round} starts: {data.get('request')}{f', on round {parent}' if parent else ''}"
+        case "llm_fault":
+            return f"the {data.get('role')}'s model failed and is asked again: {data.get('message')}"
+        case "llm_failed":
+            return f"the {data.get('role')}'s model gave no reply: {data.get('message')}"
+        case "advice":
+            return f"advice after round {event.round}: {data.get('change')}"
+        case "best":
+            speedup = data.get("speedup")
+            shown = f"{speedup:.2f} times eager" if isinstance(speedup, int | float) else "speedup not known"
+            return f"best so far: round {event.round}, {shown}"
+        case "round_done" if data.get("verdict") == "no_candidate":
+            return f"round {event.round} brought no candidate"
+        case "job_stopped" | "ended":
+            detail = f": {data['detail']}" if data.get("detail") else ""
+            return f"the job stops, {data.get('reason')}{detail}"
+        case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
+            return None
+    said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
+    return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
+
+
+def led_line(led: Led) -> str:
+    """What became of a candidate, in one line."""
+    code = f" ({led.code})" if led.code else ""
+    shown = f"round {led.round}, {led.candidate_hash[:8]}: {led.verdict or 'not evaluated'}{code}"
+    if led.repeat_of_round is not None:
+        shown += f", the same file as in round {led.repeat_of_round}"
+    if led.speedup is not None:
+        low, high = led.speedup_low, led.speedup_high
+        interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
+        shown += f", {led.speedup:.2f}{interval} times eager"
+    if led.tags:
+        shown += f" [{', '.join(led.tags)}]"
+    return shown + (f": {led.message}" if led.message else "")
+
+
+@dataclass
+class _Shown:
+    """What has been shown of the job, whoever was asked."""
+
+    lasting: dict[str, str] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)  # hash of a candidate to the round that wrote it
+
+    def round_of(self, source: str) -> int | None:
+        """The round that wrote exactly this file."""
+        try:
+            return self.files.get(candidate_hash(source))
+        except UnicodeEncodeError:  # no file has such text
+            return None
+
+
+@dataclass
+class _Seen:
+    """What has been shown of one role's prompts."""
+
+    messages: tuple[Mapping[str, Any], ...] = ()
+    sections: dict[str, str] = field(default_factory=dict)
+    rest: set[str] = field(default_factory=set)
+    answer: tuple[str, list[Any]] | None = None  # text and tool calls of the last reply
+    number: int = 0
+
+
+def _call(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
+    title = f"-- call {chat.number}, round {chat.round}: {chat.role}, {chat.purpose} "
+    yield Line("heading", clean(title)[:WIDTH].ljust(WIDTH, "-"))
+    yield from wrapped("label", _cost_of(chat))
+    yield from _prompt(chat, seen, shown)
+    if chat.reasoning:
+        yield label("reasoning", f"{len(chat.reasoning)} characters")
+        yield from prose(chat.reasoning)
+    yield label("reply", "cut off" if chat.truncated else "")
+    yield from prose(chat.reply or "(nothing)")
+    for call in chat.tool_calls:
+        yield from _tool_call(call, shown)
+    if chat.rejected is not None:
+        yield from wrapped("result", f"=> rejected: {chat.rejected}", indent="   ")
+    if chat.led is not None:
+        yield from wrapped("result", f"=> {led_line(chat.led)}", indent="   ")
+    seen.messages, seen.answer, seen.number = chat.messages, (chat.reply, [*chat.tool_calls]), chat.number
+
+
+def _cost_of(chat: Chat) -> str:
+    reasoning = "" if chat.reasoning_tokens is None else f", {chat.reasoning_tokens} of them reasoning"
+    tokens = f"{chat.prompt_tokens} tokens in, {chat.completion_tokens} out{reasoning}"
+    cost = "price unknown" if chat.cost_usd is None else f"${chat.cost_usd:.4f}"
+    attempts = f", {chat.attempts} attempts" if chat.attempts > 1 else ""
+    return f"{chat.model}: {tokens}, {cost}, {chat.latency_s:.1f} s{attempts}"
+
+
+def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
+    """The messages that the last prompt of this role did not begin with."""
+    known = 0
+    for before, now in zip(seen.messages, chat.messages, strict=False):
+        if before != now:
+            break
+        known += 1
+    if known:
+        which = "system" if known == 1 and chat.messages[0].get("role") == "system" else f"its first {known} messages"
+        yield label("as before", which)
+    for message in chat.messages[known:]:
+        role, content = str(message.get("role")), _content(message)
+        asked = message.get("tool_calls")
+        calls = [*asked] if isinstance(asked, list | tuple) else []
+        if role == "assistant" and (content, calls) == seen.answer:
+            yield label("assistant", f"the reply of call {seen.number}")
+            continue
+        sections = parse(content) if role == "user" else {}
+        if sections:
+            yield from _sections(content, sections, seen, shown)
+            continue
+        yield label(role)
+        yield from prose(content)
+        for call in calls:
+            yield from _tool_call(call, shown)
+
+
+def _sections(content: str, sections: Mapping[str, str], seen: _Seen, shown: _Shown) -> Iterator[Line]:
+    as_before = [name for name, body in sections.items() if name in _LASTING and shown.lasting.get(name) == body]
+    if as_before:
+        yield from wrapped("label", f"[as before] {', '.join(as_before)}")
+    for name, body in sections.items():
+        if name in as_before:
+            continue
+        number = shown.round_of(body) if name in ("candidate", "best") else None
+        if name in _LASTING:
+            shown.lasting[name] = body
+        if number is not None:
+            yield label(name, f"the file of round {number}")
+        elif seen.sections.get(name) == body:
+            yield label(name, "as before")
+        elif "\n" not in body and len(body) + len(name) + 3 <= WIDTH:
+            yield label(name, body)
+        elif name == "history":
+            yield from _history(body, seen.sections.get(name, ""))
+        else:
+            yield label(name)
+            yield from (prose if name in _PROSE else verbatim)(body)
+    seen.sections.update(sections)
+    rest = outside(content)
+    if rest and rest not in seen.rest:
+        seen.rest.add(rest)
+        yield from prose(rest)
+
+
+def _history(body: str, before: str) -> Iterator[Line]:
+    """The rounds that the last prompt did not list yet."""
+    try:
+        told, now = json.loads(before or "[]"), json.loads(body)
+    except (ValueError, RecursionError):
+        told, now = None, None
+    if not isinstance(told, list) or not isinstance(now, list) or not told or now[: len(told)] != told:
+        yield label("history")
+        yield from verbatim(body)
+        return
+    yield label("history", f"{len(told)} as before, and:")
+    yield from verbatim(json.dumps(now[len(told) :], ensure_ascii=False, indent=1))
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    """A message's text; of one in several parts, their JSON."""
+    content = message.get("content")
+    return content if isinstance(content, str) else json.dumps(content, default=str) if content else ""
+
+
+def _tool_call(call: object, shown: _Shown) -> Iterator[Line]:
+    """A call with its arguments; files among them as they are."""
+    inner = call.get("function", call) if isinstance(call, Mapping) else call
+    name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
+    try:
+        values = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        values = None
+    yield label("tool call", str(name))
+    if not isinstance(values, dict):
+        yield from verbatim(arguments if isinstance(arguments, str) else json.dumps(arguments, default=str))
+        return
+    files = {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
+    if others := {key: value for key, value in values.items() if key not in files}:
+        yield from verbatim(json.dumps(others, ensure_ascii=False, default=str))
+    for key, text in files.items():
+        number = shown.round_of(text.rstrip() + "\n")
+        yield label(key, "" if number is None else f"the file of round {number}")
+        if number is None:
+            yield from verbatim(text)

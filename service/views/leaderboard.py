@@ -1,0 +1,109 @@
+"""The leaderboard as pages show it: filtered, sorted, cut into pages."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from db.leaderboard.query import EVERYTHING, Entry, Filters, Sort, count_entries, falls, leaderboard
+from db.leaderboard.rules import UNRELIABLE
+from db.store import Store
+from db.views import page_queries
+from service.views.evaluation import Ratio, ratio
+from tasks.task import LOCAL_SUITE
+
+PAGE = 50
+
+SORTS = tuple(sort.value for sort in Sort)
+_ORDERS = {"asc": False, "desc": True}
+
+
+@dataclass(frozen=True)
+class BoardQuery:
+    """What to show. `sort` is a name of `SORTS`, `order` is asc or desc; anything else counts as not given."""
+
+    filters: Filters = EVERYTHING
+    sort: str | None = None
+    order: str | None = None
+    page: int = 1
+
+
+@dataclass(frozen=True)
+class BoardLine:
+    """An entry with what the page says of it; `tied` where another one of its board has the same rank, `ambiguous`
+    where the task's name does not tell which source was meant.
+    """
+
+    entry: Entry
+    suite: str
+    name: str
+    tied: bool
+    ambiguous: bool
+    unreliable: bool
+    eager: Ratio | None
+    compile: Ratio | None
+
+
+@dataclass(frozen=True)
+class BoardView:
+    """A page of the leaderboard, from line `first` to `last` of `total`; `tags` are those that occur on it. `falling`:
+    the highest, latest or last name comes first.
+    """
+
+    lines: tuple[BoardLine, ...]
+    total: int
+    page: int
+    first: int
+    last: int
+    sort: str
+    falling: bool
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BoardChoices:
+    """What the leaderboard can be filtered by."""
+
+    suites: tuple[str, ...]
+    platforms: tuple[str, ...]
+    models: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+
+def board_view(store: Store, query: BoardQuery, *, otherwise: Sort = Sort.SPEEDUP, page_size: int = PAGE) -> BoardView:
+    """A page of the leaderboard, by `otherwise` unless the query says what it is sorted by; past the end, the last."""
+    filters = Filters(**{name: value or None for name, value in vars(query.filters).items()})
+    sort = Sort(query.sort) if query.sort in SORTS else otherwise
+    descending = _ORDERS.get(query.order or "")
+    with store.read() as session:
+        total = count_entries(session, filters)
+        page = max(1, min(query.page, -(-total // page_size)))
+        offset = page_size * (page - 1)
+        found = leaderboard(session, filters, sort=sort, descending=descending, limit=page_size, offset=offset)
+        shared = page_queries.shared_ranks(session, [entry for entry in found if entry.rank is not None])
+        several = page_queries.with_several_sources(session, {entry.task for entry in found})
+    lines = tuple(_line(entry, shared, several) for entry in found)
+    tags = sorted({tag for entry in found for tag in entry.tags})
+    first, last = (offset + 1, offset + len(found)) if found else (0, offset)
+    return BoardView(lines, total, page, first, last, sort.value, falls(sort, descending), tuple(tags))
+
+
+def board_choices(store: Store) -> BoardChoices:
+    """The suites, platforms, models and data types that occur on the leaderboard."""
+    with store.read() as session:
+        return BoardChoices(
+            *(page_queries.board_values(session, name) for name in ("suite", "platform", "model", "dtype"))
+        )
+
+
+def _line(entry: Entry, shared: Counter[tuple[object, ...]], several: Collection[str]) -> BoardLine:
+    suite, _, name = entry.task.partition("/")
+    return BoardLine(
+        entry=entry,
+        suite=suite,
+        name=name,
+        ambiguous=suite == LOCAL_SUITE or entry.task in several,
+        tied=entry.rank is not None and shared[(*entry.board, entry.rank)] > 1,
+        unreliable=bool(set(entry.tags) & set(UNRELIABLE)) and entry.rank is None,
+        eager=ratio(entry.speedup, entry.speedup_low, entry.speedup_high),
+        compile=ratio(entry.speedup_compile, entry.speedup_compile_low, entry.speedup_compile_high),
+    )

@@ -1,0 +1,106 @@
+"""One evaluation from the queue: on this worker's device, kept in the store for whoever asked for it."""
+
+import logging
+from typing import Any
+
+from db.errors import StoreError
+from db.evaluations import results
+from db.jobs import jobs, workers
+from db.records import JobRecord, JobStatus
+from service.cancellation import Stop, stop_when
+from service.jobs.persistence import keep_evaluation
+from service.jobs.spec import settings_of, task_of
+from service.workbench import Bench, Stopped
+from service.worker.context import Place
+from service.worker.retry import patiently
+
+LOOK_S = 1.0
+_OVER = (JobStatus.DONE, JobStatus.CANCELLED, JobStatus.FAILED)
+
+log = logging.getLogger(__name__)
+
+
+def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) -> None:
+    """Evaluate the candidate that the arguments name, unless that was done, or its job has ended.
+
+    Raises:
+        Stopped: this worker is to end; somebody else must do it.
+        SandboxUnavailable: this worker's sandbox cannot run anything.
+        StoreError: the store does not answer, and this worker is to end.
+    """
+    with place.running.one() as stop:
+        _run(place, evaluation_id, arguments, stop)
+
+
+def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop) -> None:
+    job_id, digest = int(arguments["job_id"]), str(arguments["candidate"])
+    found = patiently(lambda: _find(place, evaluation_id, job_id, digest), stop)
+    if found is None:
+        return
+    job, source = found
+    about = {"job": job_id, "evaluation": evaluation_id, "candidate": digest[:16]}
+    log.info("evaluation begins", extra=about)
+    tolerance = job.options.get("tolerance")
+    bench = Bench(
+        task_of(job),
+        place.platform,
+        place.sandbox,
+        settings_of(job, place.settings),
+        rules=() if tolerance is None else (str(tolerance),),
+        cold=bool(job.options.get("cold")),
+    )
+    with stop_when(lambda: _ended(place, job_id), stop, "cancelled", poll_s=LOOK_S):
+        try:
+            evaluation = bench.evaluate(
+                source,
+                step=lambda text: log.info("evaluation: %s", text, extra=about),
+                stop=stop,
+                profile=bool(arguments.get("profile")),
+            )
+        except Stopped:
+            if place.running.requested():
+                raise
+            log.info("evaluation called off", extra=about)
+            return
+
+    def keep() -> None:
+        with place.store.write() as session:
+            if not workers.hold(session, place.worker_id):
+                raise Stopped  # given up while we worked; the result is another's to find
+            keep_evaluation(
+                session,
+                job_id,
+                bench,
+                source,
+                evaluation,
+                round_number=int(arguments["round"]),
+                evaluation_id=evaluation_id,
+            )
+
+    patiently(keep, stop)
+    log.info("evaluation ends: %s", evaluation.verdict.value, extra=about)
+    bench.prepare()
+
+
+def _find(place: Place, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
+    """The job and the candidate's source, or None where there is nothing to do."""
+    with place.store.read() as session:
+        if place.running.requested() or not workers.is_seen(session, place.worker_id):
+            raise Stopped
+        job = jobs.get_job(session, job_id)
+        if results.has_evaluation(session, evaluation_id) or _is_over(job):
+            return None
+        return job, results.get_candidate_source(session, job_id, digest)
+
+
+def _ended(place: Place, job_id: int) -> bool:
+    try:
+        with place.store.read() as session:
+            return _is_over(jobs.get_job(session, job_id))
+    except StoreError:
+        return False  # we shall hear of it when it answers again
+
+
+def _is_over(job: JobRecord) -> bool:
+    """Whether nobody wants the result any more. A job that waits for another worker still does."""
+    return job.cancel_requested or job.status in _OVER

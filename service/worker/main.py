@@ -1,0 +1,204 @@
+"""The worker process: it begins, beats, works, and gives back what it has begun when it is to end."""
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+
+from db.errors import StoreError
+from db.jobs import job_queue, workers
+from db.store import Store
+from db.types import utc_now
+from sandbox.base import SandboxUnavailable
+from service.cancellation import Stop, StopGroup
+from service.errors import Unavailable
+from service.jobs.liveness import BEAT_S, Heart, this_process
+from service.jobs.run import INTERRUPTED
+from service.settings import Settings
+from service.version import program_version
+from service.workbench import Stopped, open_platform, open_sandbox
+from service.worker.context import Place
+from service.worker.evaluate_task import run_evaluation
+from service.worker.optimize_task import run_job
+from service.worker.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
+from service.worker.reconcile import Keeper
+
+POLL_S = 0.25
+END_S = 6.0
+"""How long a worker that is to end waits for its jobs and evaluations to stop."""
+
+_SWEEP_S = 30.0
+_KEPT_IN_QUEUE = timedelta(days=2)
+
+log = logging.getLogger(__name__)
+
+
+class GivenUp(Unavailable):
+    """Others took this worker for dead and do its work; it must end."""
+
+
+def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callable[[Place], None]) -> None:
+    """Work for the device that the settings name until a stop is requested.
+
+    Raises:
+        BadRequest: the platform is unknown.
+        SandboxUnavailable: there is no sandbox to work in, or there is none any more; what was begun is given back.
+        GivenUp: this process was paused or cut off for so long that others have taken over.
+    """
+    platform = open_platform(settings.platform)
+    with open_sandbox(settings, own_code_only=False) as sandbox:
+        queue = open_queue(settings)
+        place = Place(
+            worker_id=str(uuid.uuid4()),
+            owner=this_process(),
+            platform=platform,
+            device=platform.device(),
+            sandbox=sandbox,
+            settings=settings,
+            store=store,
+            queue=queue,
+            running=StopGroup(),
+        )
+        faults: list[BaseException] = []
+        heart = Heart(store, lambda session: workers.beat(session, place.worker_id))
+        _register(place)
+        try:
+            heart.start()
+            _launch(place, faults)
+            on_ready(place)
+            _work(place, heart, stop, faults)
+        finally:
+            _end(place)
+            heart.stop()
+        if faults:
+            raise faults[0]
+
+
+def _launch(place: Place, faults: list[BaseException]) -> None:
+    """Start DBOS: from now on it calls `run_job` and `run_evaluation` in threads of its own."""
+    config: DBOSConfig = {
+        "name": APPLICATION,
+        "system_database_url": queue_url(place.settings),
+        "executor_id": place.worker_id,
+        "application_version": PROTOCOL,
+        "serializer": DBOSPortableJSONSerializer(),
+        "log_level": "WARNING",
+        "use_listen_notify": False,
+    }
+    DBOS(config=config)
+
+    def job(job_id: int, attempt: int) -> None:
+        with _held(place, faults):
+            run_job(place, job_id, attempt)
+
+    def evaluation(evaluation_id: str, arguments: dict[str, Any]) -> None:
+        with _held(place, faults):
+            run_evaluation(place, evaluation_id, arguments)
+
+    DBOS.workflow(name=RUN_JOB)(job)
+    DBOS.workflow(name=RUN_EVALUATION)(evaluation)
+    DBOS.listen_queues(list(place.queues))
+    DBOS.launch()
+    for name, at_once in place.queues.items():
+        DBOS.register_queue(name, worker_concurrency=at_once, polling_interval_sec=POLL_S, on_conflict="always_update")
+
+
+@contextlib.contextmanager
+def _held(place: Place, faults: list[BaseException]) -> Iterator[None]:
+    """Keep DBOS from taking for done what somebody else must do: hold it until this process is gone."""
+    try:
+        yield
+    except (Stopped, SandboxUnavailable, StoreError) as error:
+        if not isinstance(error, Stopped):
+            faults.append(error)
+        place.running.request(INTERRUPTED)
+        threading.Event().wait()
+
+
+def _register(place: Place) -> None:
+    with place.store.write() as session:
+        workers.add_worker(
+            session,
+            place.worker_id,
+            place.owner,
+            platform=place.platform.name,
+            slot=place.settings.device,
+            device=place.device.name,
+            kind=place.kind,
+            sandbox=place.sandbox.name,
+            version=program_version(),
+        )
+
+
+def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -> None:
+    """Keep the queue true until the end; a store that does not answer is waited for."""
+    keeper = Keeper(place.store, place.queue, heart.steady_s)
+    next_look = next_sweep = 0.0
+    while not stop.event.wait(POLL_S) and not faults:
+        if heart.given_up.is_set() or not heart.beats() or (place.running.requested() and not faults):
+            raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
+        now = time.monotonic()
+        try:
+            if now >= next_look:
+                next_look = now + BEAT_S
+                if keeper.take_over():
+                    next_sweep = now  # a worker of this host may have left a container behind
+            if now >= next_sweep:
+                _sweep(place)
+                next_sweep = now + _SWEEP_S
+                place.queue.forget(utc_now() - _KEPT_IN_QUEUE)
+            keeper.fill()
+        except StoreError as error:
+            log.error("store: %s", error)
+            stop.event.wait(BEAT_S)
+
+
+def _sweep(place: Place) -> None:
+    """Remove containers of workers of this host that have died."""
+    if place.sandbox.name != "docker":
+        return
+    from sandbox.docker.sandbox import sweep_orphans
+
+    try:
+        removed = sweep_orphans()
+    except SandboxUnavailable as error:
+        log.error("sweep: %s", error)
+        return
+    if removed:
+        log.warning("containers of dead processes removed", extra={"containers": removed})
+
+
+def _end(place: Place) -> None:
+    """Stop what runs and put it back in line. The process must exit after this: DBOS's threads may still wait."""
+    place.running.request(INTERRUPTED)
+    _tell(place, stopped=False)
+    deadline = time.monotonic() + END_S
+    while place.running.count() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    DBOS.destroy()  # takes nothing more from the queue
+    _tell(place, stopped=True)
+    try:
+        place.queue.take_over(place.worker_id)
+    except StoreError as error:
+        log.error("store: %s; others will take over what is left", error)
+    place.queue.close()
+
+
+def _tell(place: Place, *, stopped: bool) -> None:
+    """Say in the store that this worker is about to end, or has; what it could not end in time is another's then."""
+    try:
+        with place.store.write() as session:
+            if not stopped:
+                workers.set_stopping(session, place.worker_id)
+                return
+            for job_id in job_queue.list_run_by(session, place.worker_id):
+                job_queue.requeue_job(session, job_id, worker_id=place.worker_id)
+            workers.set_stopped(session, place.worker_id)
+    except StoreError as error:
+        log.error("store: %s; others will find out by the missing beats", error)

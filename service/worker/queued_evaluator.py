@@ -1,0 +1,93 @@
+"""How a job of the service has its candidates evaluated: on any device of its kind, through the queue."""
+
+import hashlib
+import itertools
+
+from db.errors import NotInStore
+from db.evaluations import results
+from db.jobs import jobs
+from db.records import EvaluationRecord, JobRecord
+from db.store import Store
+from evaluator.evaluation import candidate_hash
+from service.cancellation import Stop
+from service.workbench import Stopped
+from service.worker.queue import WorkQueue
+from service.worker.retry import patiently
+
+POLL_S = 0.2
+_LOOK_AT_QUEUE = 25  # polls
+
+
+class EvaluationLost(RuntimeError):
+    """An evaluation failed in a way that has nothing to do with the candidate."""
+
+
+class MeasureQueued:
+    """A `service.jobs.run.Measure`: asks for an evaluation and waits until it is in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: WorkQueue,
+        job: JobRecord,
+        kind: str,
+        stop: Stop,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._job = job
+        self._kind = kind
+        self._stop = stop
+
+    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+        """As `Measure`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
+        digest = candidate_hash(source)
+        evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._stop)
+        try:
+            return self._wait(evaluation_id)
+        except Stopped:
+            self._queue.withdraw_evaluation(evaluation_id, self._job.attempt)
+            raise
+
+    def _ask(self, source: str, digest: str, round_number: int, profile: bool) -> str:
+        job_id = self._job.id
+        with self._store.write() as session:
+            results.add_candidate(session, job_id, round_number=round_number, candidate_hash=digest, source=source)
+            failed = results.count_failed_evaluations(session, job_id, digest)
+        evaluation_id = evaluation_id_of(job_id, digest, failed)
+        arguments = {"job_id": job_id, "candidate": digest, "round": round_number, "profile": profile}
+        self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments)
+        return evaluation_id
+
+    def prepare(self) -> None:
+        """Nothing: whoever evaluates has a referee ready."""
+
+    def _wait(self, evaluation_id: str) -> EvaluationRecord:
+        for poll in itertools.count(1):
+            if self._stop.event.wait(POLL_S):
+                break
+            found = patiently(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._stop)  # noqa: B023
+            if found is not None:
+                return found
+        raise Stopped
+
+    def _look(self, evaluation_id: str, *, failures: bool) -> EvaluationRecord | None:
+        """The evaluation if it is there."""
+        failure = self._queue.failure_of(evaluation_id, self._job.attempt) if failures else None
+        try:
+            with self._store.read() as session:
+                cancelled = jobs.cancel_requested(session, self._job.id)
+                return results.get_evaluation(session, evaluation_id)
+        except NotInStore:
+            if failure is None:
+                return None
+            if cancelled:  # whoever evaluated heard of it before we did
+                self._stop.request("cancelled")
+                raise Stopped from None
+            # The failure was looked for first: nothing came of it by then.
+            raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
+
+
+def evaluation_id_of(job_id: int, digest: str, failed: int) -> str:
+    """An evaluation's id from what it is of; `failed` counts those before it that told nothing of the candidate."""
+    return hashlib.sha256(f"{job_id}:{digest}:{failed}".encode()).hexdigest()[:32]

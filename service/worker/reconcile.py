@@ -1,0 +1,149 @@
+"""What keeps the queue true: every job that waits is in line, and what a lost worker had begun is begun again.
+
+It compares what there is with what should be, and remembers nothing that matters: a keeper that dies half-way, or two
+that do the same at once, lose nothing.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from sqlalchemy.orm import Session
+
+from db.evaluations import results
+from db.jobs import job_queue, jobs, workers
+from db.records import WorkerRecord
+from db.store import Store
+from service.jobs.liveness import BEAT_S, LOST_AFTER_S, is_gone_here
+from service.jobs.query import WORKER_LOST, settle
+from service.worker.queue import WorkQueue
+
+CHUNK = 25
+"""So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
+
+MAX_LOSSES = 4
+"""A job that lost more workers since someone asked for it does not go on by itself: it may be what they die of."""
+
+_LOOKED_UP = 500
+_VERIFIED_EVERY_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """One a worker. All of them do the same, so any one that lives is enough.
+
+    `steady_s` says for how long we could have heard others.
+    """
+
+    def __init__(self, store: Store, queue: WorkQueue, steady_s: Callable[[], float]) -> None:
+        self._store = store
+        self._queue = queue
+        self._steady_s = steady_s
+        self._in_line: set[tuple[int, int]] = set()
+        self._newest = 0
+        self._next_whole = self._next_verified = 0.0
+        self._heard: dict[str, tuple[object, float]] = {}
+
+    def fill(self) -> int:
+        """Put jobs in line that wait and are not; how many. New ones are looked for each time, others now and then."""
+        now = time.monotonic()
+        verifies = now >= self._next_verified
+        if verifies:
+            self._in_line.clear()
+            self._next_verified = now + _VERIFIED_EVERY_S
+        whole = verifies or now >= self._next_whole
+        with self._store.read() as session:
+            waiting = job_queue.list_waiting(session, after=0 if whole else self._newest)
+        if whole:
+            self._in_line &= set(waiting)
+        missing = [waits for waits in waiting if waits not in self._in_line]
+        known = self._queue.jobs_known(missing[:_LOOKED_UP])
+        self._in_line.update(waits for waits, runs in known.items() if runs)
+        unknown = [waits for waits in missing[:_LOOKED_UP] if waits not in self._in_line]
+        if len(missing) <= _LOOKED_UP and len(unknown) <= CHUNK:
+            self._newest = max((job_id for job_id, _ in waiting), default=self._newest)
+            self._next_whole = now + BEAT_S if whole else self._next_whole
+        return sum(self._put(waits, was_known=waits in known) for waits in unknown[:CHUNK])
+
+    def take_over(self) -> bool:
+        """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
+
+        A worker whose beats stop changing for long by *our* clock is lost: clocks of hosts need not agree. One of this
+        host is lost as soon as its process is gone. Jobs whose commands died are marked, too.
+
+        True if workers are gone that were there the last time.
+        """
+        if self._steady_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
+            settle(self._store)
+        busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
+        with self._store.read() as session:
+            seen = workers.list_workers(session, seen=True)
+        before = set(self._heard)
+        self._heard = {worker.id: self._hearing(worker) for worker in seen}
+        for worker in seen:
+            if self._is_lost(worker):
+                self._give_up(worker)
+        with self._store.read() as session:
+            stranded = job_queue.list_stranded(session)
+        for job_id, worker_id in stranded:
+            with self._store.write() as session:
+                back = job_queue.requeue_job(session, job_id, worker_id=worker_id)
+                if back and _note_loss(session, job_id) > MAX_LOSSES:
+                    job_queue.fail_queued(session, job_id, f"{MAX_LOSSES + 1} workers died of it or with it; resume it")
+                    results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
+            if back:
+                log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
+        for worker_id in busy - set(self._heard):
+            with self._store.write() as session:  # one keeper at a time, or work would be given out twice
+                taken = 0 if workers.hold(session, worker_id) else self._queue.take_over(worker_id)
+            if taken:
+                log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
+        return bool(before - set(self._heard))
+
+    def _put(self, waits: tuple[int, int], *, was_known: bool) -> int:
+        """Put one job in line that is not, or was (`was_known`); how many were put there now."""
+        job_id, attempt = waits
+        if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
+            with self._store.write() as session:
+                job_queue.renew_attempt(session, job_id, attempt)
+            return 0
+        with self._store.read() as session:
+            job = jobs.get_job(session, job_id)
+        try:
+            self._queue.add_job(job)
+        except (TypeError, ValueError) as error:  # a row that something else wrote; others must not wait for it
+            log.error("job cannot be put in line: %s", error, extra={"job": job_id})
+            with self._store.write() as session:
+                job_queue.fail_queued(session, job_id, f"cannot be put in line: {error}")
+            return 0
+        self._in_line.add(waits)
+        return 1
+
+    def _give_up(self, worker: WorkerRecord) -> None:
+        with self._store.write() as session:
+            given_up = workers.set_lost(session, worker.id)
+        del self._heard[worker.id]
+        if given_up:
+            about = {"worker": worker.id, "host": worker.owner.host, "pid": worker.owner.pid}
+            log.warning("worker lost", extra=about)
+
+    def _hearing(self, worker: WorkerRecord) -> tuple[object, float]:
+        """The last beat, and when we saw it first."""
+        known = self._heard.get(worker.id)
+        if known is not None and known[0] == worker.heartbeat_at:
+            return known
+        return worker.heartbeat_at, time.monotonic()
+
+    def _is_lost(self, worker: WorkerRecord) -> bool:
+        silent_s = min(time.monotonic() - self._heard[worker.id][1], self._steady_s())
+        return is_gone_here(worker.owner) or silent_s > LOST_AFTER_S
+
+
+def _note_loss(session: Session, job_id: int) -> int:
+    """Note that a job lost its worker; how often that was since it last ended."""
+    results.add_event(session, job_id, WORKER_LOST, 0, {})
+    losses = 0
+    for event in results.list_events(session, job_id, kinds=("ended", WORKER_LOST)):
+        losses = 0 if event.kind == "ended" else losses + (event.kind == WORKER_LOST)
+    return losses

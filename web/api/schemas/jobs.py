@@ -1,0 +1,250 @@
+"""What the API takes and gives: tasks and jobs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+
+from db.records import JobRecord, JobStatus, TaskHead
+from service.jobs.query import JobDetails, RoundLine
+from service.submissions.jobs import OPTIONS
+from tasks.task import Task
+from web.api.parameters import MODEL, TASK_REF
+
+MAX_SOURCE_CHARS = 1024 * 1024
+OP_EXAMPLE = "import torch\n\n\ndef op(x, w):\n    return torch.nn.functional.gelu(x * w)\n\n\ndef get_inputs():\n"
+OP_EXAMPLE += "    return [torch.randn(2048, 2048), torch.randn(2048)]\n"
+_JOB_TASK: dict[str, JsonValue] = {"task": "starter/rmsnorm_gelu", "rounds": 4, "budget_s": 600}
+_JOB_SOURCE: dict[str, JsonValue] = {"source": OP_EXAMPLE, "name": "scaled_gelu", "model": "builtin/compiler"}
+
+Source = Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARS, description="Python source of the op.")]
+OpName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="What to call the op.")]
+Model = Annotated[str, Field(pattern=MODEL, description="LiteLLM's name of a model, or builtin/compiler.")]
+Platform = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Amount = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+
+
+class TaskSummary(BaseModel):
+    """An op without its source."""
+
+    task: str = Field(description="suite/name", examples=["starter/rmsnorm_gelu"])
+    suite: str
+    name: str
+    category: str
+    dtype: str
+    source_hash: str = Field(description="SHA-256 of the source: what pins results to exactly this op.")
+    stored_id: int | None = Field(default=None, description="Its number, if it is one that someone submitted.")
+
+    @classmethod
+    def of(cls, task: Task | TaskHead, *, named: bool = False) -> Self:
+        """A task for the API; `named`: the present one of its name, whichever number it has."""
+        return cls(
+            task=f"{task.suite}/{task.name}",
+            suite=task.suite,
+            name=task.name,
+            category=task.category,
+            dtype=task.dtype,
+            source_hash=task.source_hash,
+            stored_id=task.id if isinstance(task, TaskHead) and not named else None,
+        )
+
+
+class TaskWhole(TaskSummary):
+    """An op with its source."""
+
+    source: str
+
+
+class TaskPage(BaseModel):
+    """Tasks, and where the next page begins."""
+
+    tasks: list[TaskSummary]
+    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+
+
+class CheckRequest(BaseModel):
+    """An op to look at."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": OP_EXAMPLE, "name": "scaled_gelu"}]}
+    )
+
+    source: Source
+    name: OpName = "op"
+
+
+class Checked(BaseModel):
+    """Whether source text is an op that can be queued, as far as reading it tells; nothing of it is executed."""
+
+    ok: bool
+    message: str | None = Field(description="What is wrong, at which line, and what to do.")
+    category: str | None = None
+    dtype: str | None = None
+    source_hash: str | None = None
+
+
+class JobChoices(BaseModel):
+    """What holds for a job whatever its platform and model; what is left out is as the server's settings have it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)  # a number is no `true` and no "3"
+
+    judge_model: Model | None = None
+    strategy: Literal["judge", "sample", "contrastive", "tree", "tools"] | None = None
+    rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
+    seed: Literal["compiler"] | None = None
+    budget_usd: Amount | None = None
+    budget_tokens: Count | None = None
+    budget_s: Amount | None = None
+    budget_evaluations: Count | None = None
+    plateau_rounds: Annotated[int, Field(ge=0, le=1000)] | None = None
+    roofline_target: Annotated[float, Field(gt=0, le=1)] | None = None
+    price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
+        default=None,
+        description="Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known. For operators.",
+    )
+
+
+class _Wanted(JobChoices):
+    platform: Platform | None = None
+    model: Model | None = None
+    priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
+
+    def options(self) -> dict[str, Any]:
+        """What was set, by the names of the settings."""
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+
+
+class JobOfTask(_Wanted):
+    """A job for a built-in task."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_JOB_TASK]})
+
+    task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a built-in task.")]
+
+
+class JobOfSource(_Wanted):
+    """A job for an op of one's own."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_JOB_SOURCE]})
+
+    source: Source
+    name: OpName = "op"
+
+
+def kind_of(body: Any) -> str:
+    """Which of a request's two forms a body has: it names a task, or brings a source."""
+    return "of_task" if (isinstance(body, Mapping) and "task" in body) or hasattr(body, "task") else "of_source"
+
+
+JobRequest = Annotated[
+    Annotated[JobOfTask, Tag("of_task")] | Annotated[JobOfSource, Tag("of_source")], Discriminator(kind_of)
+]
+
+
+class JobTask(BaseModel):
+    """What a job is about."""
+
+    id: int
+    suite: str
+    name: str
+    source_hash: str
+    category: str
+    dtype: str
+    ref: str
+
+
+class Job(BaseModel):
+    """One request and what became of it. Money in US dollars, times in UTC."""
+
+    id: int = Field(examples=[7])
+    task: JobTask
+    kind: str = Field(description="`optimize`, or `evaluate` for one candidate.")
+    platform: str
+    sandbox: str
+    model: str | None
+    strategy: str | None
+    options: dict[str, Any] = Field(description="What was asked for.")
+    status: JobStatus
+    stop_reason: str | None
+    error: str | None
+    cancel_requested: bool
+    rounds_done: int
+    cost_usd: float
+    tokens: int
+    best_evaluation_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    user: str
+    priority: int
+    fair_tag: int
+    attempt: int
+    worker_id: str | None
+    batch_id: int | None
+    sample: int | None
+    unsettled_usd: float = Field(description="The most that calls may have cost whose reply was lost.")
+
+    @classmethod
+    def of(cls, job: JobRecord) -> Self:
+        """A job for the API: without its task's source, its owner's process, and what only the server needs to know."""
+        values = asdict(job)
+        values["task"] |= {"ref": job.task.ref}
+        shown = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
+        values["options"] = {name: value for name, value in job.options.items() if name in shown}
+        return cls.model_validate(values)
+
+
+class JobPage(BaseModel):
+    """Jobs, newest first, and where the next page begins."""
+
+    jobs: list[Job]
+    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+
+
+class Round(BaseModel):
+    """One round as people read it."""
+
+    number: int
+    change: str
+    verdict: str
+    code: str | None
+    message: str
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    candidate_hash: str | None
+    best: bool
+    retracted: bool = Field(description="What was found was taken back since: it counts nowhere.")
+
+    @classmethod
+    def of(cls, line: RoundLine) -> Self:
+        """A round for the API."""
+        return cls.model_validate(asdict(line))
+
+
+class JobWhole(BaseModel):
+    """A job, its rounds and its best candidate so far; the same object as `jobs show --json` prints."""
+
+    schema_: Literal["kernelwright.job/1"] = Field(default="kernelwright.job/1", alias="schema")
+    job: Job
+    rounds: list[Round]
+    best: dict[str, Any] | None = Field(description="The whole evaluation of the best candidate.")
+    unsettled_usd: float
+    unpriced_calls: int = Field(description="Calls whose price nobody knew: `cost_usd` says too little by them.")
+    summary: dict[str, Any] = Field(description="Figures of the strategy's own, such as pass_at_k.")
+
+    @classmethod
+    def of(cls, details: JobDetails) -> Self:
+        """A job with its rounds for the API."""
+        return cls(
+            schema="kernelwright.job/1",
+            job=Job.of(details.job),
+            rounds=[Round.of(line) for line in details.rounds],
+            best=None if details.best is None else dict(details.best.result),
+            unsettled_usd=details.end.unsettled_usd,
+            unpriced_calls=details.end.unpriced_calls,
+            summary=dict(details.end.summary),
+        )

@@ -1,0 +1,209 @@
+"""What the API takes for an evaluation: a candidate, and the op that it is for."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+
+from db.leaderboard.query import Entry
+from db.records import EvaluationRecord, WorkerRecord, WorkerStatus
+from web.api.parameters import TASK_REF, Reason
+from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, OpName, Platform, Source, kind_of
+
+_CANDIDATE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, w):\n"
+_CANDIDATE += "        return torch.nn.functional.gelu(x * w)\n"
+_FOR_TASK: dict[str, JsonValue] = {"task": "starter/gelu_tanh", "candidate": _CANDIDATE, "profile": True}
+_FOR_SOURCE: dict[str, JsonValue] = {"source": OP_EXAMPLE, "name": "scaled_gelu", "candidate": _CANDIDATE}
+
+
+class _Wanted(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    candidate: Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="Python source that defines ModelNew.")]
+    platform: Platform | None = None
+    profile: bool = Field(default=False, description="Also find out where a passed candidate's time goes.")
+    cold: bool = Field(default=False, description="Scrub the caches before each timed call; such results get no rank.")
+    tolerance: Literal["kernelbench"] | None = Field(
+        default=None, description="Also report what this accuracy rule would say; the verdict stays ours."
+    )
+
+
+class EvaluationOfTask(_Wanted):
+    """An evaluation for a task of a suite."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_FOR_TASK]})
+
+    task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a task.")]
+
+
+class EvaluationOfSource(_Wanted):
+    """An evaluation for an op of one's own."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_FOR_SOURCE]})
+
+    source: Source
+    name: OpName = "op"
+
+
+EvaluationRequest = Annotated[
+    Annotated[EvaluationOfTask, Tag("of_task")] | Annotated[EvaluationOfSource, Tag("of_source")],
+    Discriminator(kind_of),
+]
+
+
+class EvaluationSummary(BaseModel):
+    """What an evaluation came to; speedups are ratios, latencies milliseconds."""
+
+    id: str
+    job_id: int
+    candidate_hash: str
+    round: int
+    platform: str
+    device: str
+    sandbox: str
+    verdict: str = Field(examples=["passed"])
+    code: str | None
+    message: str
+    tags: list[str]
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_compile: float | None
+    candidate_ms: float | None
+    eager_ms: float | None
+    compile_ms: float | None
+    roofline_fraction: float | None
+    created_at: datetime
+    retracted_at: datetime | None = Field(description="When an operator took it off the leaderboard.")
+
+    @classmethod
+    def of(cls, kept: EvaluationRecord) -> Self:
+        """An evaluation for the API, without the bulk of its result."""
+        return cls.model_validate({**asdict(kept), **asdict(kept.measured)})
+
+
+class EvaluationWhole(EvaluationSummary):
+    """An evaluation with all that the evaluator found out."""
+
+    result: dict[str, Any]
+
+
+class CandidateSummary(BaseModel):
+    """A candidate of a job and the latest verdict on it."""
+
+    hash: str
+    round: int
+    created_at: datetime
+    evaluation: EvaluationSummary | None
+
+
+class CandidateList(BaseModel):
+    """All candidates of a job, in the order in which they were written."""
+
+    candidates: list[CandidateSummary]
+
+
+class CandidateWhole(CandidateSummary):
+    """A candidate with its source."""
+
+    source: str
+
+
+class Judgement(BaseModel):
+    """Why a result is taken off the leaderboard, or put back."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"reason": "measured while the host was being upgraded"}]},
+    )
+
+    reason: Reason
+
+
+class Board(BaseModel):
+    """A line of the leaderboard; null figures where nothing passed."""
+
+    task: str
+    source_hash: str
+    category: str
+    dtype: str
+    platform: str
+    device: str
+    sandbox: str
+    model: str
+    evaluations: int
+    passed: int
+    rank: int | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_compile: float | None
+    speedup_compile_low: float | None
+    speedup_compile_high: float | None
+    candidate_ms: float | None
+    eager_ms: float | None
+    compile_ms: float | None
+    roofline_fraction: float | None
+    tags: list[str]
+    job_id: int | None
+    evaluation_id: str | None
+    candidate_hash: str | None
+    evaluated_at: datetime | None
+    cost_usd: float | None = Field(
+        description="What the whole job took that wrote the candidate; null where nobody knows."
+    )
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """A line for the API."""
+        return cls.model_validate(asdict(entry))
+
+
+class Leaderboard(BaseModel):
+    """Lines of the leaderboard: `total` of them match the filters."""
+
+    entries: list[Board]
+    total: int
+
+
+class Device(BaseModel):
+    """A worker and the device of its host that it works for."""
+
+    worker_id: str
+    host: str
+    platform: str
+    slot: int
+    device: str
+    kind: str
+    sandbox: str
+    version: str
+    status: WorkerStatus
+    started_at: datetime
+    heartbeat_at: datetime
+    heartbeat_age_s: float
+
+    @classmethod
+    def of(cls, worker: WorkerRecord, now: datetime) -> Self:
+        """A worker for the API."""
+        return cls(
+            worker_id=worker.id,
+            host=worker.owner.host,
+            platform=worker.platform,
+            slot=worker.slot,
+            device=worker.device,
+            kind=worker.kind,
+            sandbox=worker.sandbox,
+            version=worker.version,
+            status=worker.status,
+            started_at=worker.started_at,
+            heartbeat_at=worker.heartbeat_at,
+            heartbeat_age_s=max((now - worker.heartbeat_at).total_seconds(), 0.0),
+        )
+
+
+class DeviceList(BaseModel):
+    """The workers that live."""
+
+    devices: list[Device]

@@ -1,0 +1,1 @@
+"""Templates, static files, and what pages are made of."""

@@ -1,0 +1,101 @@
+"""Who asks: the local user, the holder of a token, or a browser that logged in with one."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
+
+from service.submissions.access import (
+    LOCAL,
+    NotAllowed,
+    NotAuthenticated,
+    Principal,
+    Role,
+    authenticate,
+    authenticate_session,
+    require,
+)
+from web.dependencies import Parts, parts_of
+from web.security.sessions import CSRF_HEADER, csrf_matches, session_token_id
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of `kernelwright tokens create`; none is needed on a loopback address."
+)
+MAX_TOKEN_CHARS = 200
+
+
+def identify(request: Request) -> Principal:
+    """Who asks, by the headers of the request alone.
+
+    Raises:
+        NotAuthenticated: nobody that is known.
+        NotAllowed: a session's request that does not come from its own pages.
+        ProblemError: too many requests.
+        StoreError: the store does not answer.
+    """
+    parts, limits = parts_of(request), request.app.state.limits
+    if not parts.login:
+        principal = LOCAL
+    elif "authorization" in request.headers:
+        try:
+            scheme, token = get_authorization_scheme_param(request.headers["authorization"])
+            if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
+                raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")
+            principal = authenticate(parts.store, token)
+        except NotAuthenticated:
+            limits.note_failure(request.client.host if request.client else "unknown")
+            raise
+    else:
+        principal = _by_session(request, parts)
+    limits.check_principal(principal)
+    return principal
+
+
+def principal_of(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+) -> Principal:
+    """Who asks; `request.state.principal` keeps it, from before a body was read (security/middleware.py).
+
+    Raises:
+        NotAuthenticated, NotAllowed, ProblemError, StoreError: as `identify`.
+    """
+    if getattr(request.state, "principal", None) is None:
+        request.state.principal = identify(request)
+    principal: Principal = request.state.principal
+    return principal
+
+
+def _by_session(request: Request, parts: Parts) -> Principal:
+    token_id = session_token_id(request, parts.session_key)
+    if token_id is None:
+        raise NotAuthenticated("log in, or send a token as `Authorization: Bearer kw_...`")
+    principal = authenticate_session(parts.store, token_id)
+    # Forms carry theirs in a field, which their routes check: reading the body is theirs, too.
+    form = request.headers.get("content-type", "").startswith(("application/x-www-form-urlencoded", "multipart/"))
+    if request.method not in _SAFE_METHODS and not (form and not request.url.path.startswith("/api/")):
+        given = request.headers.get(CSRF_HEADER, "")
+        if not csrf_matches(request, parts.session_key, given):
+            raise NotAllowed(f"a session's request needs the header {CSRF_HEADER} with its page's token")
+    return principal
+
+
+def _viewer(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.VIEWER)
+    return principal
+
+
+def _submitter(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.SUBMITTER)
+    return principal
+
+
+def _operator(principal: Annotated[Principal, Depends(principal_of)]) -> Principal:
+    require(principal, Role.OPERATOR)
+    return principal
+
+
+Viewer = Annotated[Principal, Depends(_viewer)]
+Submitter = Annotated[Principal, Depends(_submitter)]
+Operator = Annotated[Principal, Depends(_operator)]

@@ -1,0 +1,182 @@
+"""What every request passes first and every answer last: its id, who may send it from where, headers, and the log.
+
+Who sends a body is identified by its headers before any of it is read.
+"""
+
+import logging
+import re
+import secrets
+import time
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from db.errors import StoreError
+from service.submissions.access import NotAllowed, NotAuthenticated
+from web.metrics import Metrics
+from web.problems import ProblemError, problem_of, respond
+from web.security.identity import identify
+from web.security.request_body import CLOSE, MAX_BODY_BYTES, MAX_LOGIN_BYTES, bounded, has_body
+
+_log = logging.getLogger(__name__)
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+API = "/api/v1"
+LOGIN = "/login"
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+_PROXY_PREFIXES = ("x-forwarded-", "cf-")
+_ASKED_BY_MACHINES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,64}")
+
+# plotly adds rules to a style sheet that is there (a link with its id) and sets styles from script, which both need no
+# inline style: docs/access.md.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """Outermost part of the application. `login` False: only names of this machine are answered to."""
+
+    def __init__(self, app: ASGIApp, *, login: bool, fastapi: FastAPI) -> None:
+        self._app = app
+        self._login = login
+        self._fastapi = fastapi
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        scope["app"] = self._fastapi
+        began_s = time.perf_counter()
+        status = 0
+
+        async def finish(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _add_headers(MutableHeaders(scope=message), request_id, scope)
+            await send(message)
+
+        try:
+            self._check(scope["method"], headers, scope)
+            most = await self._most_of_body(scope, headers)
+            await self._app(scope, await bounded(headers, receive, most=most), finish)
+        except ProblemError as error:
+            await respond(Request(scope), error)(scope, receive, finish)
+        except Exception as error:
+            _log.exception("request %s failed", request_id, extra={"request_id": request_id})
+            if status:  # half of an answer is out: only the connection's end can say so
+                raise
+            await respond(Request(scope), problem_of(error))(scope, receive, finish)
+        finally:
+            self._note(scope, request_id, status, time.perf_counter() - began_s)
+
+    def _check(self, method: str, headers: Headers, scope: Scope) -> None:
+        """Refuse a request that is not even to be looked at.
+
+        Raises:
+            ProblemError: says why.
+        """
+        host = headers.get("host", "")
+        if not self._login:
+            if _host_name(host) not in _LOOPBACK_NAMES:
+                detail = "this server answers to localhost, 127.0.0.1 and [::1] only; use one of these names"
+                raise ProblemError(421, detail)
+            if any(name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES) for name in headers):
+                detail = "a proxy passed this request on, whose users are not known; start the server with --login"
+                raise ProblemError(403, detail)
+        if method not in _SAFE_METHODS and _crosses_sites(headers, host, scope["scheme"]):
+            raise ProblemError(403, "the request comes from another site's page", kind="cross-site")
+
+    async def _most_of_body(self, scope: Scope, headers: Headers) -> int:
+        """How much of a body is read; of those who are not known nothing is, but what they log in with.
+
+        Raises:
+            ProblemError: who sends it may not.
+        """
+        if not self._login or not has_body(headers):
+            return MAX_BODY_BYTES
+        if (scope["method"], scope["path"]) == ("POST", LOGIN):
+            return MAX_LOGIN_BYTES
+        request = Request(scope)
+        try:
+            request.state.principal = await run_in_threadpool(identify, request)
+        except (ProblemError, NotAuthenticated, NotAllowed, StoreError) as error:
+            problem = problem_of(error)
+            problem.headers |= CLOSE
+            raise problem from error
+        return MAX_BODY_BYTES
+
+    def _note(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
+        route = scope.get("route")
+        path = getattr(route, "path", None) or "(none)"
+        if scope["path"].startswith(API) and route is not None and not path.startswith(API):
+            path = API + path  # a router knows its routes without the prefix that it was included under
+        metrics: Metrics = self._fastapi.state.metrics
+        metrics.note_request(scope["method"], path, status, took_s)
+        _log.log(
+            logging.DEBUG if path in _ASKED_BY_MACHINES and status < 400 else logging.INFO,
+            "%s %s %s",
+            scope["method"],
+            scope["path"],
+            status,
+            extra={"request_id": request_id, "status": status, "took_ms": round(took_s * 1000, 2)},
+        )
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without the port; empty where it cannot be read."""
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d{1,5})?", host)
+    return found[1].lower() if found else ""
+
+
+def _crosses_sites(headers: Headers, host: str, scheme: str) -> bool:
+    """Whether a browser says that another site's page sent this."""
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return True
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    try:
+        parsed = urlsplit(origin)
+    except ValueError:
+        return True
+    return (parsed.scheme, parsed.netloc.lower()) != (scheme, host.lower())
+
+
+def _add_headers(headers: MutableHeaders, request_id: str, scope: Scope) -> None:
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
+    headers.setdefault("Cache-Control", "no-store")
+    headers["X-Request-ID"] = request_id
+    if scope["scheme"] == "https":
+        headers.setdefault("Strict-Transport-Security", "max-age=31536000")
