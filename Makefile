@@ -62,7 +62,7 @@ test: setup
 	    export KERNELWRIGHT_TEST_DOCKER=0
 	fi
 	if [ "$${KERNELWRIGHT_TEST_POSTGRES:-}" != 1 ] && [ -z "$${KERNELWRIGHT_TEST_POSTGRES_URL:-}" ] &&
-	    ! $(BIN)/python -c 'import sys; from tests.postgres import find_programs; sys.exit(find_programs() is None)'; then
+	    ! $(BIN)/python -c 'import sys; from tests.support.postgres import find_programs; sys.exit(find_programs() is None)'; then
 	    echo "test: PostgreSQL is not installed, so its tests are left out; on Debian: apt-get install postgresql"
 	    export KERNELWRIGHT_TEST_POSTGRES=0
 	fi

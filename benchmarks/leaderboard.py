@@ -32,7 +32,7 @@ from db.leaderboard.query import Filters, Sort, count_entries, leaderboard
 from db.records import Measured
 from db.store import Store
 from db.tables import Base
-from tests.postgres import started
+from tests.support.postgres import started
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = 100

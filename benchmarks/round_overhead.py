@@ -1,9 +1,9 @@
 """What a round costs besides the model and the evaluation: graph, prompts, parsing, ledger, store.
 
 Run: python -m benchmarks.round_overhead [--rounds 60]
-Writes benchmarks/results/round_overhead.md. The model is the scripted server on this machine, the evaluator answers
-after a fixed time from the candidate's text (tests/killing.py); both are subtracted, all else is real. Each job is then
-resumed, which answers its rounds from the record.
+Writes benchmarks/results/round_overhead.md. The model is the scripted server on this machine. The evaluator answers
+after a fixed time from the candidate's text (tests/support/killable_jobs.py). Both are subtracted, all else is real.
+Each job is then resumed, which answers its rounds from the record.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from service.database import open_store
 from service.jobs import local
 from service.mock_llm import start_llm_server
 from service.settings import load_settings
-from tests.commands import OP
-from tests.killing import EVALUATION_S, opened_quickly
-from tests.test_jobs_killed import STRATEGIES, script
+from tests.service.jobs.test_killed import STRATEGIES, script
+from tests.support.commands import OP
+from tests.support.killable_jobs import EVALUATION_S, opened_quickly
 
 RESULTS = Path(__file__).parent / "results"
 

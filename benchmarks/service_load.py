@@ -30,7 +30,7 @@ from service.jobs.liveness import this_process
 from service.jobs.persistence import keep_task
 from service.settings import load_settings
 from tasks.load import find_task
-from tests.commands import OP
+from tests.support.commands import OP
 
 RESULTS = Path(__file__).parent / "results"
 RUNNING_JOBS = 10

@@ -13,7 +13,7 @@ from db.store import Store
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.process.sandbox import ProcessSandbox
-from tests.postgres import NoPostgres, Postgres, opened
+from tests.support.postgres import NoPostgres, Postgres, opened
 
 _LEFT_OUT = {  # markers and what the user has said about them
     marker: f"{variable}=0"

@@ -1,0 +1,414 @@
+"""Candidates of the built-in model: really generated, really built, and equal to their references."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from agents.builtin.catalog import VARIATIONS
+from agents.builtin.compiler import Compiler, read_note
+from sandbox.base import Command, Completed
+from tasks.suites import load_suite
+
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
+OPS = {
+    "batch_norm": """
+class Model(nn.Module):
+    def __init__(self, features):
+        super(Model, self).__init__()
+        self.linear = nn.Linear(features, 24)
+        self.norm = nn.BatchNorm1d(24)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return F.relu(self.norm(self.linear(x)))
+
+def get_inputs():
+    return [torch.randn(33, 20)]
+
+def get_init_inputs():
+    return [20]
+""",
+    "structures": """
+SCALE = torch.tensor([1.0, 2.0, 3.0])
+
+def helper(x):
+    return x * 2
+
+class Model(nn.Module):
+    def forward(self, pair, factor, *rest):
+        x, table = pair
+        y = helper(x) * factor + table["bias"]
+        parts = (y, [y.t(), rest[0] + torch.tensor([1, 2, 3])])
+        return {"sum": y.sum(), "parts": parts, "same": x, "n": 3, "none": None}
+
+def get_inputs():
+    return [(torch.randn(3, 5), {"bias": torch.randn(5)}), 1.5, torch.randn(3)]
+
+def get_init_inputs():
+    return []
+""",
+    "integers": """
+class Model(nn.Module):
+    def forward(self, a, b, mask):
+        picked = torch.where(mask, a * 2 + b, -a)
+        sums = mask.sum(1), a.argmax(-1), a.amin(0), a.sum(0).to(torch.int32)
+        return picked, (a & 7) | b, mask & (a > b), picked % 5, picked // 3, *sums
+
+def get_inputs():
+    return [
+        torch.randint(-50, 50, (19, 37)),
+        torch.randint(0, 9, (19, 37), dtype=torch.int32),
+        torch.rand(19, 37) > 0.5,
+    ]
+
+def get_init_inputs():
+    return []
+""",
+    "in_place": """
+class Model(nn.Module):
+    def forward(self, p, m, g):
+        m.mul_(0.9).add_(g, alpha=0.1)
+        p.sub_(m * 0.01)
+        return p, m[2:], p.view(-1)
+
+def get_inputs():
+    return [torch.randn(8, 40) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+""",
+    "not_a_number": """
+class Model(nn.Module):
+    def forward(self, x):
+        return (
+            x.softmax(-1), F.gelu(x, approximate="tanh"), x.amax(-1), x.argmax(-1), x.argmin(-1), F.silu(x),
+            torch.log1p(x), torch.maximum(x, x.flip(0)), x.clamp(-1, 1), x.sum(0), F.layer_norm(x, (35,)), x.exp(),
+            torch.relu(x), x.log(), x.sqrt(), x.tanh(), x.std(-1), F.softplus(x), torch.sin(x) + x ** 3.5,
+        )
+
+def get_inputs():
+    x = torch.randn(21, 35) * 3
+    x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), 1e-42
+    return [x]
+
+def get_init_inputs():
+    return []
+""",
+    "half_precision": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(70, dtype=torch.bfloat16))
+
+    def forward(self, x, y):
+        return F.silu(x * self.weight) + x.sum(-1, keepdim=True), F.layer_norm(y, (70,)) * 2, (x > 0)
+
+def get_inputs():
+    return [torch.randn(9, 70).bfloat16(), torch.randn(9, 70).half()]
+
+def get_init_inputs():
+    return []
+""",
+    "inherited_forward": """
+class Model(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+
+def get_inputs():
+    return [torch.randn(2, 3, 12, 12)]
+
+def get_init_inputs():
+    return []
+""",
+    "windows": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-9, 9, (40, 48), dtype=torch.int8))
+        self.scale = nn.Parameter(torch.rand(40, 1))
+
+    def forward(self, images, rows):
+        pooled = F.max_pool2d(images, 3, 2, 1) + F.avg_pool2d(images, 3, 2, 1)
+        larger = F.interpolate(images, scale_factor=2.0, mode="bilinear", align_corners=False)
+        smaller = F.interpolate(images, size=(7, 9), mode="bilinear", align_corners=True)
+        product = F.linear(rows, self.weight.float() * self.scale)
+        return pooled, larger, smaller, product, rows[:, ::3] * 2, rows @ rows.t()
+
+def get_inputs():
+    images = torch.randn(2, 3, 37, 53)
+    images[0, 1, 7, 9], images[1, 2, 20, 30] = float("inf"), float("-inf")
+    return [images, torch.randn(3, 48)]
+
+def get_init_inputs():
+    return []
+""",
+    "scans": """
+class Model(nn.Module):
+    def forward(self, x, y):
+        sums = torch.cumsum(x * 2, 1) - 1, torch.cumsum(y, -1), torch.cumsum(y, 0), torch.cumsum(y.t(), 0)
+        return *sums, torch.cumprod(y, 1), torch.cumprod(x, dim=0), torch.cumsum(x.int(), 1)
+
+def get_inputs():
+    y = torch.randn(5, 70)
+    y[2, 30] = float("nan")
+    return [torch.randn(3, 40, 300), y]
+
+def get_init_inputs():
+    return []
+""",
+    "looked_up": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(50, 43))
+
+    def forward(self, rows, weights, x):
+        found = self.table[rows]
+        bags = (found * weights.unsqueeze(-1)).sum(1), found.amax(1), found.mean(1), found.prod(1), found.var(1)
+        return *bags, x.gather(1, rows[:, :9]).sum(1), self.table[rows[0]].sum(), x[rows[:, 0]].argmax(0)
+
+def get_inputs():
+    return [torch.randint(0, 21, (21, 19)), torch.randn(21, 19), torch.randn(21, 43)]
+
+def get_init_inputs():
+    return []
+""",
+    "reductions": """
+class Model(nn.Module):
+    def forward(self, x, y, n, h):
+        rows = x.sum(-1), x.amax(-1), x.amin(-1), x.prod(-1), x.var(-1), (x * x).mean(-1).sqrt(), x.logsumexp(-1)
+        columns = x.sum(0), x.amax(0), x.var(0, unbiased=False), (x > 0).any(0), (x > 0).all(-1), x.argmax(-1)
+        whole = y.sum(), y.var(), y.amax(), y.square().mean(), torch.linalg.vector_norm(y), (y.sin() + 1).mean()
+        integers = n.sum(-1), n.amax(0), n.prod(-1), (n > 2).sum(), n.float().std(0)
+        return *rows, *columns, *whole, *integers, h.sum(-1), h.float().var(-1), h.amax(0), h.softmax(-1)
+
+def get_inputs():
+    return [
+        torch.randn(37, 141) * 0.9, torch.randn(67, 1031), torch.randint(-3, 4, (29, 83)),
+        torch.randn(23, 77).bfloat16(),
+    ]
+
+def get_init_inputs():
+    return []
+""",
+    "small_sizes": """
+class Model(nn.Module):
+    def forward(self, one, few, none, long):
+        parts = []
+        for x in (one, few, long):
+            parts += [x.sum(-1), x.softmax(-1), x.sum(0), F.gelu(x), x.var(-1, unbiased=False), x.amax(-1), x / x.sum()]
+        return *parts, none * 2, none.sum(0), none.sum(-1), torch.cumsum(none, 1), one @ few[:1, :1], none[:, :0].sum()
+
+def get_inputs():
+    return [torch.randn(1, 1), torch.randn(2, 3), torch.randn(0, 5), torch.randn(3, 8193)]
+
+def get_init_inputs():
+    return []
+""",
+    "normalised": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.groups = nn.GroupNorm(3, 12)
+        self.layer = nn.LayerNorm(1047)
+
+    def forward(self, x, y, z):
+        layers = self.layer(y), F.layer_norm(y * 2, (1047,)).sum(0)
+        return F.silu(self.groups(x)), *layers, F.instance_norm(z), z.var((1, 3))
+
+def get_inputs():
+    return [torch.randn(5, 12, 9, 31), torch.randn(70, 1047) + 3, torch.randn(3, 4, 24, 40)]
+
+def get_init_inputs():
+    return []
+""",
+    "other_shapes": """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, 1) / (x * x).sum(1, keepdim=True).sqrt()
+
+def get_inputs():
+    return [torch.randn(40, 64)]
+
+def get_input_groups():
+    return [get_inputs(), [torch.randn(3, 7)], [torch.randn(64, 40).t()], [torch.randn(40, 64).double()]]
+
+def get_init_inputs():
+    return []
+""",
+}
+EVERYTHING = tuple(variation.name for variation in VARIATIONS)
+KINDS = {"plain": (), **{name: (name,) for name in EVERYTHING}, "varied": EVERYTHING}
+KINDS["varied_threads"] = tuple(name for name in EVERYTHING if name != "one-thread")
+SUITE_OPS = tuple(task.name for task in load_suite("starter").tasks)
+# Each variation alone on the ops with the most forms of loops; on all others only where it is asked for, which takes
+# some minutes.
+EVERY_ONE = os.environ.get("KERNELWRIGHT_TEST_EVERY_VARIATION") == "1"
+EDGES = ("looked_up", "reductions", "small_sizes", "normalised", "half_precision", "integers")
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    if EVERY_ONE or name in EDGES:
+        return tuple(KINDS)
+    return ("plain", "varied") if name in OPS else ("varied_threads",)
+
+
+CASES = [(name, kind) for name in (*OPS, *SUITE_OPS) for kind in kinds_of(name)]
+BATCH = 8  # candidates to be built and compared by one process
+
+
+class Generator:
+    """Stands in for a sandbox: a process that answers codegen requests one after the other, with one import of torch.
+
+    What generates kernels is the package's own code; the tests of the provider run it inside a sandbox.
+    """
+
+    name = "generator"
+    promises: frozenset[Any] = frozenset()
+
+    def __init__(self, folder: Path) -> None:
+        root = Path(__file__).parents[3]
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)} | dict.fromkeys(
+            ("TMPDIR", "HOME"), str(folder)
+        )
+        command = [sys.executable, str(root / "tests" / "support" / "builtin_generate.py")]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment)
+        self._lock = Lock()
+
+    def run(self, command: Command, *, on_stderr: Any = None, cancel: Any = None) -> Completed:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write((command.stdin or b"") + b"\n")
+            self._process.stdin.flush()
+            return Completed(0, self._process.stdout.readline(), b"", 0.1)
+
+    def prepare(self, command: Command) -> None:
+        pass
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        with self._process:  # closes its pipes and waits
+            self._process.stdin.close()
+
+
+def references() -> dict[str, str]:
+    suite = {task.name: task.source for task in load_suite("starter").tasks}
+    return {name: HEAD + text for name, text in OPS.items()} | suite
+
+
+Results = dict[str, tuple[str, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """For each case, `op/kind`: the candidate's source, and what is wrong with it.
+
+    Made once, also where several processes share the tests.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builtin_candidates.json"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            folder = tmp_path_factory.mktemp("candidates")
+            generator = Generator(folder)
+            try:
+                shared.write_text(json.dumps(generate_and_compare(Compiler(generator), folder)))
+            finally:
+                generator.close()
+    return {name: (source, problems) for name, (source, problems) in json.loads(shared.read_text()).items()}
+
+
+def generate_and_compare(compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
+    sources: dict[str, str] = {}
+    first_of: dict[tuple[str, str], str] = {}  # a variation that changes nothing is not built again
+    jobs: list[tuple[str, str, str]] = []
+    texts = references()
+    for name, kind in CASES:
+        case = f"{name}/{kind}"
+        sources[case] = compiler.write(texts[name], KINDS[kind]).source
+        key = (name, sources[case].partition("\n")[2])
+        if first_of.setdefault(key, case) != case:
+            continue
+        reference, candidate = folder / f"{name}.py", folder / f"{name}_{kind}.py"
+        reference.write_text(texts[name])
+        # Less optimization builds faster, and what is compared here is what the code says.
+        candidate.write_text(sources[case].replace("'-O3'", "'-O1'"))
+        jobs.append((case, str(reference), str(candidate)))
+    with ThreadPoolExecutor(2) as pool:
+        parts = pool.map(lambda at: compare(jobs[at : at + BATCH], folder), range(0, len(jobs), BATCH))
+        problems = {name: found for part in parts for name, found in part.items()}
+    return {
+        case: (source, problems[first_of[case.partition("/")[0], source.partition("\n")[2]]])
+        for case, source in sources.items()
+    }
+
+
+def compare(jobs: list[tuple[str, str, str]], folder: Path) -> dict[str, list[str]]:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "support" / "builtin_compare.py")],
+        input=json.dumps(jobs).encode(),
+        stdout=subprocess.PIPE,
+        timeout=240,
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
+    )
+    if done.returncode != 0:
+        return {name: [f"a candidate among {[job[0] for job in jobs]} ended the process"] for name, _, _ in jobs}
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_candidates_equal_their_references(results: Results, name: str, kind: str) -> None:
+    _, problems = results[f"{name}/{kind}"]
+    assert problems == []
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_candidates_are_kernels_of_their_own_and_say_what_they_are(results: Results, name: str, kind: str) -> None:
+    source, _ = results[f"{name}/{kind}"]
+    assert read_note(source) == KINDS[kind]
+    assert "a compiler search and no LLM" in source
+    assert 'extern "C" void' in source and "torch.compile" not in source
+
+
+def test_variations_change_the_code(results: Results) -> None:
+    def code(case: str) -> str:
+        source = results[case][0].partition("\nFLAGS = ")[0]
+        return source[source.index("using namespace at::vec;") :]
+
+    varied = code("windows/varied")
+    assert "= kw::strided<2>(" in varied and "= kw::lookup(" in varied
+    assert results["scans/varied"][0].count("aten.cumsum") < results["scans/plain"][0].count("aten.cumsum")
+    assert "torch.mm(" in results["windows/plain"][0] and "torch.mm(" not in results["windows/varied"][0]
+    assert "chunk / " in code("masked_softmax/varied_threads")
+    assert "kw::stream_store(" in code("adamw_step/varied_threads")
+    assert "omp" not in code("reductions/one-thread") and "#pragma omp parallel" in code("reductions/plain")
+    assert "schedule(dynamic, " in code("reductions/free-schedule")
+    assert "tmp_acc0_vec_part3" in code("reductions/unroll-sums")
+    assert "= welford_combine(tmp_acc0_vec, welford_combine(tmp_acc0_vec_part1" in code("normalised/unroll-sums")
+    assert "tmpbuf[" in code("looked_up/plain")
+    assert code("looked_up/outer-vectors").count("tmpbuf[") < code("looked_up/plain").count("tmpbuf[")
+
+
+def test_vectors_are_as_wide_as_the_kernels_were_made_for(results: Results) -> None:
+    def width(case: str) -> int:
+        return int(results[case][0].partition("#define KW_VEC_BYTES ")[2].split()[0])
+
+    plain, half = width("reductions/plain"), width("reductions/half-vectors")
+    assert plain in (16, 32, 64)
+    assert half == (32 if plain == 64 else plain)
+    assert width("reductions/varied") == half

@@ -1,0 +1,344 @@
+"""The parts of a profile that read what others wrote: remarks of g++, dumps of callgrind, claims of a candidate."""
+
+import ctypes
+import os
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.evaluation import Evaluation, Verdict, candidate_hash
+from evaluator.platforms import load_platform
+from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
+from evaluator.profile import SCHEMA, check_profile, detail_of, with_detail
+from evaluator.referee.profiling import callgrind, compiler_remarks, launch, mode, native
+from evaluator.referee.profiling.callgrind import Cache
+from evaluator.referee.protocol import untrusted
+from evaluator.referee.runner.profiling import counters, stack_sampler
+from sandbox.base import Command, Completed, Promise
+from tasks.build import task_from_source
+from tests.support.commands import OP
+
+KERNEL = r"""
+#include <cmath>
+extern "C" void plain(const float* x, float* y, long n) {
+    for (long i = 0; i < n; i++)  // plain
+        y[i] = x[i] * 2.0f;
+}
+extern "C" void scan(float* a, long n) {
+    for (long i = 1; i < n; i++)  // scan
+        a[i] += a[i - 1] * 0.5f;
+}
+extern "C" void calling(const float* x, float* y, long n) {
+    for (long i = 0; i < n; i++)  // calling
+        y[i] = std::erf(x[i]);
+}
+extern "C" void rows(const float* x, float* y, long n, long m) {
+    for (long r = 0; r < n; r++) {  // outer
+        float s = 0;
+        for (long i = 0; i < m; i++) s += x[r * m + i];  // first inner
+        for (long i = 0; i < m; i++) y[r * m + i] = x[r * m + i] / s;  // second inner
+    }
+}
+"""
+
+
+def line_of(mark: str) -> int:
+    return next(number for number, line in enumerate(KERNEL.splitlines(), 1) if line.endswith(f"// {mark}"))
+
+
+@pytest.fixture(scope="module")
+def remarks(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What g++ says through the shim, with a shared object that comes out as it would have without."""
+    folder = tmp_path_factory.mktemp("shim")
+    script = folder / "g++"
+    script.write_text(compiler_remarks.shim("g++", str(folder), ()).replace("exec g++", "exec /usr/bin/g++"))
+    script.chmod(0o755)
+    source = folder / "kernel.cpp"
+    source.write_text(KERNEL)
+    library = folder / "kernel.so"
+    subprocess.run([script, "-O3", "-mavx2", "-shared", "-fPIC", source, "-o", library], check=True)
+    x, y = (ctypes.c_float * 2)(1.5, 3.0), (ctypes.c_float * 2)()
+    ctypes.CDLL(str(library)).plain(x, y, ctypes.c_long(2))
+    assert list(y) == [3.0, 6.0]
+    written = list(folder.glob("remarks.*.txt"))
+    assert len(written) == 1
+    return written[0].read_text()
+
+
+def test_loops_are_told_from_real_remarks(remarks: str) -> None:
+    rows = {row["at"]: row for row in compiler_remarks.condense(compiler_remarks.parse(remarks), Counter())}
+    plain = rows[f"kernel.cpp:{line_of('plain')}"]
+    assert (plain["vectorized"], plain["vector_bytes"]) == (True, 32)
+    scan = rows[f"kernel.cpp:{line_of('scan')}"]
+    assert scan["vectorized"] is False
+    assert scan["notes"][0] == "an iteration may need what an earlier one wrote"
+    calling = rows[f"kernel.cpp:{line_of('calling')}"]
+    assert calling["notes"][0] == "it calls a function that has no vector form"
+    assert f"kernel.cpp:{line_of('outer')}" not in rows
+    assert rows[f"kernel.cpp:{line_of('second inner')}"]["vectorized"] is True
+    assert not any("erf" in row["at"] or "cmath" in row["at"] for row in rows.values())
+
+
+def test_loops_with_the_most_instructions_come_first(remarks: str) -> None:
+    inner = line_of("second inner")
+    cost = Counter({("/elsewhere/kernel.cpp", inner): 900, ("/elsewhere/kernel.cpp", line_of("scan") + 1): 100})
+    cost["/elsewhere/other.cpp", inner] = 1000
+    rows = compiler_remarks.condense(compiler_remarks.parse(remarks), cost)
+    assert [(row["at"], row["own_instructions_share"]) for row in rows[:2]] == [
+        (f"kernel.cpp:{inner}", 0.45),
+        (f"kernel.cpp:{line_of('scan')}", 0.05),
+    ]
+
+
+def test_condensing_stays_small_and_quick_whatever_the_remarks_say() -> None:
+    flood = "\n".join(f"k{n % 7}.cpp:{n}:1: missed: couldn't vectorize loop" for n in range(50_000))
+    cost = Counter({(f"k{n % 7}.cpp", n): n for n in range(50_000)})
+    start = time.monotonic()
+    rows = compiler_remarks.condense(compiler_remarks.parse(flood), cost)
+    assert len(rows) == 20
+    assert time.monotonic() - start < 20
+
+
+DUMP = """# callgrind format
+version: 1
+positions: line
+events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw
+ob=(1) /usr/bin/python3.11
+fl=(1) ???
+fn=(1) call
+0 100 10 5
+cob=(2) /tmp/home/kernel.so
+cfi=(2) /tmp/home/kernel.cpp
+cfn=(2) run
+calls=3 7
+0 5000 900 400
+
+ob=(2)
+fl=(2)
+fn=(2)
+7 2000 400 200 1 50 60 0 7 8
++2 1000 200 100
+fi=(3) /usr/include/c++/12/cmath
+464 500
+fe=(2)
+* 500
+cfn=(3) helper
+calls=30 20
+-1 1000 100 100
+
+fn=(3)
+20 1000 100 100
+garbage
+=
+calls=
+"""
+
+
+def kind_of(path: str) -> str:
+    return stack_sampler.kind_of(path, "/tmp")
+
+
+def test_a_dump_of_callgrind_is_read() -> None:
+    counts = callgrind.parse(DUMP, kind_of)
+    assert counts.total == [5100, 710, 405, 1, 50, 60, 0, 7, 8]
+    assert counts.by_kind == Counter({"own kernels": 5000, "Python": 100})
+    run, helper = counts.functions()
+    assert (run["function"], run["object"], run["calls_from_outside"]) == ("run", "kernel.so", 3)
+    assert (run["instructions"], run["l1_misses"], run["last_level_misses"]) == (4000, 110, 15)
+    assert (helper["function"], helper["calls_from_outside"]) == ("helper", 0)
+    # Line 464 belongs to an inlined function; `*` repeats it in the file that follows.
+    assert counts.lines["/tmp/home/kernel.cpp", 9] == 1000
+    assert counts.hot_lines()[0] == {"at": "kernel.cpp:7", "instructions_share": round(2000 / 5100, 4)}
+
+
+@given(st.lists(st.sampled_from([*DUMP.splitlines(), "²", "-9 5", "7 " + "9" * 5000, "calls=²", "fn=(", "+x 1"])))
+def test_no_dump_makes_the_reader_fail(lines: list[str]) -> None:
+    counts = callgrind.parse("\n".join(lines), kind_of)
+    assert all(value >= 0 for value in counts.total)
+    counts.functions()
+    counts.hot_lines()
+
+
+@given(st.integers(1, 1 << 30), st.integers(1, 64), st.sampled_from([32, 64, 128]))
+def test_simulated_caches_have_a_power_of_two_of_sets(size: int, ways: int, line: int) -> None:
+    if size < ways * line:
+        with pytest.raises(ValueError, match="cache"):
+            callgrind.rounded(size, ways, line)
+        return
+    cache = callgrind.rounded(size, ways, line)
+    sets = cache.size_bytes // (ways * line)
+    assert sets & (sets - 1) == 0
+    assert cache.size_bytes <= size < 2 * cache.size_bytes + 2 * ways * line
+
+
+def test_a_cache_of_12_ways_keeps_its_ways() -> None:
+    assert callgrind.rounded(48 << 10, 12, 64) == Cache(48 << 10, 12, 64)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "7", None, [7], 1e30])
+def test_a_claim_that_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"no number|out of range"):
+        untrusted.number(value)
+
+
+@given(st.text(max_size=400))
+def test_claimed_text_is_one_short_printable_line(value: str) -> None:
+    line = untrusted.text(value)
+    assert len(line) <= 80
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("make", ["link", "pipe", "folder"])
+def test_only_plain_files_of_a_candidate_are_read(make: str, tmp_path: Path) -> None:
+    path = tmp_path / "remarks.1.txt"
+    if make == "link":
+        path.symlink_to("/etc/passwd")
+    elif make == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(OSError):
+        launch.read_claimed(path, 1000)
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"12345\xff")
+    assert launch.read_claimed(plain, 3) == "123"
+    assert launch.read_claimed(plain, 100) == "12345\ufffd"
+
+
+def test_the_kernels_own_counters_count_or_say_why_not() -> None:
+    def spin() -> None:
+        end = time.process_time() + 0.05
+        while time.process_time() < end:
+            pass
+
+    found = counters.count(spin, {"task_clock_ns": (counters.SOFTWARE, 1), "none": (99, 99)})
+    assert "none" in found["refused"]
+    if "task_clock_ns" in found["counts"]:
+        assert 0.04e9 < found["counts"]["task_clock_ns"] < 1e9
+    else:
+        assert found["refused"]["task_clock_ns"]
+
+
+def test_samples_find_the_function_that_spends_the_time(tmp_path: Path) -> None:
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile" / "compiler").write_text("/usr/bin/g++")
+    sampler = stack_sampler.build(tmp_path / "profile")
+    source = tmp_path / "busy.cpp"
+    source.write_text(
+        'extern "C" double busy(long n) { double s = 1; for (long i = 0; i < n; i++) s = s * 0.5 + i; return s; }'
+    )
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", source, "-o", tmp_path / "busy.so"], check=True)
+    busy = ctypes.CDLL(str(tmp_path / "busy.so")).busy
+
+    def run() -> None:
+        end = time.process_time() + 0.5
+        while time.process_time() < end:
+            busy(ctypes.c_long(1_000_000))
+
+    found = stack_sampler.attribute(stack_sampler.sample(sampler, run), own=str(tmp_path))
+    assert found["samples"] > 20
+    assert found["kinds"][0][0] == "own kernels"
+    assert found["kinds"][0][1] > 0.8
+    assert found["functions"][0][:2] == ["busy", "busy.so"]
+
+
+def test_threads_that_did_nothing_are_not_used() -> None:
+    before = native.Usage({1: 1.0, 2: 5.0, 3: 0.0}, 0, 0, 0, 0)
+    after = native.Usage({1: 1.9, 2: 5.001, 3: 0.5, 4: 0.25}, 0, 0, 0, 0)
+    assert native.used_threads(before, after, 1.0) == pytest.approx([0.9, 0.5, 0.25])
+
+
+def test_usage_of_this_process_is_read() -> None:
+    usage = native.read(os.getpid())
+    assert usage.threads_s[os.getpid()] > 0
+    assert usage.peak_memory_bytes >= usage.memory_bytes > 1 << 20
+
+
+def test_host_and_referee_name_one_schema() -> None:
+    assert mode.SCHEMA == SCHEMA
+
+
+def test_a_profile_of_another_candidate_is_refused() -> None:
+    detail = {"schema": SCHEMA, "candidate": candidate_hash("mine")}
+    check_profile(detail, "mine")
+    assert detail_of({"detail": detail}, "mine") == detail
+    assert detail_of({}, "mine") is None
+    with pytest.raises(ValueError, match="candidate"):
+        detail_of({"detail": detail}, "yours")
+    with pytest.raises(ValueError, match="schema"):
+        check_profile({**detail, "schema": "kernelwright.profile/0"}, "mine")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n"), max_size=150), max_size=90))
+def test_text_keeps_to_its_bounds(lines: list[str]) -> None:
+    text = fit(lines)
+    rows = text.split("\n")
+    assert len(rows) <= MAX_LINES
+    assert all(len(row) <= MAX_COLUMNS for row in rows)
+    if len(lines) > MAX_LINES:
+        assert rows[-1] == f"({len(lines) - MAX_LINES + 1} more lines)"
+
+
+def test_quick_figures_stand_alone_and_beside_reasons() -> None:
+    platform = load_platform("cpu")
+    quick = {"bytes_moved_min": 1024, "torch_operators_claimed": [["aten::mul", 0.5]]}
+    assert platform.profile_text(quick).splitlines() == [
+        "bytes that must move: 1,024 B",
+        "torch operator (claimed): aten::mul 50%",
+    ]
+    detail = {"absent": {"counts": "valgrind is not installed"}}
+    assert platform.profile_text({**quick, "detail": detail}).splitlines()[-1] == (
+        "not measured: counts: valgrind is not installed"
+    )
+
+
+def test_one_reason_for_several_parts_is_told_once_and_in_whole() -> None:
+    reason = "the candidate failed while it was profiled: " + "the process ended by SIGABRT without an answer " * 2
+    detail = {"absent": {"calls": reason, "hardware_counters": reason}}
+    lines = load_platform("cpu").profile_text({"detail": detail}).splitlines()
+    assert " ".join(line.strip() for line in lines) == f"not measured: calls, hardware counters: {reason.strip()}"
+    assert all(len(line) <= MAX_COLUMNS for line in lines)
+
+
+class Recording:
+    """A sandbox that only notes what it was asked and answers with nothing."""
+
+    name = "recording"
+    promises: frozenset[Promise] = frozenset()
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def run(self, command: Command, **_: object) -> Completed:
+        self.commands.append(command)
+        time.sleep(0.05)
+        return Completed(None, b"", b"", 3.25, timed_out=True)
+
+    def describe(self) -> dict[str, str]:
+        return {"name": self.name}
+
+
+def test_only_a_passed_candidate_is_profiled_and_a_lost_profile_says_why() -> None:
+    sandbox = Recording()
+    task = task_from_source(OP, name="profiled")
+    refused = Evaluation(Verdict.WRONG_OUTPUT, "wrong")
+    assert with_detail(refused, task, "source", sandbox=sandbox) is refused
+    assert sandbox.commands == []
+    passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7}, cost_s={"build": 1.0, "total": 9.0})
+    found = with_detail(passed, task, "source", sandbox=sandbox)
+    assert [command.args for command in sandbox.commands] == [("profile",)]
+    assert set(found.cost_s) == {"build", "profile", "total"}
+    assert 0.05 <= found.cost_s["profile"] < 5
+    assert found.cost_s["total"] == pytest.approx(9.0 + found.cost_s["profile"]), "budgets count the profile, too"
+    assert found.profile["flops"] == 7
+    detail = detail_of(found.profile, "source")
+    assert detail is not None
+    assert list(detail["absent"]) == ["profile"]
+    assert "wall time" in detail["absent"]["profile"]
+    assert "not measured: profile: no verdict within" in load_platform("cpu").profile_text(dict(found.profile))
+    assert Evaluation.from_json(found.to_json()) == found

@@ -1,0 +1,63 @@
+"""Every attack ends as the verdict that its header names; none passes, none hangs, none leaves anything behind."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Verdict
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+ATTACKS = Path(__file__).parents[1] / "attacks"
+SEPARATOR = "# --- candidate ---\n"
+EFFORT = Effort(
+    wall_s=120, memory_mb=4096, call_timeout_s=5, build_timeout_s=20, measure_budget_s=0.3, baselines=("eager",)
+)
+
+
+def attacks() -> list[Path]:
+    return sorted(path for path in ATTACKS.glob("*.py") if path.name != "op.py")
+
+
+def header(source: str, key: str) -> str:
+    """What the first lines say of `key`; empty if nothing."""
+    found = re.search(rf"^# {key}: (.+)$", source, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def test_every_attack_says_what_it_tries_and_how_it_must_end() -> None:
+    assert len(attacks()) >= 45
+    for path in attacks():
+        source = path.read_text()
+        assert header(source, "tries"), path.name
+        assert header(source, "verdict"), path.name
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("path", attacks(), ids=lambda path: path.stem)
+def test_attack_is_refused(path: Path, docker_sandbox: Sandbox) -> None:
+    source = path.read_text()
+    op, separator, candidate = source.partition(SEPARATOR)
+    if not separator:
+        op, candidate = (ATTACKS / "op.py").read_text(), source
+    expected = {text.strip() for text in header(source, "verdict").split(" or ")}
+    baselines = tuple(header(source, "baselines").split(", ")) if header(source, "baselines") else EFFORT.baselines
+    task, effort = task_from_source(op, name=path.stem), replace(EFFORT, baselines=baselines)
+    evaluation = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=effort)
+    found = evaluation.verdict.value + (f"/{evaluation.code}" if evaluation.code else "")
+    assert found in expected, f"{found}: {evaluation.message}\n{evaluation.detail}"
+    assert evaluation.message
+    if evaluation.verdict is not Verdict.PASSED:
+        assert evaluation.speedup is None
+        return
+    # What is right, and only pretends or hinders others, gains nothing by it.
+    assert evaluation.speedup is not None
+    # (What only looks faster than it is says so in its header, and must be tagged: below.)
+    assert header(source, "looks") == "faster" or evaluation.speedup["eager"].low < 1.05, evaluation.tags
+    assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
+    tags = {text for text in header(source, "tag").split(" or ") if text}
+    assert not tags or tags & set(evaluation.tags), (evaluation.tags, evaluation.profile["time_by_file"])

@@ -1,0 +1,136 @@
+"""The image: its recipe is pinned, what the host contributes stays on the host, and what must be in it is in it."""
+
+import json
+from pathlib import Path
+
+import docker
+import pytest
+
+import sandbox.image.base
+from sandbox.base import Command, Limits, SandboxUnavailable
+from sandbox.docker.sandbox import DockerSandbox
+from sandbox.image.base import make_base
+from sandbox.image.build import image_tag
+from sandbox.image.inputs import REQUIREMENTS, debian_mirror, write_apt_settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def pins(path: Path) -> dict[str, str]:
+    lines = [line.split("#")[0].strip() for line in path.read_text().splitlines()]
+    return dict(line.split("==") for line in lines if line)
+
+
+def test_the_image_has_the_versions_that_the_host_has() -> None:
+    constraints = pins(ROOT / "constraints.txt")
+    assert {name: version.removesuffix("+cpu") for name, version in pins(REQUIREMENTS).items()} == {
+        name: constraints[name] for name in pins(REQUIREMENTS)
+    }
+
+
+def test_the_tag_changes_with_the_recipe_alone() -> None:
+    assert image_tag() == image_tag()
+    assert image_tag().startswith("kernelwright-cpu:")
+
+
+@pytest.mark.parametrize(
+    ("release", "sources", "mirror"),
+    [
+        ("ID=debian\nVERSION_CODENAME=bookworm\n", "deb http://mirror.test/debian bookworm main\n", "http://mirror.test/debian"),
+        ("ID=debian\nVERSION_CODENAME=bookworm\n", "deb [arch=amd64] https://m.test/a/debian/ bookworm main\n", "https://m.test/a/debian"),
+        ("ID=debian\nVERSION_CODENAME=bookworm\n", "deb http://elsewhere.test/repo stable main\n", None),
+        ("ID=ubuntu\nVERSION_CODENAME=noble\n", "deb http://mirror.test/ubuntu noble main\n", None),
+    ],
+)  # fmt: skip
+def test_the_mirror_is_the_hosts_own_where_it_is_a_debian_12(
+    tmp_path: Path, release: str, sources: str, mirror: str | None
+) -> None:
+    (tmp_path / "apt").mkdir()
+    (tmp_path / "os-release").write_text(release)
+    (tmp_path / "apt" / "sources.list").write_text(sources)
+    assert debian_mirror(tmp_path) == mirror
+
+
+def test_apt_is_told_where_the_certificates_are_mounted(tmp_path: Path) -> None:
+    write_apt_settings(tmp_path, has_bundle=True)
+    assert 'Acquire::https::CAInfo "/mnt/ca.crt";' in (tmp_path / "apt.conf").read_text()
+
+
+def test_without_debootstrap_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox.image.base.shutil, "which", lambda name, path: None)
+    with pytest.raises(SandboxUnavailable, match="debootstrap is not installed") as caught:
+        make_base(docker.DockerClient("unix:///nowhere", version="1.41"), "debootstrap", print)
+    assert "apt-get install debootstrap" in caught.value.remedy
+
+
+def test_without_root_debootstrap_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox.image.base.shutil, "which", lambda name, path: "/usr/sbin/debootstrap")
+    monkeypatch.setattr(sandbox.image.base.os, "geteuid", lambda: 1000)
+    with pytest.raises(SandboxUnavailable, match="needs root"):
+        make_base(docker.DockerClient("unix:///nowhere", version="1.41"), "debootstrap", print)
+
+
+PROBE = """
+import json, os, shutil, sys
+import numpy, torch
+programs = {name: shutil.which(name) for name in ("g++", "ninja", "valgrind", "openssl")}
+files = [os.path.join(top, name) for top, _, names in os.walk("/usr") for name in names]
+setuid = [path for path in files if os.lstat(path).st_mode & 0o6000]
+headers = os.path.exists(f"/usr/include/python{sys.version_info[0]}.{sys.version_info[1]}/Python.h")
+versions = [torch.__version__, numpy.__version__]
+print(json.dumps([*versions, programs, headers, setuid, os.listdir("/mnt"), os.listdir("/tmp")]))
+"""
+
+
+@pytest.mark.docker
+def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    package = tmp_path / "probe"
+    package.mkdir()
+    (package / "__main__.py").write_text(PROBE)
+    done = docker_sandbox.run(Command(package, limits=Limits(wall_s=60)))
+    assert done.exit_code == 0, done.stderr
+    torch, numpy, programs, headers, setuid, left_over, scratch = json.loads(done.stdout)
+    assert (torch, numpy) == (pins(REQUIREMENTS)["torch"], pins(REQUIREMENTS)["numpy"])
+    assert None not in programs.values()
+    assert headers
+    assert setuid == []
+    assert left_over == []
+    assert sorted(scratch) == ["torchinductor_root"]
+
+
+LOAD_INLINE = """
+import subprocess, sys, sysconfig
+from torch.utils.cpp_extension import include_paths
+with open("/tmp/x.cpp", "w") as file:
+    file.write("#include <torch/extension.h>\\n#include <torch/extension.h>\\nint x;")
+places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
+given = ["-DTORCH_EXTENSION_NAME=x", "-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20"]
+for options in (["-O3"], ["-O2"], ["-O3", "-march=native", "-fopenmp"], []):
+    command = ["g++", *given, *places, *options, "-H", "-fsyntax-only", "/tmp/x.cpp"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    print(done.returncode, *[line for line in done.stderr.splitlines() if line.startswith("! ")])
+"""
+
+
+@pytest.mark.docker
+def test_load_inline_finds_torchs_headers_compiled_for_usual_options(
+    docker_sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    package = tmp_path / "probe"
+    package.mkdir()
+    (package / "__main__.py").write_text(LOAD_INLINE)
+    done = docker_sandbox.run(Command(package, limits=Limits(wall_s=120)))
+    assert done.exit_code == 0, done.stderr
+    folder = "/opt/kernelwright/include/torch/extension.h.gch"
+    assert done.stdout.decode().splitlines() == [f"0 ! {folder}/0", f"0 ! {folder}/0", f"0 ! {folder}/1", "0"]
+
+
+@pytest.mark.docker
+def test_the_image_declares_no_volume_and_keeps_no_variable(docker_sandbox: DockerSandbox) -> None:
+    client = docker.from_env()
+    try:
+        config = client.images.get(docker_sandbox.image).attrs["Config"]
+    finally:
+        client.close()
+    assert not config.get("Volumes")
+    assert [variable.partition("=")[0] for variable in config["Env"] or []] in ([], ["PATH"])

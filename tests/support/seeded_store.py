@@ -1,0 +1,273 @@
+"""A store with one of everything that pages show, kept through the functions that jobs keep it through.
+
+The results are those of real evaluations (tests/data/): one that passed, one of a wrong output, one of an op with much
+arithmetic. Texts that come from outside are hostile wherever `hostile` is asked for.
+"""
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from agents.protocols import Event
+from db.evaluations import results
+from db.evaluations.tasks import add_task
+from db.jobs import batches, job_queue, jobs, workers
+from db.records import JobStatus, Owner
+from db.store import Store
+from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.platforms import load_platform
+from service.jobs.journal import Journal
+from service.jobs.persistence import device_name, measured_of, outcome_of
+from tasks.load import find_task
+from tasks.task import Task
+
+DATA = Path(__file__).parents[1] / "data"
+OWNER = Owner("gpu-7.example", 4242, "boot:1")  # of another host: never taken for dead
+SCRIPT = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'`{{7*7}}</textarea></script>"
+BIDI = "a\u202eb\u2066c\x1b[31m\x07d"
+LONG = "n" * 10_000
+HOSTILE = f"{SCRIPT}{BIDI}"
+
+KERNEL = '''"""A kernel: round {number}."""
+import torch
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <torch/extension.h>
+torch::Tensor run(torch::Tensor x) {{
+  // variant {number}
+  return x.mul({number}.0);
+}}
+"""
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x, approximate="tanh")  # {note}
+'''
+
+
+@cache
+def _result(name: str) -> str:
+    return (DATA / f"evaluation_{name}.json").read_text()
+
+
+def evaluation(name: str, *, speedup: float | None = None, spread: float = 0.04, tags=(), **changes) -> Evaluation:
+    """A real result, with another speedup (latencies follow) or other tags."""
+    found = json.loads(_result(name)) | changes
+    if speedup is not None:
+        factor = speedup / found["speedup"]["eager"]["value"]
+        for each in found["speedup"].values():
+            value = each["value"] * factor
+            each |= {"value": value, "low": value * (1 - spread), "high": value * (1 + spread)}
+        median = found["latency_ms"]["eager"]["median"] / speedup
+        found["latency_ms"]["candidate"] = {"median": median, "low": median * 0.98, "high": median * 1.03}
+        found["tags"] = ["custom_kernel", *tags]
+        found["message"] = f"correct on 9 input families and 56 timed calls; {speedup:.2f}x eager"
+    return Evaluation.from_json(found)
+
+
+@dataclass
+class Seeded:
+    """A store and what was put into it: jobs by name, candidates of each job by round."""
+
+    store: Store
+    jobs: dict[str, int] = field(default_factory=dict)
+    candidates: dict[int, dict[int, str]] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+
+    def journal(self, job_id: int) -> Journal:
+        """What a job's events are kept by."""
+        return Journal(self.store, job_id, lambda _: None)
+
+    def task(self, ref: str = "starter/gelu_tanh") -> Task:
+        """A built-in task."""
+        return find_task(ref)
+
+    def start(
+        self, name: str, task: Task | None = None, *, model="openai/some-model", batch=None, sample=None, **options
+    ):
+        """A job that runs on another host."""
+        chosen = task or self.task()
+        with self.store.write() as session:
+            job_id = job_queue.add_queued_job(
+                session,
+                task_id=_keep(session, chosen),
+                kind="optimize",
+                platform="cpu",
+                model=model,
+                strategy="judge",
+                options={"rounds": 6, "budget_usd": 2.0, "ref": chosen.id} | options,
+                user="ada",
+                batch_id=batch,
+                sample=sample,
+            )
+            assert job_queue.take_job(session, job_id, 1, OWNER, worker_id="w-alive", sandbox="docker")
+        self.jobs[name] = job_id
+        self.candidates[job_id] = {}
+        self.journal(job_id)(
+            Event("job_started", 0, {"task_id": chosen.id, "platform": "cpu", "model": model, "judge_model": model,
+                                     "strategy": "judge", "seed": None, "rounds": 6, "best_hash": None})
+        )  # fmt: skip
+        return job_id
+
+    def round(
+        self, job_id: int, number: int, found: Evaluation, *, note="as before", best=False, text="", sandbox="docker"
+    ):
+        """A whole round, from its first event to the Judge's advice."""
+        record = self.journal(job_id)
+        source = KERNEL.format(number=number, note=note)
+        digest = candidate_hash(source)
+        self.candidates[job_id][number] = digest
+        record(Event("round_started", number, {"request": "write" if number == 1 else "improve", "parent": None}))
+        record(_call(number, "coder", text))
+        record(Event("candidate", number, {"hash": digest, "source": source, "change": f"fuse the loops {text}",
+                                           "repeat_of_round": None}))  # fmt: skip
+        record(Event("evaluation_started", number, {"hash": digest}))
+        evaluation_id = self.evaluate(job_id, number, source, found, sandbox=sandbox)
+        outcome = outcome_of(found, load_platform("cpu"), candidate_hash=digest, evaluation_id=evaluation_id)
+        record(Event("evaluated", number, outcome.to_json() | {"repeat_of_round": None}))
+        if best:
+            record(Event("best", number, {"hash": digest, "speedup": outcome.speedup}))
+        record(Event("round_done", number, {"verdict": outcome.verdict}))
+        record(_call(number, "judge", text))
+        record(
+            Event("advice", number, {"bottleneck": f"Memory traffic: it reaches 8 % of the limit. {text}",
+                                     "evidence": ["latency_ms.eager 39.739", f"speedup.eager 2.10 {text}"],
+                                     "change": f"Write results past the cache. {text}", "expected_speedup": 1.3,
+                                     "stop": False, "lessons": [f"Stores that stay in the cache cost twice. {text}"],
+                                     "mode": "judge-improve", "subject_hash": digest})
+        )  # fmt: skip
+        return digest
+
+    def evaluate(self, job_id: int, number: int, source: str, found: Evaluation, *, sandbox="docker") -> str:
+        """Keep an evaluation of a candidate; its id."""
+        with self.store.write() as session:
+            digest = candidate_hash(source)
+            candidate_id = results.add_candidate(
+                session, job_id, round_number=number, candidate_hash=digest, source=source
+            )
+            evaluation_id = f"{job_id:06x}{number:04x}{digest[:22]}{len(results.list_evaluations(session, job_id)):04x}"
+            results.add_evaluation(
+                session,
+                evaluation_id,
+                candidate_id=candidate_id,
+                round_number=number,
+                platform="cpu",
+                device=device_name(found),
+                sandbox=sandbox,
+                verdict=found.verdict.value,
+                code=found.code,
+                message=found.message,
+                tags=found.tags,
+                measured=measured_of(found),
+                result=found.to_json(),
+            )
+        return evaluation_id
+
+    def end(self, job_id: int, status: JobStatus, reason: str, error: str | None = None) -> None:
+        """End a job as its process would."""
+        with self.store.write() as session:
+            assert jobs.finish_job(session, job_id, OWNER, status=status, stop_reason=reason, error=error)
+            results.add_event(session, job_id, "ended", 6, {"reason": reason, "detail": error or ""})
+
+    def queue(self, name: str) -> int:
+        """A job that waits."""
+        with self.store.write() as session:
+            self.jobs[name] = job_queue.add_queued_job(
+                session, task_id=_keep(session, self.task("starter/rmsnorm_gelu")), kind="optimize", platform="cpu",
+                model="builtin/compiler", strategy="judge", options={"rounds": 4}, user="bob",
+            )  # fmt: skip
+        return self.jobs[name]
+
+
+def seed(store: Store) -> Seeded:
+    """One of everything, the hostile job last."""
+    made = Seeded(store)
+    with store.write() as session:
+        for worker_id, status in (("w-alive", None), ("w-lost", workers.set_lost), ("w-stopped", workers.set_stopped)):
+            workers.add_worker(session, worker_id, OWNER, platform="cpu", slot=0, device="AMD EPYC, 2 cores",
+                               kind="epyc-2", sandbox="docker", version="0.1.0")  # fmt: skip
+            if status is not None:
+                status(session, worker_id)
+    passed, wrong = evaluation("passed", speedup=1.8), evaluation("wrong")
+    done = made.start("done")
+    made.round(done, 1, wrong)
+    made.round(done, 2, passed, best=True)
+    made.round(done, 3, evaluation("passed", speedup=2.6, tags=["noisy"]))
+    made.round(done, 4, evaluation("passed", speedup=2.4), best=True, note="stores past the cache")
+    made.end(done, JobStatus.DONE, "rounds")
+    for name, model, speedup, tags in (
+        ("tied", "anthropic/other", 2.37, ()),
+        ("slow", "openai/small", 0.8, ("slower",)),
+        ("beyond", "vendor/too-good", 30.0, ("beyond_roofline",)),
+    ):
+        job_id = made.start(name, model=model)
+        made.round(job_id, 1, evaluation("passed", speedup=speedup, tags=tags), best=True)
+        made.end(job_id, JobStatus.DONE, "plateau")
+    work = made.start("work", made.task("starter/softcap_attention"), model="builtin/compiler")
+    made.round(work, 1, evaluation("work", speedup=1.4), best=True, sandbox="process")
+    made.end(work, JobStatus.DONE, "roofline")
+    failed = made.start("failed", made.task("starter/mixed_pool"))
+    made.round(failed, 1, wrong)
+    made.end(failed, JobStatus.FAILED, "model_unavailable", "model openai/some-model: no key in OPENAI_API_KEY")
+    for name, status in (("cancelled", JobStatus.CANCELLED), ("interrupted", JobStatus.INTERRUPTED)):
+        made.round(made.start(name, made.task("starter/channel_stats")), 1, passed, best=True)
+        made.end(made.jobs[name], status, name)
+    for name in ("first", "second"):
+        _batch(made, name)
+    made.queue("ahead")
+    made.queue("queued")
+    running = made.start("running", made.task("starter/adamw_step"))
+    made.round(running, 1, passed, best=True)
+    made.journal(running)(Event("round_started", 2, {"request": "improve", "parent": 1}))
+    hostile = Task(name=f"{SCRIPT[:120]}{LONG[:100]}", source=f"# {HOSTILE}\nclass Model: pass\n", suite="local")
+    bad = made.start("hostile", hostile, model=f"{HOSTILE}{LONG}")
+    made.round(bad, 1, evaluation("wrong", message=HOSTILE + LONG, detail=HOSTILE + LONG), text=HOSTILE, note=HOSTILE)
+    made.round(bad, 2, evaluation("passed", speedup=1.2, tags=[SCRIPT]), best=True, text=LONG, note=LONG)
+    made.end(bad, JobStatus.FAILED, "llm_error", HOSTILE + LONG)
+    return made
+
+
+def _batch(made: Seeded, name: str) -> None:
+    """Three tasks, two models, two tries each; of the second batch everything is a bit faster."""
+    faster = 1.0 if name == "first" else 1.3
+    with made.store.write() as session:
+        batch_id = batches.add_batch(
+            session, name=f"{name} try", user="ada", spec={"refused": [["x/y", "no such task"]]}, budget_usd=5.0
+        )
+    made.batches[name] = batch_id
+    for index, ref in enumerate(("starter/gelu_tanh", "starter/mixed_pool", "starter/channel_stats")):
+        for model, strength in (("openai/some-model", 2.0), ("anthropic/other", 1.2)):
+            for sample in (1, 2):
+                job = f"{name}/{ref}/{model}/{sample}"
+                job_id = made.start(job, made.task(ref), model=model, batch=batch_id, sample=sample)
+                if index == 1 and strength < 2:
+                    made.round(job_id, 1, evaluation("wrong"))
+                else:
+                    speedup = strength * faster * (0.6 + 0.5 * index + 0.05 * sample)
+                    made.round(job_id, 1, evaluation("passed", speedup=speedup), best=True)
+                made.end(job_id, JobStatus.DONE, "rounds")
+
+
+def _call(number: int, role: str, text: str) -> Event:
+    data = {
+        "key": f"{number}/{role}/0:{text[:8]}", "attempt": 1, "model": "m", "role": role, "purpose": "write",
+        "prompt_tokens": 2751, "completion_tokens": 837, "cost_usd": 0.0125, "latency_s": 4.6, "attempts": 1,
+        "truncated": False, "messages": [{"role": "user", "content": text}], "reply": text, "reasoning": "",
+        "reasoning_tokens": None, "tool_calls": [],
+    }  # fmt: skip
+    return Event("llm_call", number, data)
+
+
+def _keep(session, task: Task) -> int:
+    return add_task(
+        session,
+        suite=task.suite,
+        name=task.name,
+        source_hash=task.source_hash,
+        source=task.source,
+        category=task.category,
+        dtype=task.dtype,
+    )

@@ -1,0 +1,255 @@
+"""Importing clones of KernelBench and MultiKernelBench: their layout, what is refused, what names mean afterwards."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db.store import Store
+from service.cancellation import Stop
+from service.cli.app import run
+from service.database import open_store
+from service.settings import load_settings
+from service.tasks import Imported, check_imported, find_task, import_clone, known_tasks, list_tasks
+from tasks.importers import read_clone
+from tasks.task import TaskError
+from tasks.text import MAX_SOURCE_BYTES
+from tests.support.fast_batches import OP
+
+CONSTANT = OP.format(factor=2).replace("torch.relu(x) * 2", "torch.relu(x) * 0 + 3")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    opened = open_store(load_settings())
+    yield opened
+    opened.close()
+
+
+def write(root: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+@pytest.fixture
+def kernelbench(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "clone",
+        {
+            "README.md": "not a task",
+            "KernelBench/level1/1_Double_.py": OP.format(factor=2),
+            "KernelBench/level1/10_Ten.py": OP.format(factor=10),
+            "KernelBench/level1/2_Triple.py": OP.format(factor=3),
+            "KernelBench/level1/__init__.py": "",
+            "KernelBench/level2/1_Fourfold.py": OP.format(factor=4),
+            "KernelBench/changelog/level1/1_Old.py": OP.format(factor=5),
+            "src/eval.py": "raise SystemExit('never run')",
+        },
+    )
+
+
+def statuses(found: list[Imported]) -> dict[str, str]:
+    return {each.where: each.status for each in found}
+
+
+def test_the_levels_of_kernelbench_become_suites_in_the_order_of_their_numbers(kernelbench: Path) -> None:
+    found = read_clone("kernelbench", kernelbench)
+    assert [each.task.id for each in found if each.task] == [
+        "kernelbench-level1/1_Double_",
+        "kernelbench-level1/2_Triple",
+        "kernelbench-level1/10_Ten",
+        "kernelbench-level2/1_Fourfold",
+    ]
+    assert len(found) == 4
+    assert [each.task for each in read_clone("kernelbench", kernelbench / "KernelBench")] == [
+        each.task for each in found
+    ]
+
+
+def test_the_categories_of_multikernelbench_become_suites_and_are_kept(tmp_path: Path) -> None:
+    root = write(
+        tmp_path,
+        {
+            "reference/matmul/double.py": OP.format(factor=2),  # what it does would be told to be an activation
+            "reference/activation/double.py": OP.format(factor=2),
+            "reference/npukernelbench_level0/shapes.py": OP.format(factor=3),
+            "reference/.git/hook.py": OP.format(factor=3),
+            "backends/cuda_backend.py": "raise SystemExit('never run')",
+        },
+    )
+    found = [each.task for each in read_clone("multikernelbench", root)]
+    assert [(task.suite, task.name, task.category) for task in found if task] == [
+        ("multikernelbench-activation", "double", "activation"),
+        ("multikernelbench-matmul", "double", "matmul"),
+        ("multikernelbench-npukernelbench_level0", "shapes", "activation"),
+    ]
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("kind", ["kernelbench", "multikernelbench"])
+def test_a_folder_that_is_no_such_clone_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    for path in (tmp_path, tmp_path / "missing", Path("nul\0byte")):
+        with pytest.raises(TaskError, match=r"holds no folder .*; name a clone of"):
+            read_clone(kind, path)
+
+
+def test_nothing_of_a_clone_is_executed(kernelbench: Path, tmp_path: Path, store: Store) -> None:
+    mark = tmp_path / "ran"
+    effect = f"open({str(mark)!r}, 'w').close()\n" + OP.format(factor=2)
+    write(kernelbench, {"KernelBench/level1/5_effect.py": effect, "KernelBench/level1/conftest.py": effect})
+    import_clone("kernelbench", kernelbench, store=store)
+    assert not mark.exists()
+
+
+def test_files_that_hold_no_valid_op_are_refused_with_why_and_stop_nothing(kernelbench: Path, store: Store) -> None:
+    level = "KernelBench/level1"
+    candidate = OP.format(factor=2).replace("class Model", "class ModelNew")
+    write(
+        kernelbench,
+        {
+            f"{level}/20_latin1.py": OP.format(factor=2).encode() + b"# \xe9\n",
+            f"{level}/21_huge.py": OP.format(factor=2) + "#" * MAX_SOURCE_BYTES,
+            f"{level}/22_syntax.py": "def (",
+            f"{level}/23_candidate.py": candidate,
+            f"{level}/24_empty.py": "",
+            f"{level}/25_deep.py": "x = " + "(" * 5000 + ")" * 5000,
+            f"{level}/26_no_inputs.py": OP.format(factor=2).replace("get_inputs", "inputs"),
+            f"{level}/-27_name.py": OP.format(factor=2),
+            f"{level}/28_{'long' * 40}.py": OP.format(factor=2),
+        },
+    )
+    os.mkfifo(kernelbench / level / "29_pipe.py")
+    (kernelbench / level / "30_folder.py").mkdir()
+    found = import_clone("kernelbench", kernelbench, store=store)
+    refused = {each.where.rpartition("/")[2]: each.problem for each in found if each.status == "refused"}
+    assert len(refused) == 11
+    assert sum(each.status == "imported" for each in found) == 4
+    assert "not UTF-8" in refused["20_latin1.py"]
+    assert "256 KiB" in refused["21_huge.py"]
+    assert refused["22_syntax.py"].startswith("line 1: is not Python")
+    assert "is a candidate" in refused["23_candidate.py"]
+    assert "is empty" in refused["24_empty.py"]
+    assert "no get_inputs" in refused["26_no_inputs.py"]
+    assert "cannot be given the name" in refused["-27_name.py"]
+    assert "not a regular file" in refused["29_pipe.py"]
+    assert all("\n" not in problem and problem for problem in refused.values())
+    assert not any(str(kernelbench) in problem for problem in refused.values())
+
+
+def test_links_are_not_followed(kernelbench: Path, tmp_path: Path, store: Store) -> None:
+    secret = tmp_path / "elsewhere"
+    write(secret, {"1_outside.py": OP.format(factor=9)})
+    (kernelbench / "KernelBench/level1/7_link.py").symlink_to(secret / "1_outside.py")
+    (kernelbench / "KernelBench/level1/8_dangling.py").symlink_to(tmp_path / "nothing")
+    (kernelbench / "KernelBench/level3").symlink_to(secret)
+    found = import_clone("kernelbench", kernelbench, store=store)
+    refused = {each.where: each.problem for each in found if each.status == "refused"}
+    assert set(refused.values()) == {"is a link, which is not followed"}
+    assert {where.rpartition("/")[2] for where in refused} == {"7_link.py", "8_dangling.py", "level3"}
+    assert not any(task.suite == "kernelbench-level3" for task in known_tasks(store))
+
+
+def test_folders_are_not_descended(kernelbench: Path) -> None:
+    deep = kernelbench / "KernelBench/level1" / "/".join(["d"] * 200)
+    deep.mkdir(parents=True)
+    (deep / "1_deep.py").write_text(OP.format(factor=2))
+    assert len(read_clone("kernelbench", kernelbench)) == 4
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_as_text(kernelbench: Path, store: Store) -> None:
+    (kernelbench / "KernelBench/level1" / os.fsdecode(b"9_\x1b[31m\xff.py")).write_text("def (")
+    (refused,) = (each for each in import_clone("kernelbench", kernelbench, store=store) if each.status == "refused")
+    assert refused.where.isprintable() and refused.problem.isprintable()
+
+
+def test_importing_again_tells_what_changed_and_keeps_the_earlier_form(kernelbench: Path, store: Store) -> None:
+    first = import_clone("kernelbench", kernelbench, store=store)
+    assert set(statuses(first).values()) == {"imported"}
+    assert set(statuses(import_clone("kernelbench", kernelbench, store=store)).values()) == {"unchanged"}
+    write(kernelbench, {"KernelBench/level1/1_Double_.py": OP.format(factor=2.5)})
+    again = statuses(import_clone("kernelbench", kernelbench, store=store))
+    assert [where for where, status in again.items() if status == "changed"] == ["KernelBench/level1/1_Double_.py"]
+    assert "* 2.5" in find_task("kernelbench-level1/1_Double_", store=store).source
+    write(kernelbench, {"KernelBench/level1/1_Double_.py": OP.format(factor=2)})
+    assert "changed" in statuses(import_clone("kernelbench", kernelbench, store=store)).values()
+    assert "* 2\n" in find_task("kernelbench-level1/1_Double_", store=store).source
+    assert len(list_tasks(store, "kernelbench-level1")) == 3
+
+
+def test_two_files_of_one_name_are_not_taken_for_one_task(kernelbench: Path, store: Store) -> None:
+    write(kernelbench, {"KernelBench/level1/3 a.py": OP.format(factor=7), "KernelBench/level1/3_a.py": CONSTANT})
+    found = import_clone("kernelbench", kernelbench, store=store)
+    problems = [each.problem for each in found if each.status == "refused"]
+    assert problems == ["has the same name as KernelBench/level1/3 a.py"]
+
+
+def test_imported_tasks_have_names_like_built_in_ones(kernelbench: Path, store: Store) -> None:
+    import_clone("kernelbench", kernelbench, store=store)
+    task = find_task("kernelbench-level1/10_Ten", store=store)
+    assert (task.suite, task.name, "* 10" in task.source) == ("kernelbench-level1", "10_Ten", True)
+    assert [task.name for task in list_tasks(store, "kernelbench-level1")] == ["1_Double_", "2_Triple", "10_Ten"]
+    assert find_task("starter/rmsnorm_gelu", store=store).suite == "starter"
+    with pytest.raises(TaskError, match=r"did you mean kernelbench-level1/10_Ten\?"):
+        find_task("kernelbench-level1/10_Tenn", store=store)
+    with pytest.raises(TaskError, match=r"did you mean kernelbench-level[12]"):
+        list_tasks(store, "kernelbench-level")
+
+
+def test_strangers_name_no_files(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "op.py"
+    path.write_text(OP.format(factor=2))
+    assert find_task(str(path), store=store).name == "op"
+    with pytest.raises(TaskError, match="no such task;"):
+        find_task(str(path), store=store, files=False)
+    for missing in ("local/op", "../op", "/etc/passwd", ""):
+        with pytest.raises(TaskError, match="no such task;"):
+            find_task(missing, store=store, files=False)
+
+
+def test_the_command_imports_lists_and_shows(kernelbench: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(kernelbench, {"KernelBench/level1/4_bad.py": "def ("})
+    assert run(["tasks", "import", "kernelbench", str(kernelbench)]) == 0
+    shown = capsys.readouterr().out
+    assert "kernelbench-level1" in shown and "refused KernelBench/level1/4_bad.py: line 1: is not Python" in shown
+    assert max(len(line) for line in shown.splitlines() if not line.startswith("refused")) <= 80
+    assert run(["tasks", "show", "kernelbench-level1/2_Triple"]) == 0
+    assert "torch.relu(x) * 3" in capsys.readouterr().out
+    assert run(["tasks", "list", "--suite", "kernelbench-level2", "--json"]) == 0
+    assert [task["task"] for task in json.loads(capsys.readouterr().out)["tasks"]] == ["kernelbench-level2/1_Fourfold"]
+    assert run(["tasks", "import", "kernelbench", str(kernelbench), "--json"]) == 0
+    tasks = json.loads(capsys.readouterr().out)["tasks"]
+    assert [task["status"] for task in tasks] == ["unchanged", "unchanged", "refused", "unchanged", "unchanged"]
+
+
+def test_the_command_refuses_what_is_no_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tasks", "import", "kernelbench", str(tmp_path)]) == 2
+    assert "name a clone of KernelBench" in capsys.readouterr().err
+    assert run(["tasks", "import", "otherbench", str(tmp_path)]) == 2
+
+
+def test_the_check_lists_the_degenerate_tasks_and_why(tmp_path: Path, store: Store) -> None:
+    ignored = OP.format(factor=2).replace("forward(self, x)", "forward(self, x, y)")
+    ignored = ignored.replace("[torch.randn(8, 8)]", "[torch.randn(512, 512), torch.randn(8)]")
+    root = write(
+        tmp_path,
+        {
+            "KernelBench/level1/1_constant.py": CONSTANT,
+            "KernelBench/level1/2_ignored_input.py": ignored,
+            "KernelBench/level1/3_undetermined.py": OP.format(factor="__import__('os').urandom(1)[0]"),
+            "KernelBench/level1/4_tiny.py": OP.format(factor=2),
+        },
+    )
+    tasks = [each.task for each in import_clone("kernelbench", root, store=store) if each.task]
+    settings = load_settings(sandbox="process")
+    judged = list(check_imported(tasks, settings=settings, step=lambda text: None, stop=Stop()))
+    constant, ignoring, undetermined, tiny = judged
+    assert constant.degenerate and constant.problems[0].startswith("constant_output")
+    assert ignoring.degenerate and any("no output depends on input tensor 1" in doubt for doubt in ignoring.doubts)
+    assert tiny.degenerate and not tiny.problems and tiny.doubts[0].startswith("too small to time")
+    assert undetermined.problems[0].startswith("nondeterministic"), undetermined

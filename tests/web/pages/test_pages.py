@@ -1,0 +1,779 @@
+"""The pages as HTML: what they show in each state, what leads where, and that hostile text stays text."""
+
+import csv
+import re
+import time
+import tracemalloc
+import unicodedata
+from html.parser import HTMLParser
+
+import anyio
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from db.evaluations.results import add_llm_call
+from db.evaluations.tasks import add_task
+from db.records import JobStatus, LlmCall
+from db.tables import JobRow
+from service.database import open_store
+from service.settings import load_settings
+from service.submissions.access import Role, create_token
+from service.views import safe_text as text_of
+from service.views.candidates import diff
+from service.views.evaluation import Ratio
+from tests.support import seeded_store
+from web.app import create_app
+from web.dependencies import Parts
+from web.pages.render import format as written
+from web.pages.render import speedup_bars
+
+BASE = "http://127.0.0.1"
+PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/devices")
+
+
+class Page(HTMLParser):
+    """A page's elements: their attributes, and the text that people read."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+        self.status = answer.status_code
+        self.elements = []
+        self.words = []
+        self._silent = 0
+        self.feed(answer.text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._silent += tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self._silent -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self._silent:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+    @property
+    def prose(self):
+        """As `text`, where spans (of highlighted code) part no words."""
+        return " ".join("".join(self.words).split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def links(self):
+        return [each["href"] for each in self.all("a") if "href" in each]
+
+
+class Site:
+    """The application over a store, asked without a network."""
+
+    def __init__(self, parts):
+        self.parts = parts
+        self.app = create_app(parts)
+        self.cookies = httpx.Cookies()
+
+    def ask(self, method, path, **values):
+        async def go():
+            transport = httpx.ASGITransport(app=self.app)
+            async with httpx.AsyncClient(transport=transport, base_url=BASE, cookies=self.cookies) as client:
+                return await client.request(method, path, **values)
+
+        answer = anyio.run(go)
+        self.cookies.update(answer.cookies)
+        return answer
+
+    def get(self, path, **values):
+        return Page(self.ask("GET", path, **values))
+
+    def post(self, path, data=None, *, csrf=True, **values):
+        """Send a form as the page that holds it would."""
+        token = self.get("/devices").all("meta")[-1]["content"] if csrf is True else csrf or ""
+        return self.ask("POST", path, data={"csrf_token": token, **(data or {})}, **values)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    store = open_store(load_settings(data_dir=tmp_path_factory.mktemp("pages")))
+    yield seeded_store.seed(store)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def site(made):
+    return Site(Parts(load_settings(), made.store))
+
+
+@pytest.fixture
+def fresh(isolated_settings):
+    settings = load_settings()
+    store = open_store(settings)
+    yield Site(Parts(settings, store))
+    store.close()
+
+
+def job_page(site, made, name):
+    return site.get(f"/jobs/{made.jobs[name]}")
+
+
+def candidate_path(made, job, number):
+    job_id = made.jobs[job]
+    return f"/jobs/{job_id}/candidates/{made.candidates[job_id][number]}"
+
+
+# every page
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_whole_also_over_an_empty_store(fresh, path):
+    page = fresh.get(path)
+    assert page.status == 200
+    assert page.all("html")[0]["lang"] == "en"
+    assert len(page.all("h1")) == 1
+    assert page.all("main")[0]["id"] == "content"
+    assert page.links[0] == "#content"
+    assert [each.get("href") for each in page.all("a") if each.get("aria-current") == "page"][:1] == [path]
+
+
+def every_page(made):
+    yield from PAGES
+    yield from (f"/jobs/{job_id}" for name, job_id in made.jobs.items() if "/" not in name)
+    yield from (candidate_path(made, name, 1) for name in ("done", "work", "hostile"))
+    yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
+    yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
+    yield from ("/tasks/starter/gelu_tanh", "/login", "/nothing")
+
+
+def test_no_page_has_an_inline_script_style_or_handler(site, made):
+    for path in every_page(made):
+        page = site.get(path)
+        for tag, attributes in page.elements:
+            assert tag != "style", path
+            assert "style" not in attributes, (path, tag)
+            assert not [name for name in attributes if name.startswith("on")], (path, tag)
+            if tag == "script":
+                assert attributes.get("type") == "application/json" or "src" in attributes, path
+
+
+def test_no_page_takes_anything_from_elsewhere(site, made):
+    for path in every_page(made):
+        page = site.get(path)
+        given = [
+            a.get("src") or a.get("href") for tag, a in page.elements if tag in ("script", "link", "img", "iframe")
+        ]
+        assert all(each.startswith("/assets/") for each in given if each is not None), path
+
+
+def test_hostile_text_is_shown_as_text_on_every_page(site, made):
+    seen = 0
+    for path in every_page(made):
+        page = site.get(path)
+        assert not page.all("img"), path
+        assert not [a for a in page.all("script") if not a], path
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x1b]", page.answer.text), path
+        assert seeded_store.LONG not in page.answer.text, path
+        seen += "<script>window.hacked=1</script>" in page.text
+    assert seen >= 4
+
+
+def test_data_of_charts_cannot_end_its_block(site, made):
+    for path in every_page(made):
+        for block in re.findall(r'<script type="application/json">(.*?)</script>', site.get(path).answer.text, re.S):
+            assert "<" not in block, path
+
+
+def test_files_of_pages_may_be_kept_for_ever_under_the_address_of_their_content(site):
+    for attributes in site.get("/").all("link"):
+        answer = site.ask("GET", attributes["href"])
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    stale = site.ask("GET", "/assets/0123456789abcdef/style.css")
+    assert (stale.status_code, stale.headers["cache-control"]) == (200, "no-store")
+
+
+@pytest.mark.parametrize("name", ["nothing.css", "..%2fapp.py", "__init__.py", ".gitkeep"])
+def test_nothing_else_is_served_as_a_file(site, name):
+    assert site.ask("GET", f"/assets/0123456789abcdef/{name}").status_code == 404
+
+
+def test_the_chart_script_is_the_packages_own(site, made):
+    page = job_page(site, made, "done")
+    path = next(each["data-plotly"] for each in page.all("script") if "data-plotly" in each)
+    answer = site.ask("GET", path)
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert b"plotly.js v" in answer.content[:200]
+    assert "immutable" in answer.headers["cache-control"]
+
+
+# leaderboard
+
+
+def test_an_empty_leaderboard_says_how_to_submit(fresh):
+    page = fresh.get("/")
+    assert "Nothing was evaluated yet" in page.text
+    assert "/submit" in page.links
+
+
+def test_the_leaderboard_shows_speedups_with_their_intervals(site):
+    text = site.get("/?task=starter/gelu_tanh").text
+    assert "2.40× 2.30×–2.50×" in text
+    assert "openai/some-model" in text
+    assert "custom_kernel" in text
+
+
+def test_ranks_that_are_shared_are_marked(site):
+    text = site.get("/?task=starter/gelu_tanh").text
+    assert text.count("1 = shared") == 2
+    assert "3 starter/gelu_tanh" in text
+
+
+def test_what_cannot_be_relied_on_is_marked_and_has_no_rank(site):
+    page = site.get("/?task=starter/gelu_tanh")
+    assert [each["class"] for each in page.all("tr") if each.get("class")] == ["unsure"]
+    assert "no rank starter/gelu_tanh" in page.text
+    assert "quarantined, no rank" in page.text  # the legend
+
+
+def test_results_of_the_process_sandbox_are_marked(site):
+    assert "no boundary: process" in site.get("/?task=starter/softcap_attention").text
+
+
+def test_filters_are_part_of_the_address_and_stay_in_the_form(site):
+    page = site.get("/?model=anthropic/other")
+    assert "openai/small" not in [word.strip() for word in page.text.split(" kernel ")]
+    assert {"value": "anthropic/other", "selected": None} in page.all("option")
+    assert "vendor/too-good kernel" not in page.text
+    assert "Clear" in page.text
+
+
+def test_a_filter_that_nothing_matches_says_so(site):
+    assert "Nothing matches these filters" in site.get("/?suite=nowhere").text
+
+
+def test_columns_are_sorted_by_links_that_keep_the_filters(site):
+    page = site.get("/?suite=starter")
+    assert sorted_by(page) == ["descending"]
+    assert speedups(page) == sorted(speedups(page), reverse=True)
+    assert "/?suite=starter&sort=speedup&order=asc" in page.links
+    found = site.get("/?suite=starter&sort=speedup&order=asc")
+    assert sorted_by(found) == ["ascending"]
+    assert speedups(found) == sorted(speedups(found))
+    assert "/?suite=starter&sort=speedup&order=desc" in found.links
+    order = re.findall(r"<strong>(\d+\.\d+)×", found.answer.text)
+    assert order[-1] == "30.00"  # claims nothing, so it stands last
+
+
+def sorted_by(page):
+    return [each["aria-sort"] for each in page.all("th") if "aria-sort" in each]
+
+
+def speedups(page):
+    order = re.findall(r"<strong>(\d+\.\d+)×", page.answer.text)
+    return [float(value) for value in order if value != "30.00"]
+
+
+@pytest.mark.parametrize(
+    ("column", "order"),
+    [("task", "asc"), ("model", "asc"), ("speedup_compile", "desc"), ("latency", "asc"), ("roofline", "desc"),
+     ("cost", "asc"), ("evaluated_at", "desc")],
+)  # fmt: skip
+def test_each_column_has_a_link_that_sorts_its_own_way_first_and_the_other_way_then(site, column, order):
+    link = f"/?sort={column}&order={order}"
+    assert link in site.get("/").links
+    found = site.get(link)
+    assert sorted_by(found) == ["ascending" if order == "asc" else "descending"]
+    assert f"/?sort={column}&order={'desc' if order == 'asc' else 'asc'}" in found.links
+
+
+def test_the_order_goes_with_filters_pages_and_exports(site):
+    page = site.get("/?sort=cost&order=desc&page=2&suite=starter")
+    assert {"type": "hidden", "name": "sort", "value": "cost"} in page.all("input")
+    assert {"type": "hidden", "name": "order", "value": "desc"} in page.all("input")
+    assert "/?sort=cost&order=desc" in page.links  # without the filters
+    assert "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc" in page.links
+    rows = site.ask("GET", "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc").text.splitlines()
+    told = site.ask("GET", "/api/v1/leaderboard?suite=starter&sort=cost&order=desc").json()["entries"]
+    assert [row["model"] for row in csv.DictReader(rows)] == [entry["model"] for entry in told]
+
+
+def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.start("unpriced")
+    with made.store.write() as session:
+        add_llm_call(session, job_id, LlmCall(1, "m", "coder", "write", [], "", 1, 1, None, 1.0))
+    made.round(job_id, 1, seeded_store.evaluation("passed", speedup=2.0), best=True)
+    assert "unknown" in fresh.get("/").text
+
+
+@pytest.mark.parametrize("query", ["sort=-nothing", "sort=task;drop", "sort=" + "x" * 300, "order=up", "sort=&order="])
+def test_an_order_that_there_is_none_of_changes_nothing(site, query):
+    page = site.get(f"/?{query}")
+    assert page.status == 200
+    assert sorted_by(page) == ["descending"]
+
+
+def test_exports_lead_to_the_api_with_the_same_filters(site):
+    page = site.get("/?suite=starter")
+    links = [link for link in page.links if link.startswith("/api/v1/leaderboard")]
+    query = "?suite=starter&sort=speedup&order=desc"
+    assert links == [f"/api/v1/leaderboard.csv{query}", f"/api/v1/leaderboard{query}"]
+    assert site.ask("GET", links[0]).headers["content-type"].startswith("text/csv")
+    assert site.ask("GET", links[1]).json()
+
+
+def test_a_page_past_the_end_is_the_last(site):
+    assert "1–11 of 11" in site.get("/?page=900").text
+
+
+# jobs
+
+
+def test_jobs_are_listed_by_state(site, made):
+    page = site.get("/jobs?status=failed")
+    assert f"/jobs/{made.jobs['failed']}" in page.links
+    assert f"/jobs/{made.jobs['done']}" not in page.links
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("queued", "1 job for cpu stands before it."),
+        ("ahead", "next one in line for cpu"),
+        ("running", "Round 2 of 6"),
+        ("done", "all of its rounds are done. The 95 % interval of the best candidate is 2.30× to 2.50×."),
+        ("failed", "no key in OPENAI_API_KEY"),
+        ("failed", "What to do: Check the model's name"),
+        ("cancelled", "nothing is paid for twice"),
+        ("interrupted", "Its process was stopped or died"),
+    ],
+)
+def test_each_state_of_a_job_says_what_it_means(site, made, name, said):
+    assert said in job_page(site, made, name).text
+
+
+def test_a_job_that_waits_without_any_worker_says_which_to_start(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.queue("alone")
+    assert (
+        "No worker is alive for it. Start one: kernelwright worker --platform cpu" in fresh.get(f"/jobs/{job_id}").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "cancel", "resume", "download"),
+    [
+        ("queued", True, False, False),
+        ("running", True, False, True),
+        ("done", False, False, True),
+        ("failed", False, True, False),
+        ("cancelled", False, True, True),
+    ],
+)
+def test_a_job_offers_what_can_be_done_with_it(site, made, name, cancel, resume, download):
+    page = job_page(site, made, name)
+    actions = {each.get("formaction", "").rpartition("/")[2] for each in page.all("button")}
+    assert ("cancel" in actions, "resume" in actions) == (cancel, resume)
+    assert any(link.endswith("best.py") for link in page.links) is download
+
+
+def test_a_job_shows_rounds_with_verdicts_costs_and_advice(site, made):
+    text = job_page(site, made, "done").text
+    assert "wrong_output: values" in text
+    assert "$0.1000" in text
+    assert "Write results past the cache." in text
+    assert "round 2: passed" in text
+    assert "4 best" in text
+
+
+def test_the_best_kernel_and_its_report_are_files(site, made):
+    kernel = site.ask("GET", f"/jobs/{made.jobs['done']}/best.py")
+    assert kernel.headers["content-disposition"].startswith("attachment")
+    assert "class ModelNew" in kernel.text
+    report = site.ask("GET", f"/jobs/{made.jobs['done']}/report.md")
+    assert report.text.startswith("<!-- Written by Kernelwright -->")
+    assert site.get(f"/jobs/{made.jobs['queued']}/best.py").status == 404
+
+
+def test_cancelling_and_resuming_lead_back_to_the_job(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.queue("one")
+    answer = fresh.post(f"/jobs/{job_id}/cancel")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job_id}")
+    assert "Cancelled" in fresh.get(f"/jobs/{job_id}").text
+    assert fresh.post(f"/jobs/{job_id}/resume").status_code == 303
+    assert "Waits for a worker" in fresh.get(f"/jobs/{job_id}").text
+
+
+@pytest.mark.parametrize("csrf", [None, "wrong"])
+def test_a_form_without_its_pages_token_changes_nothing(fresh, csrf):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.queue("one")
+    answer = fresh.post(f"/jobs/{job_id}/cancel", csrf=csrf)
+    assert answer.status_code == 403
+    assert "load the page again" in answer.text
+    assert "Waits for a worker" in fresh.get(f"/jobs/{job_id}").text
+
+
+# candidates
+
+
+def test_a_candidate_shows_its_evidence(site, made):
+    page = site.get(candidate_path(made, "done", 4))
+    assert "best of its job" in page.text
+    assert "NaN and Inf" in page.text
+    assert "16,777,216" in page.text
+    assert "docker" in page.text
+    assert {each.get("data-chart") for each in page.all("figure")} == {"latency", "bandwidth"}
+
+
+def test_an_op_with_arithmetic_has_a_roofline_of_work_per_byte(site, made):
+    charts = {each.get("data-chart") for each in site.get(candidate_path(made, "work", 1)).all("figure")}
+    assert charts == {"latency", "roofline"}
+
+
+def test_a_candidate_that_failed_shows_what_failed(site, made):
+    page = site.get(candidate_path(made, "done", 1))
+    assert "wrong_output: values" in page.text
+    assert "failed" in page.text
+    assert not page.all("figure")
+
+
+def test_two_candidates_are_compared_line_by_line(site, made):
+    other = made.candidates[made.jobs["done"]][2]
+    page = site.get(f"{candidate_path(made, 'done', 4)}?against={other}")
+    assert "+4 −4 lines against round 2" in page.text
+    assert "removed: // variant 2" in page.prose
+    assert "added: // variant 4" in page.prose
+
+
+def test_a_candidate_is_compared_with_the_reference(site, made):
+    page = site.get(f"{candidate_path(made, 'done', 4)}?against=reference")
+    assert "removed: class Model(nn.Module):" in page.prose
+
+
+@pytest.mark.parametrize("query", ["?against=" + "0" * 64, "?evaluation=none"])
+def test_what_a_candidate_is_not_compared_with_is_not_there(site, made, query):
+    assert site.get(candidate_path(made, "done", 4) + query).status == 404
+
+
+def test_a_candidates_source_is_downloaded_unchanged(site, made):
+    answer = site.ask("GET", candidate_path(made, "hostile", 1) + "/source.py")
+    assert seeded_store.BIDI in answer.text
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_evaluating_again_queues_a_job(fresh):
+    made = seeded_store.seed(fresh.parts.store)
+    answer = fresh.post(candidate_path(made, "done", 4) + "/evaluate")
+    assert answer.status_code == 303
+    assert "Waits for a worker" in fresh.get(answer.headers["location"]).text
+
+
+def test_an_operator_retracts_with_a_reason_and_restores(fresh):
+    made = seeded_store.seed(fresh.parts.store)
+    path = candidate_path(made, "done", 4)
+    evaluation = next(link for link in fresh.get(path).links if "evaluation=" in link).partition("evaluation=")[2]
+    without = Page(fresh.post(f"{path}/retract", {"evaluation": evaluation}))
+    assert (without.status, "say why" in without.text) == (422, True)
+    assert fresh.post(f"{path}/retract", {"evaluation": evaluation, "reason": "cooled <b>CPU</b>"}).status_code == 303
+    page = fresh.get(path)
+    assert "no longer counts. local: cooled <b>CPU</b>" in page.text
+    assert fresh.post(f"{path}/retract", {"evaluation": evaluation, "reason": "again"}).status_code == 409
+    assert "2.40×" not in fresh.get("/?task=starter/gelu_tanh&model=openai/some-model").text
+    restored = {"evaluation": evaluation, "reason": "measured again", "do": "restore"}
+    assert fresh.post(f"{path}/retract", restored).status_code == 303
+    assert "no longer counts" not in fresh.get(path).text
+
+
+# tasks, batches, devices
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/jobs", "/jobs?status=done", "/tasks", "/tasks?page=2", "/tasks?suite=local", "/batches", "/batches/1",
+     "/devices", "/submit", "/api/v1/jobs", "/api/v1/tasks", "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
+)  # fmt: skip
+def test_no_list_reads_the_sources_of_tasks(site, path):
+    asked = []
+
+    def note(_connection, _cursor, statement, _parameters, _context, _many):
+        asked.append(statement)
+
+    event.listen(site.parts.store.engine, "before_cursor_execute", note)
+    try:
+        assert site.ask("GET", path).status_code == 200
+    finally:
+        event.remove(site.parts.store.engine, "before_cursor_execute", note)
+    assert asked
+    assert [statement for statement in asked if re.search(r"tasks\w*\.source\b", statement)] == []
+
+
+def test_lists_of_tasks_with_large_sources_are_quick(fresh):
+    with fresh.parts.store.write() as session:
+        for number in range(300):
+            add_task(session, suite="large", name=f"t{number:03}", source_hash=f"{number:064}",
+                     source=f"# {number}" + "x" * 500_000, category="other", dtype="float32")  # fmt: skip
+    tracemalloc.start()
+    page = fresh.get("/tasks?page=3&suite=large")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "large/t250" in page.text
+    assert most < 50_000_000  # all sources together are 150 MB
+
+
+def test_a_task_shows_source_board_and_jobs(site, made):
+    page = site.get("/tasks/starter/gelu_tanh")
+    assert "0.044715" in page.text
+    assert "vendor/too-good" in page.text
+    assert f"/jobs/{made.jobs['done']}" in page.links
+    assert "/submit?task=starter%2Fgelu_tanh" in page.links
+
+
+def test_what_someone_submitted_can_be_submitted_again(site):
+    listed = site.get("/tasks?suite=local")
+    link = next(link for link in listed.links if link.startswith("/tasks/local/"))
+    page = site.get(link)
+    assert page.status == 200
+    again = next(link for link in page.links if link.startswith("/submit?"))
+    assert "class Model: pass" in site.get(again).prose
+
+
+def test_a_batch_counts_failures_openly(site, made):
+    text = site.get(f"/batches/{made.batches['first']}").text
+    assert "count a try that failed, or whose times cannot be relied on, as 1.00×" in text
+    assert "33 %" in text
+    assert "x/y : no such task" in text
+
+
+def test_two_batches_are_compared(site, made):
+    text = site.get(f"/batches/{made.batches['second']}?against={made.batches['first']}").text
+    assert "1.30× 1.30×–1.30×" in text
+    assert "no difference shown" in text
+
+
+def test_workers_are_told_apart_by_their_state(site):
+    text = site.get("/devices").text
+    for state in ("lost", "stopped"):
+        assert f"{state} gpu-7.example" in text
+
+
+# submit
+
+OP = "import torch\n\n\ndef op(x):\n    return x + 1\n\n\ndef get_inputs():\n    return [torch.randn(8)]\n"
+FORM = {"platform": "cpu", "model": "builtin/compiler", "strategy": "judge", "rounds": "2", "priority": "normal"}
+
+
+def test_an_op_is_submitted_by_its_source(fresh):
+    answer = fresh.post("/submit", FORM | {"source": OP, "name": "plus", "do": "submit"})
+    page = fresh.get(answer.headers["location"])
+    assert "local/plus" in page.text
+    with fresh.parts.store.read() as session:
+        row = session.get_one(JobRow, 1)
+        assert (row.status, row.options["rounds"], row.model) == (JobStatus.QUEUED.value, 2, "builtin/compiler")
+
+
+def test_an_op_is_submitted_as_a_file(fresh):
+    answer = fresh.post("/submit", FORM, files={"file": ("my op.py", OP.encode(), "text/x-python")})
+    assert "local/my_op" in fresh.get(answer.headers["location"]).text
+
+
+def test_a_built_in_task_is_submitted_by_name(fresh):
+    answer = fresh.post("/submit", FORM | {"task": "starter/gelu_tanh"})
+    assert "starter/gelu_tanh" in fresh.get(answer.headers["location"]).text
+
+
+def test_without_a_script_the_check_is_a_form_as_well(fresh):
+    page = Page(fresh.post("/submit", FORM | {"source": OP, "do": "check"}))
+    assert "Valid: category" in page.text
+    assert fresh.get("/jobs").text.count("No jobs yet") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"source": "def op(x):\n    return (x\n"}, "op:2: "),
+        ({"source": ""}, "is empty"),
+        ({"source": "a" * 262_145}, "over 256 KiB"),
+        ({"source": OP, "rounds": "many"}, "rounds: give a whole number"),
+        ({"source": OP, "rounds": "0"}, "rounds"),
+        ({"source": OP, "budget_usd": "-1"}, "budget_usd"),
+        ({"source": OP, "budget_usd": "nan"}, "budget_usd"),
+        ({"source": OP, "platform": "abacus"}, "platform 'abacus' is unknown"),
+        ({"source": OP, "strategy": "luck"}, "strategy 'luck' is unknown"),
+        ({"source": OP, "name": "../x"}, "cannot be given the name"),
+        ({"source": OP, "model": "manual/inbox"}, "manual/inbox"),
+        ({"task": "/etc/passwd"}, "no such task"),
+    ],
+)
+def test_what_cannot_be_submitted_is_said_and_the_form_keeps_what_was_written(fresh, changes, said):
+    page = Page(fresh.post("/submit", FORM | changes))
+    assert page.status == 422
+    assert said in page.text
+    assert page.all("textarea")
+    assert fresh.get("/jobs").text.count("No jobs yet") == 1
+    if len(changes.get("source", "")) < 1000:
+        assert changes.get("source", "").strip() in "".join(page.words)
+
+
+def test_the_line_that_is_wrong_is_marked(fresh):
+    page = Page(fresh.post("/submit", FORM | {"source": "import torch\ndef op(x):\n    return (x\n", "do": "check"}))
+    items = [attributes for attributes in page.all("li") if attributes.get("class") == "wrong"]
+    assert len(items) == 1
+
+
+# errors and access
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/jobs/999999", "/jobs/1/candidates/zz", "/tasks/a/b", "/batches/77"])
+def test_what_is_not_there_is_told_on_a_page_of_the_same_design(fresh, path):
+    page = fresh.get(path)
+    assert page.status == 404
+    assert "Not here" in page.text
+    assert page.all("nav")
+
+
+@pytest.mark.parametrize("path", ["/jobs/x", "/jobs/0", "/?page=-1", "/jobs?before=0"])
+def test_an_address_that_makes_no_sense_is_refused_on_a_page(fresh, path):
+    page = fresh.get(path)
+    assert page.status == 422
+    assert "That cannot be" in page.text
+
+
+def test_a_fault_of_the_server_tells_nothing_of_its_inside(fresh, monkeypatch):
+    def broken(*_args, **_values):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("web.pages.devices.devices_view", broken)
+    page = fresh.get("/devices")
+    assert page.status == 500
+    assert "The server made a mistake" in page.text
+    assert "secret detail" not in page.answer.text
+
+
+def _logged_in(fresh, role):
+    _, secret = create_token(fresh.parts.store, name="eve", role=role.value)
+    site = Site(Parts(fresh.parts.settings, fresh.parts.store, login=True))
+    answer = site.ask("POST", "/login", data={"token": secret, "next": "/jobs"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/jobs")
+    return site
+
+
+def test_who_is_not_logged_in_is_led_to_the_form(fresh):
+    site = Site(Parts(fresh.parts.settings, fresh.parts.store, login=True))
+    page = site.get("/jobs")
+    assert page.status == 401
+    assert "/login?next=%2Fjobs" in page.links
+    assert site.get("/login?next=/jobs").all("input")[0]["type"] == "password"
+    wrong = Page(site.ask("POST", "/login", data={"token": "kw_wrong", "next": "//evil.example"}))
+    assert wrong.status == 401
+    assert "the token is not known" in wrong.text
+    assert "evil" not in wrong.answer.text
+
+
+def test_a_viewer_is_offered_nothing_that_is_not_allowed(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.queue("one")
+    site = _logged_in(fresh, Role.VIEWER)
+    page = site.get(f"/jobs/{job_id}")
+    assert "Cancel" not in page.text
+    assert "eve (viewer)" in page.text
+    assert "may look, not submit" in site.get("/submit").text
+    assert site.post(f"/jobs/{job_id}/cancel").status_code == 403
+
+
+def test_a_submitter_changes_only_his_own_jobs(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.queue("bobs")
+    site = _logged_in(fresh, Role.SUBMITTER)
+    answer = Page(site.post(f"/jobs/{job_id}/cancel"))
+    assert (answer.status, "Not allowed" in answer.text) == (403, True)
+    own = site.post("/submit", FORM | {"source": OP})
+    assert site.post(own.headers["location"] + "/cancel").status_code == 303
+    assert site.post("/logout").status_code == 303
+
+
+# bounds
+
+
+def test_a_source_that_is_slow_to_read_is_shown_all_the_same(fresh):
+    made = seeded_store.Seeded(fresh.parts.store)
+    job_id = made.start("slow to read")
+    note = "\n".join(["@" * 1900] * 400)
+    first = made.round(job_id, 1, seeded_store.evaluation("passed", speedup=1.5), note=note)
+    second = made.round(job_id, 2, seeded_store.evaluation("passed", speedup=1.6), note=note.replace("@", "("))
+    begun = time.monotonic()
+    assert fresh.get(f"/jobs/{job_id}/candidates/{first}").status == 200
+    assert fresh.get(f"/jobs/{job_id}/candidates/{first}?against={second}").status == 200
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plain", "plain"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("a\u200bb\ufeff", "a\\u200bb\\ufeff"),
+        ("e" + "\u0301" * 40 + "f", "e" + "\u0301" * 3 + "f"),
+        ("begin" + "n" * 900 + "end", "begin" + "n" * 434 + "…" + "n" * 57 + "end"),
+    ],
+)
+def test_text_from_outside_shows_what_it_hides_and_ends(text, said):
+    assert text_of.shown(text) == said
+
+
+@given(st.text(max_size=300), st.integers(8, 200))
+def test_shown_text_holds_no_control_character_and_keeps_its_bound(text, limit):
+    found = text_of.shown(text, limit)
+    assert not any(unicodedata.category(char) in ("Cc", "Cf", "Cs") and char not in "\n\t" for char in found)
+    assert len(found) <= limit * 10  # an escape takes up to ten characters
+    assert len(text_of.one_line(text, limit).splitlines()) <= 1
+
+
+@given(st.floats(-1e300, 1e300) | st.none())
+def test_figures_are_short_and_keep_their_size(value):
+    text = written.figure(value)
+    assert len(text) <= 14
+    if value is not None and value != 0:
+        assert float(text.replace(",", "")) == pytest.approx(value, rel=0.006, abs=0)
+
+
+@given(st.lists(st.tuples(*[st.floats(1e-300, 1e300)] * 3), min_size=1, max_size=5))
+def test_bars_stay_within_their_picture_and_in_order(values):
+    ratios = [Ratio(middle, low, high) for low, middle, high in map(sorted, values)]
+    axis = speedup_bars.axis(ratios)
+    for ratio in ratios:
+        drawn = speedup_bars.bar(axis, ratio)
+        assert 0 <= drawn.low <= drawn.value <= drawn.high <= speedup_bars.WIDTH
+        assert 0 < drawn.one < speedup_bars.WIDTH
+
+
+def test_a_difference_leaves_out_what_is_equal_and_pairs_what_changed():
+    before = "\n".join(f"line {number}" for number in range(40))
+    found = diff("x", before, before.replace("line 20", "line twenty").replace("line 39", "line 39\nlast"))
+    assert [line.kind for line in found.lines] == (
+        ["gap"] + ["same"] * 3 + ["changed"] + ["same"] * 3 + ["gap"] + ["same"] * 3 + ["added"]
+    )
+    assert (found.added, found.removed, found.cut) == (2, 1, False)
+    assert diff("x", "a\n" * 3000, "a\n").cut
+
+
+@given(st.lists(st.sampled_from("abcd")), st.lists(st.sampled_from("abcd")))
+def test_a_difference_holds_every_line_that_is_not_left_out(left, right):
+    found = diff("x", "\n".join(left), "\n".join(right))
+    assert [line.left for line in found.lines if line.left_number] == [
+        left[line.left_number - 1] for line in found.lines if line.left_number
+    ]
+    assert [line.right for line in found.lines if line.right_number] == [
+        right[line.right_number - 1] for line in found.lines if line.right_number
+    ]
+    assert bool(found.lines) is (left != right)
