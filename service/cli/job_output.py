@@ -78,19 +78,23 @@ def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summ
 def show_results(
     results: Sequence[Mapping[str, Any]], repeat: int, *, profile: bool, platform: str, as_json: bool
 ) -> None:
-    """What `evaluate` prints of the evaluations that there are, of `repeat` that were asked for."""
+    """What `evaluate` prints of the evaluations that there are, of `repeat` that were asked for.
+
+    `profile`: after the summary of several evaluations, people see the profile of the first one that passed. The JSON
+    object holds the profile of each.
+    """
+    if as_json:
+        print_json(summary(results, repeat) if repeat > 1 else results[0])
+        return
     if repeat > 1:
-        repeated = summary(results, repeat)
-        if as_json:
-            print_json(repeated)
-        else:
-            show_repeated(repeated)
-    elif as_json:
-        print_json(results[0])
+        show_repeated(summary(results, repeat))
     else:
         show_evaluation(results[0])
-        if profile:
-            show_profile(results[0], platform)
+    passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] == "passed"]
+    if profile and passed:
+        number, result = passed[0]
+        _verbatim("" if repeat == 1 else f"\nprofile of evaluation {number} of {len(results)}:")
+        show_profile(result, platform)
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
@@ -121,11 +125,10 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
 
 
 def show_profile(result: Mapping[str, Any], platform: str) -> None:
-    """Where the candidate's time goes, as the platform puts it."""
+    """Where the time of a candidate that passed goes, as the platform puts it."""
     from evaluator.platforms import load_platform
 
-    if result["verdict"] == "passed":
-        _verbatim(f"\n{load_platform(platform).profile_text(dict(result['profile']))}")
+    _verbatim(load_platform(platform).profile_text(dict(result["profile"])))
 
 
 def show_repeated(repeated: Mapping[str, Any]) -> None:

@@ -100,6 +100,42 @@ def test_ctrl_c_keeps_those_that_are_done(
         assert "stopped before there was a verdict" in shown.err
 
 
+PROFILED = {"absent": {}, "detail": {"absent": {"calls": "the runner crashed"}}}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_people_see_the_profile_of_the_first_that_passed_after_the_summary(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    done = [
+        {**result("crashed"), "profile": {}},
+        {**result(eager=(2.0, 1.9, 2.1)), "profile": {**PROFILED, "output_bytes": 1024}},
+        {**result(eager=(2.0, 1.9, 2.1)), "profile": {**PROFILED, "output_bytes": 4096}},
+    ]
+    evaluated = [SimpleNamespace(record=SimpleNamespace(result=one)) for one in done]
+    monkeypatch.setattr("service.evaluate.evaluate_file", lambda *_, **__: iter(evaluated))
+    asked = ["evaluate", "op.py", "best.py", "--repeat", "3", "--profile", *(["--json"] if as_json else [])]
+    assert run(asked) == 0
+    shown = capsys.readouterr().out
+    if as_json:
+        assert [one["profile"] for one in json.loads(shown)["evaluations"]] == [one["profile"] for one in done]
+        return
+    summarised, _, profiled = shown.partition("profile of evaluation 2 of 3")
+    assert "the evaluations disagree" in summarised
+    assert "output: 1,024 B" in profiled
+    assert "not measured: calls: the runner crashed" in profiled
+    assert "4,096" not in shown
+
+
+def test_repeats_of_which_none_passed_have_no_profile_to_show(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated = [SimpleNamespace(record=SimpleNamespace(result={**result("crashed"), "profile": {}}))] * 2
+    monkeypatch.setattr("service.evaluate.evaluate_file", lambda *_, **__: iter(evaluated))
+    assert run(["evaluate", "op.py", "best.py", "--repeat", "2", "--profile"]) == 0
+    assert "profile" not in capsys.readouterr().out
+
+
 def test_an_unknown_rule_is_bad_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["evaluate", "starter/gelu_tanh", str(tmp_path / "best.py"), "--tolerance", "generous"]) == 2
     assert "--tolerance generous: unknown; there is: kernelbench" in capsys.readouterr().err
