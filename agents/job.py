@@ -11,7 +11,7 @@ from agents.llm.names import is_builtin
 from agents.prompting.builder import load_brief
 from agents.protocols import JSON, LLM, NO_BUILDS, NO_PAST, Builds, Evaluate, Event, Outcome, Past, Price, Record, Spent
 from agents.stop_rules import Stop, StopReason, StopRules, stop_for
-from agents.strategies.context import Course, Workshop
+from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, open_strategy
 
 MAX_ROUNDS = 1000
@@ -93,13 +93,13 @@ def run_job(
     )
     judge_model = spec.judge_model or spec.model
     asker = Asker(llm, record, should_stop, Purse(spec.budget, past.spent), past=past, price=spec.price)
-    workshop = Workshop(
+    context = SearchContext(
         brief=brief,
         rules=StopRules(spec.rounds, spec.plateau_rounds, spec.roofline_target),
         coder_model=spec.model,
         judge_model=judge_model,
         seed_model=None if spec.seed is None else SEEDS[spec.seed],
-        coder_is_search=is_builtin(spec.model),
+        coder_is_deterministic=is_builtin(spec.model),
         asker=asker,
         evaluate=evaluate,
         builds=builds,
@@ -117,35 +117,35 @@ def run_job(
         "rounds": spec.rounds,
     }
     record(Event("job_started", 0, started))
-    return _finish(_course(spec, workshop), asker.purse.spent, record)
+    return _finish(_search(spec, context), asker.purse.spent, record)
 
 
-def _course(spec: JobSpec, workshop: Workshop) -> Course:
+def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
     if spec.budget.usd is not None:
         models = (spec.model, *((spec.judge_model,) if spec.judge_model else ()))
         try:
-            check_prices(workshop.asker, models, tokens_capped=spec.budget.tokens is not None)
+            check_prices(context.asker, models, tokens_capped=spec.budget.tokens is not None)
         except PriceUnknown as error:
-            return Course((), stop_for(error))
-    if workshop.should_stop():
-        return Course((), Stop(StopReason.CANCELLED, "cancelled before the first candidate"))
-    return open_strategy(spec.strategy)(workshop)
+            return SearchResult((), stop_for(error))
+    if context.should_stop():
+        return SearchResult((), Stop(StopReason.CANCELLED, "cancelled before the first candidate"))
+    return open_strategy(spec.strategy)(context)
 
 
-def _finish(course: Course, spent: Spent, record: Record) -> JobResult:
-    best = best_of(course.rounds)
+def _finish(search: SearchResult, spent: Spent, record: Record) -> JobResult:
+    best = best_of(search.rounds)
     result = JobResult(
         best_source=best.source if best else None,
         best=best.outcome if best else None,
-        rounds_done=len(course.rounds),
-        stop_reason=course.stop.reason,
-        stop_detail=course.stop.detail,
+        rounds_done=len(search.rounds),
+        stop_reason=search.stop.reason,
+        stop_detail=search.stop.detail,
         spent=spent,
-        summary=dict(course.summary or {}),
+        summary=dict(search.summary or {}),
     )
     stopped: dict[str, JSON] = {
-        "reason": str(course.stop.reason),
-        "detail": course.stop.detail,
+        "reason": str(search.stop.reason),
+        "detail": search.stop.detail,
         "rounds_done": result.rounds_done,
         "best_hash": result.best.candidate_hash if result.best else None,
         "cost_usd": spent.cost_usd,

@@ -9,7 +9,7 @@ from agents.errors import LLMError
 from agents.history import Round
 from agents.prompting.builder import coder_messages
 from agents.stop_rules import Stop, stop_for
-from agents.strategies.context import Workshop
+from agents.strategies.context import SearchContext
 
 
 def run_graph(graph: StateGraph[Any], state: Any, *, steps: int) -> Any:
@@ -21,19 +21,19 @@ def run_graph(graph: StateGraph[Any], state: Any, *, steps: int) -> Any:
 CHANGE = "the compiler's kernels as they are"
 
 
-def seeded(workshop: Workshop, *, plateau: bool = True) -> tuple[tuple[Round, ...], Stop | None]:
+def seed_rounds(context: SearchContext, *, plateau: bool = True) -> tuple[tuple[Round, ...], Stop | None]:
     """The rounds that a strategy begins with (round 1 from the seed model, or none), and whether that is the end.
 
     Raises:
         Exception: whatever the evaluator raises.
     """
     rounds: tuple[Round, ...] = ()
-    if workshop.seed_model is not None:
-        workshop.start_round(1, "write", None)
-        messages = coder_messages(workshop.brief, "write", None, ())
+    if context.seed_model is not None:
+        context.start_round(1, "write", None)
+        messages = coder_messages(context.brief, "write", None, ())
         try:
-            draft = workshop.write(1, messages, request="write", subject=None, model=workshop.seed_model)
-            rounds = (workshop.finish_round(1, draft, (), change=CHANGE),)
+            draft = context.write(1, messages, request="write", subject=None, model=context.seed_model)
+            rounds = (context.finish_round(1, draft, (), change=CHANGE),)
         except LLMError as error:
             return (), stop_for(error)
-    return rounds, workshop.stop_now(rounds, plateau=plateau)
+    return rounds, context.stop_now(rounds, plateau=plateau)

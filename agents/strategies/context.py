@@ -15,7 +15,7 @@ from agents.prompting.parse import Advice
 from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
 from agents.stop_rules import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for
 
-FIRST = "first candidate"
+FIRST_CHANGE = "first candidate"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Course:
+class SearchResult:
     """How a strategy went: its rounds in order, why it stopped, and figures of its own for the job's summary."""
 
     rounds: tuple[Round, ...]
@@ -45,12 +45,12 @@ class Strategy(Protocol):
     killed is run again from its beginning, and its ledger answers what was done.
     """
 
-    def __call__(self, workshop: "Workshop") -> Course:
+    def __call__(self, context: "SearchContext") -> SearchResult:
         """Run to the end."""
         ...
 
 
-class Workshop:
+class SearchContext:
     """The models, the evaluator and the record of one job."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Workshop:
         coder_model: str,
         judge_model: str,
         seed_model: str | None,
-        coder_is_search: bool,
+        coder_is_deterministic: bool,
         asker: Asker,
         evaluate: Evaluate,
         builds: Builds,
@@ -74,16 +74,16 @@ class Workshop:
         self.coder_model = coder_model
         self.judge_model = judge_model
         self.seed_model = seed_model
-        self.coder_is_search = coder_is_search  # gives the same answer to the same question
+        self.coder_is_deterministic = coder_is_deterministic  # gives the same answer to the same question
         self.asker = asker
         self.should_stop = should_stop
         self._evaluate = evaluate
         self._builds = builds
         self._record = record
         self._evaluated = set(past.evaluated)
-        self._begun: set[str] = set()  # candidates that are built ahead
+        self._prebuilt: set[str] = set()  # candidates that are built ahead
         self._longest_s = 0.0
-        self._one_at_a_time = threading.Lock()  # a device measures one candidate at a time
+        self._evaluation_lock = threading.Lock()  # a device measures one candidate at a time
 
     def start_round(self, number: int, request: str, subject: Subject | None) -> None:
         """Record that a round begins."""
@@ -113,7 +113,9 @@ class Workshop:
             round_number=number,
         )
 
-    def write_beside(self, number: int, messages: Sequence[Message], *, request: str, subject: Subject | None) -> Draft:
+    def write_in_parallel(
+        self, number: int, messages: Sequence[Message], *, request: str, subject: Subject | None
+    ) -> Draft:
         """As `write`, for a candidate that others are written beside: it is built while they are.
 
         Raises:
@@ -122,8 +124,8 @@ class Workshop:
         draft = self.write(number, messages, request=request, subject=subject)
         if draft.source is not None:
             digest = candidate_hash(draft.source)
-            if digest not in self._evaluated | self._begun:
-                self._begun.add(digest)
+            if digest not in self._evaluated | self._prebuilt:
+                self._prebuilt.add(digest)
                 self._builds.start(draft.source)
         return draft
 
@@ -186,7 +188,7 @@ class Workshop:
             Exception: whatever the evaluator raises.
         """
         digest = candidate_hash(source)
-        with self._one_at_a_time:
+        with self._evaluation_lock:
             if digest not in self._evaluated:
                 self.asker.purse.take_evaluation("evaluation", self._longest_s)
                 self._evaluated.add(digest)

@@ -14,8 +14,8 @@ from agents.history import Round, Subject, choose_subject
 from agents.prompting.builder import coder_messages, contrast_messages
 from agents.prompting.coder import Draft
 from agents.stop_rules import Stop, StopReason, stop_for
-from agents.strategies.base import run_graph, seeded
-from agents.strategies.context import FIRST, Course, Workshop
+from agents.strategies.base import run_graph, seed_rounds
+from agents.strategies.context import FIRST_CHANGE, SearchContext, SearchResult
 
 SHOWN = 3  # candidates in a prompt
 BUCKET = 1.15  # candidates whose speed differs by less than this factor are of one kind
@@ -29,18 +29,18 @@ class State(TypedDict):
     stop: Stop | None
 
 
-def run(workshop: Workshop) -> Course:
+def run(context: SearchContext) -> SearchResult:
     """One round after the other; no Judge is asked."""
     graph = StateGraph(State)
-    graph.add_node("seed", partial(_seed, workshop))
-    graph.add_node("write", partial(_write, workshop))
-    graph.add_node("evaluate", partial(_evaluate, workshop))
+    graph.add_node("seed", partial(_seed, context))
+    graph.add_node("write", partial(_write, context))
+    graph.add_node("evaluate", partial(_evaluate, context))
     ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "end": END}
     graph.add_edge(START, "seed")
     for node in ("seed", "write", "evaluate"):
         graph.add_conditional_edges(node, _next_node, ways)
-    final = run_graph(graph, {"rounds": (), "draft": None, "stop": None}, steps=2 * workshop.rules.rounds + 10)
-    return Course(final["rounds"], final["stop"])
+    final = run_graph(graph, {"rounds": (), "draft": None, "stop": None}, steps=2 * context.rules.rounds + 10)
+    return SearchResult(final["rounds"], final["stop"])
 
 
 def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[Subject]:
@@ -67,46 +67,46 @@ def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[Subject]:
     return [buckets[bucket] for bucket in sorted(chosen)]
 
 
-def _seed(workshop: Workshop, state: State) -> State:
-    rounds, stop = seeded(workshop)
+def _seed(context: SearchContext, state: State) -> State:
+    rounds, stop = seed_rounds(context)
     return {**state, "rounds": rounds, "stop": stop}
 
 
-def _write(workshop: Workshop, state: State) -> State:
+def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     number, subject = len(rounds) + 1, choose_subject(rounds)
     request = _request(subject)
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
-    workshop.start_round(number, request, subject)
+    context.start_round(number, request, subject)
     if request == "contrast":
-        rng = random.Random(f"{workshop.brief.task}/{number}")  # noqa: S311  # the same choice when the job resumes
-        messages = contrast_messages(workshop.brief, choose_scored(rounds, rng), rounds)
+        rng = random.Random(f"{context.brief.task}/{number}")  # noqa: S311  # the same choice when the job resumes
+        messages = contrast_messages(context.brief, choose_scored(rounds, rng), rounds)
     else:
-        messages = coder_messages(workshop.brief, request, subject, rounds)
+        messages = coder_messages(context.brief, request, subject, rounds)
     base = subject if request == "repair" else None
     try:
-        draft = workshop.write(number, messages, request=request, subject=base)
+        draft = context.write(number, messages, request=request, subject=base)
     except LLMError as error:
         return {**state, "stop": stop_for(error)}
     return {**state, "draft": draft}
 
 
-def _evaluate(workshop: Workshop, state: State) -> State:
+def _evaluate(context: SearchContext, state: State) -> State:
     rounds, draft = state["rounds"], state["draft"]
     assert draft is not None, "routed here with a draft only"
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
     subject = choose_subject(rounds)
-    change = FIRST if subject is None else _request(subject)
+    change = FIRST_CHANGE if subject is None else _request(subject)
     try:
-        entry = workshop.finish_round(
+        entry = context.finish_round(
             len(rounds) + 1, draft, rounds, change=change, parent=subject.round if subject else None
         )
     except LLMError as error:
         return {**state, "stop": stop_for(error)}
     rounds = (*rounds, entry)
-    return {"rounds": rounds, "draft": None, "stop": workshop.stop_now(rounds)}
+    return {"rounds": rounds, "draft": None, "stop": context.stop_now(rounds)}
 
 
 def _request(subject: Subject | None) -> str:

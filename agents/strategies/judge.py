@@ -13,8 +13,8 @@ from agents.prompting.builder import coder_messages
 from agents.prompting.coder import Draft
 from agents.prompting.parse import Advice
 from agents.stop_rules import Stop, StopReason, stop_for
-from agents.strategies.base import run_graph, seeded
-from agents.strategies.context import FIRST, Course, Workshop
+from agents.strategies.base import run_graph, seed_rounds
+from agents.strategies.context import FIRST_CHANGE, SearchContext, SearchResult
 
 Where = Literal["write", "evaluate", "judge", "end"]
 
@@ -28,51 +28,51 @@ class State(TypedDict):
     stop: Stop | None
 
 
-def run(workshop: Workshop) -> Course:
+def run(context: SearchContext) -> SearchResult:
     """One round after the other until a stop rule holds."""
     graph = StateGraph(State)
-    graph.add_node("seed", partial(_seed, workshop))
-    graph.add_node("write", partial(_write, workshop))
-    graph.add_node("evaluate", partial(_evaluate, workshop))
-    graph.add_node("judge", partial(_judge, workshop))
+    graph.add_node("seed", partial(_seed, context))
+    graph.add_node("write", partial(_write, context))
+    graph.add_node("evaluate", partial(_evaluate, context))
+    graph.add_node("judge", partial(_judge, context))
     ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "judge": "judge", "end": END}
     graph.add_edge(START, "seed")
     for node in ("seed", "write", "evaluate", "judge"):
         graph.add_conditional_edges(node, _next_node, ways)
     state: State = {"rounds": (), "draft": None, "judged": False, "stop": None}
-    final = run_graph(graph, state, steps=3 * workshop.rules.rounds + 10)
-    return Course(final["rounds"], final["stop"])
+    final = run_graph(graph, state, steps=3 * context.rules.rounds + 10)
+    return SearchResult(final["rounds"], final["stop"])
 
 
-def _seed(workshop: Workshop, state: State) -> State:
-    rounds, stop = seeded(workshop)
+def _seed(context: SearchContext, state: State) -> State:
+    rounds, stop = seed_rounds(context)
     return {**state, "rounds": rounds, "stop": stop}
 
 
-def _write(workshop: Workshop, state: State) -> State:
+def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     number = len(rounds) + 1
     subject = choose_subject(rounds)
     request = "write" if subject is None else "improve" if subject.outcome.passed else "repair"
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
-    workshop.start_round(number, request, subject)
-    messages = coder_messages(workshop.brief, request, subject, rounds, advice=_advice(rounds))
+    context.start_round(number, request, subject)
+    messages = coder_messages(context.brief, request, subject, rounds, advice=_advice(rounds))
     try:
-        draft = workshop.write(number, messages, request=request, subject=subject)
+        draft = context.write(number, messages, request=request, subject=subject)
     except LLMError as error:
         return {**state, "stop": stop_for(error)}
     return {**state, "draft": draft}
 
 
-def _evaluate(workshop: Workshop, state: State) -> State:
+def _evaluate(context: SearchContext, state: State) -> State:
     rounds, draft = state["rounds"], state["draft"]
     assert draft is not None, "routed here with a draft only"
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
     number, subject = len(rounds) + 1, choose_subject(rounds)
     try:
-        entry = workshop.finish_round(
+        entry = context.finish_round(
             number, draft, rounds, change=_change(rounds), parent=subject.round if subject else None
         )
     except LLMError as error:
@@ -80,17 +80,17 @@ def _evaluate(workshop: Workshop, state: State) -> State:
     # Advice that brought no candidate has not been followed yet.
     unfollowed = _advice(rounds) if draft.source is None else None
     rounds = (*rounds, replace(entry, advice=unfollowed, advised=rounds[-1].advised if unfollowed else None))
-    return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": workshop.stop_now(rounds)}
+    return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": context.stop_now(rounds)}
 
 
-def _judge(workshop: Workshop, state: State) -> State:
+def _judge(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     subject = choose_subject(rounds)
     assert subject is not None, "routed here with a candidate only"
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the Judge")}
     try:
-        advice = workshop.advise(len(rounds), subject, rounds)
+        advice = context.advise(len(rounds), subject, rounds)
     except LLMError as error:
         return {**state, "stop": stop_for(error)}
     if advice is None:
@@ -121,6 +121,6 @@ def _advice(rounds: tuple[Round, ...]) -> Advice | None:
 def _change(rounds: tuple[Round, ...]) -> str:
     """What the next candidate is meant to change."""
     if not rounds:
-        return FIRST
+        return FIRST_CHANGE
     advice = _advice(rounds)
     return advice.change if advice else "no advice"

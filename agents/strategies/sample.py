@@ -13,8 +13,8 @@ from agents.prompting.builder import coder_messages
 from agents.prompting.coder import Draft
 from agents.protocols import JSON
 from agents.stop_rules import Stop
-from agents.strategies.base import run_graph, seeded
-from agents.strategies.context import Branch, Course, Workshop
+from agents.strategies.base import run_graph, seed_rounds
+from agents.strategies.context import Branch, SearchContext, SearchResult
 
 CHANGE = "an independent try"
 
@@ -28,20 +28,20 @@ class State(TypedDict):
     stop: Stop | None
 
 
-def run(workshop: Workshop) -> Course:
+def run(context: SearchContext) -> SearchResult:
     """As many tries as the job has rounds, AT_ONCE of them written at a time, evaluated one after the other."""
     graph = StateGraph(State)
-    graph.add_node("seed", partial(_seed, workshop))
-    graph.add_node("write", partial(_write, workshop))
-    graph.add_node("evaluate", partial(_evaluate, workshop))
+    graph.add_node("seed", partial(_seed, context))
+    graph.add_node("write", partial(_write, context))
+    graph.add_node("evaluate", partial(_evaluate, context))
     ways: dict[Hashable, str] = {"write": "write", "end": END}
     graph.add_edge(START, "seed")
     graph.add_conditional_edges("seed", _next_node, ways)
     graph.add_edge("write", "evaluate")
     graph.add_conditional_edges("evaluate", _next_node, ways)
     state: State = {"rounds": (), "seeds": 0, "branches": (), "stop": None}
-    final = run_graph(graph, state, steps=2 * workshop.rules.rounds + 10)
-    return Course(final["rounds"], final["stop"], summary_of(final["rounds"][final["seeds"] :]))
+    final = run_graph(graph, state, steps=2 * context.rules.rounds + 10)
+    return SearchResult(final["rounds"], final["stop"], summary_of(final["rounds"][final["seeds"] :]))
 
 
 def pass_at_k(tries: int, passed: int, k: int) -> float:
@@ -71,24 +71,24 @@ def summary_of(rounds: tuple[Round, ...]) -> dict[str, JSON]:
     }
 
 
-def _seed(workshop: Workshop, state: State) -> State:
-    rounds, stop = seeded(workshop, plateau=False)
+def _seed(context: SearchContext, state: State) -> State:
+    rounds, stop = seed_rounds(context, plateau=False)
     return {**state, "rounds": rounds, "seeds": len(rounds), "stop": stop}
 
 
-def _write(workshop: Workshop, state: State) -> State:
+def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     first = len(rounds) + 1
-    left = workshop.evaluations_left(rounds)
-    count = min(AT_ONCE, workshop.rules.rounds - len(rounds), AT_ONCE if left is None else left)
+    left = context.evaluations_left(rounds)
+    count = min(AT_ONCE, context.rules.rounds - len(rounds), AT_ONCE if left is None else left)
     # Independent: a try sees the seed, if there is one, and no other try.
     seed = best_of(rounds[: state["seeds"]])
     request = "write" if seed is None else "improve"
 
     def write(number: int) -> Draft:
-        messages = coder_messages(workshop.brief, request, seed, rounds[: state["seeds"]])
-        workshop.start_round(number, request, seed)
-        return workshop.write_beside(number, messages, request=request, subject=seed)
+        messages = coder_messages(context.brief, request, seed, rounds[: state["seeds"]])
+        context.start_round(number, request, seed)
+        return context.write_in_parallel(number, messages, request=request, subject=seed)
 
     numbers = range(first, first + count)
     drafts = all_of([partial(write, number) for number in numbers])
@@ -97,8 +97,8 @@ def _write(workshop: Workshop, state: State) -> State:
     return {**state, "branches": branches}
 
 
-def _evaluate(workshop: Workshop, state: State) -> State:
-    rounds, stop = workshop.finish_branches(state["branches"], state["rounds"], plateau=False)
+def _evaluate(context: SearchContext, state: State) -> State:
+    rounds, stop = context.finish_branches(state["branches"], state["rounds"], plateau=False)
     return {**state, "rounds": rounds, "branches": (), "stop": stop}
 
 

@@ -12,8 +12,8 @@ from agents.prompting.coder import Draft
 from agents.prompting.parse import ReplyError, extract_candidate
 from agents.protocols import Message, Outcome, Reply, ToolCall, candidate_hash
 from agents.stop_rules import Stop, StopReason, stop_for
-from agents.strategies.base import run_graph, seeded
-from agents.strategies.context import Course, Workshop
+from agents.strategies.base import run_graph, seed_rounds
+from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.tool_calls import TOOLS, Request, ToolError, read_call, result_of
 
 TURNS_A_ROUND = 6  # a model that never evaluates anything new must end, too
@@ -34,36 +34,36 @@ class State(TypedDict):
     stop: Stop | None
 
 
-def run(workshop: Workshop) -> Course:
+def run(context: SearchContext) -> SearchResult:
     """Turn after turn until the model submits or a stop rule holds. A round is a file that was evaluated."""
     graph = StateGraph(State)
-    graph.add_node("seed", partial(_seed, workshop))
-    graph.add_node("ask", partial(_ask, workshop))
-    graph.add_node("act", partial(_act, workshop))
+    graph.add_node("seed", partial(_seed, context))
+    graph.add_node("ask", partial(_ask, context))
+    graph.add_node("act", partial(_act, context))
     graph.add_edge(START, "seed")
     for node in ("seed", "ask", "act"):
         graph.add_conditional_edges(node, _next_node, {"ask": "ask", "act": "act", "end": END})
     state: State = {"messages": (), "rounds": (), "reply": None, "turns": 0, "idle": 0, "stop": None}
-    final = run_graph(graph, state, steps=2 * TURNS_A_ROUND * (workshop.rules.rounds + 1) + 10)
-    return Course(final["rounds"], final["stop"], {"turns": final["turns"]})
+    final = run_graph(graph, state, steps=2 * TURNS_A_ROUND * (context.rules.rounds + 1) + 10)
+    return SearchResult(final["rounds"], final["stop"], {"turns": final["turns"]})
 
 
-def _seed(workshop: Workshop, state: State) -> State:
-    rounds, stop = seeded(workshop)
-    messages = tools_messages(workshop.brief, best_of(rounds), workshop.rules.rounds - len(rounds))
+def _seed(context: SearchContext, state: State) -> State:
+    rounds, stop = seed_rounds(context)
+    messages = tools_messages(context.brief, best_of(rounds), context.rules.rounds - len(rounds))
     return {**state, "rounds": rounds, "messages": tuple(messages), "stop": stop}
 
 
-def _ask(workshop: Workshop, state: State) -> State:
-    if workshop.should_stop():
+def _ask(context: SearchContext, state: State) -> State:
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next call")}
-    if state["turns"] >= TURNS_A_ROUND * (workshop.rules.rounds + 1):
+    if state["turns"] >= TURNS_A_ROUND * (context.rules.rounds + 1):
         return {**state, "stop": Stop(StopReason.ROUNDS, f"{state['turns']} turns without a submission")}
     number = len(state["rounds"]) + 1
     try:
-        reply = workshop.asker.ask(
+        reply = context.asker.ask(
             f"tools/{state['turns']}",
-            workshop.coder_model,
+            context.coder_model,
             state["messages"],
             role="coder",
             purpose="tools",
@@ -76,29 +76,29 @@ def _ask(workshop: Workshop, state: State) -> State:
     return {**state, "messages": (*state["messages"], said), "reply": reply, "turns": state["turns"] + 1}
 
 
-def _act(workshop: Workshop, state: State) -> State:
+def _act(context: SearchContext, state: State) -> State:
     reply = state["reply"]
     assert reply is not None, "routed here with a reply only"
     state = {**state, "reply": None}
     calls = reply.tool_calls[:CALLS_A_TURN]
     if not calls:
-        return _without_call(workshop, state, reply)
+        return _without_call(context, state, reply)
     for call in calls:
-        state = _carry_out(workshop, state, call)
+        state = _carry_out(context, state, call)
         if state["stop"] is not None:
             break
     return {**state, "idle": 0}
 
 
-def _carry_out(workshop: Workshop, state: State, call: ToolCall) -> State:
+def _carry_out(context: SearchContext, state: State, call: ToolCall) -> State:
     try:
         request = read_call(call)
     except ToolError as error:
-        workshop.asker.reject("coder", str(error), len(state["rounds"]) + 1)
+        context.asker.reject("coder", str(error), len(state["rounds"]) + 1)
         return _answered(state, call, f"error: {error}")
     if request.tool == "read_reference":
-        return _answered(state, call, workshop.brief.reference)
-    state, outcome = _evaluated(workshop, state, request)
+        return _answered(state, call, context.brief.reference)
+    state, outcome = _evaluated(context, state, request)
     if outcome is None:
         return state
     if request.tool == "submit" and outcome.passed and state["stop"] is None:
@@ -106,38 +106,38 @@ def _carry_out(workshop: Workshop, state: State, call: ToolCall) -> State:
     return _answered(state, call, result_of(request.tool, outcome))
 
 
-def _evaluated(workshop: Workshop, state: State, request: Request) -> tuple[State, Outcome | None]:
+def _evaluated(context: SearchContext, state: State, request: Request) -> tuple[State, Outcome | None]:
     """The outcome for exactly this file, from the round that had it or from a new one."""
     rounds = state["rounds"]
     known = find_repeat(rounds, request.source)
     if known is not None:
         return state, known.outcome
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}, None
     number = len(rounds) + 1
-    workshop.start_round(number, "tools", None)
+    context.start_round(number, "tools", None)
     try:
-        entry = workshop.finish_round(number, Draft(request.source), rounds, change=f"tool {request.tool}")
+        entry = context.finish_round(number, Draft(request.source), rounds, change=f"tool {request.tool}")
     except LLMError as error:
         return {**state, "stop": stop_for(error)}, None
     rounds = (*rounds, entry)
-    return {**state, "rounds": rounds, "stop": workshop.stop_now(rounds)}, entry.outcome
+    return {**state, "rounds": rounds, "stop": context.stop_now(rounds)}, entry.outcome
 
 
-def _without_call(workshop: Workshop, state: State, reply: Reply) -> State:
+def _without_call(context: SearchContext, state: State, reply: Reply) -> State:
     """A reply in plain words: a file in it is evaluated as if it was sent to `time`, else the model is reminded."""
     try:
         source = extract_candidate(reply.text, truncated=reply.truncated)
     except ReplyError as error:
         idle = state["idle"] + 1
-        workshop.asker.reject("coder", f"no tool was called; {error}", len(state["rounds"]) + 1)
-        stop = Stop(StopReason.LLM_ERROR, f"{workshop.coder_model} calls no tools") if idle >= NUDGES else None
+        context.asker.reject("coder", f"no tool was called; {error}", len(state["rounds"]) + 1)
+        stop = Stop(StopReason.LLM_ERROR, f"{context.coder_model} calls no tools") if idle >= NUDGES else None
         reminded = (*state["messages"], Message("user", _NUDGE))
         return {**state, "messages": reminded, "idle": idle, "stop": stop}
     known = best_of(state["rounds"])
     if known is not None and known.outcome.candidate_hash == candidate_hash(source):
         return {**state, "stop": Stop(StopReason.SUBMITTED, "the Coder handed in its candidate")}
-    state, outcome = _evaluated(workshop, state, Request("time", source))
+    state, outcome = _evaluated(context, state, Request("time", source))
     if outcome is None:
         return state
     told = Message("user", f"{result_of('time', outcome)}\n{_NUDGE}")

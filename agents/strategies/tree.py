@@ -14,8 +14,8 @@ from agents.history import Round, Subject, best_of
 from agents.llm.concurrency import all_of
 from agents.prompting.builder import coder_messages
 from agents.stop_rules import Stop, StopReason, stop_for
-from agents.strategies.base import run_graph, seeded
-from agents.strategies.context import FIRST, Branch, Course, Workshop
+from agents.strategies.base import run_graph, seed_rounds
+from agents.strategies.context import FIRST_CHANGE, Branch, SearchContext, SearchResult
 
 KEPT = 2  # candidates that are taken further
 CHILDREN = 2  # ways in which each of them is
@@ -38,20 +38,20 @@ class State(TypedDict):
     stop: Stop | None
 
 
-def run(workshop: Workshop) -> Course:
+def run(context: SearchContext) -> SearchResult:
     """Generation after generation until a stop rule holds."""
     graph = StateGraph(State)
-    graph.add_node("seed", partial(_seed, workshop))
-    graph.add_node("grow", partial(_grow, workshop))
-    graph.add_node("evaluate", partial(_evaluate, workshop))
+    graph.add_node("seed", partial(_seed, context))
+    graph.add_node("grow", partial(_grow, context))
+    graph.add_node("evaluate", partial(_evaluate, context))
     ways: dict[Hashable, str] = {"grow": "grow", "end": END}
     graph.add_edge(START, "seed")
     graph.add_conditional_edges("seed", _next_node, ways)
     graph.add_edge("grow", "evaluate")
     graph.add_conditional_edges("evaluate", _next_node, ways)
     state: State = {"rounds": (), "branches": (), "closed": frozenset(), "stop": None}
-    final = run_graph(graph, state, steps=2 * workshop.rules.rounds + 10)
-    return Course(final["rounds"], final["stop"])
+    final = run_graph(graph, state, steps=2 * context.rules.rounds + 10)
+    return SearchResult(final["rounds"], final["stop"])
 
 
 def choose_kept(rounds: Sequence[Round], closed: frozenset[str]) -> list[Subject]:
@@ -88,21 +88,21 @@ def _lines(source: str) -> frozenset[str]:
     return frozenset(line.strip() for line in source.splitlines() if line.strip())
 
 
-def _seed(workshop: Workshop, state: State) -> State:
-    rounds, stop = seeded(workshop)
+def _seed(context: SearchContext, state: State) -> State:
+    rounds, stop = seed_rounds(context)
     return {**state, "rounds": rounds, "stop": stop}
 
 
-def _grow(workshop: Workshop, state: State) -> State:
+def _grow(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     first = rounds[-1].number + 1 if rounds else 1
-    evaluations = workshop.evaluations_left(rounds)
-    left = max(workshop.rules.rounds - len(rounds), 1)
+    evaluations = context.evaluations_left(rounds)
+    left = max(context.rules.rounds - len(rounds), 1)
     left = left if evaluations is None else min(left, evaluations)
-    if workshop.should_stop():
+    if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidates")}
     if not any(entry.source for entry in rounds):
-        return {**state, "branches": _openings(workshop, first, left)}
+        return {**state, "branches": _openings(context, first, left)}
     kept = choose_kept(rounds, state["closed"])
     if not kept:
         return {**state, "stop": Stop(StopReason.JUDGE, "the Judge sees no change worth a try on any branch")}
@@ -110,7 +110,7 @@ def _grow(workshop: Workshop, state: State) -> State:
     calls, number = [], first
     for subject, count in zip(kept, shares, strict=True):
         if count:
-            calls.append(partial(_take_further, workshop, subject, rounds, number, count))
+            calls.append(partial(_take_further, context, subject, rounds, number, count))
             number += count
     branches: list[Branch] = []
     closed, stop = set(state["closed"]), None
@@ -124,24 +124,24 @@ def _grow(workshop: Workshop, state: State) -> State:
     return {**state, "branches": tuple(branches), "closed": frozenset(closed), "stop": stop}
 
 
-def _openings(workshop: Workshop, first: int, left: int) -> tuple[Branch, ...]:
-    notes = OPENINGS[:1] if workshop.coder_is_search else OPENINGS[:left]
+def _openings(context: SearchContext, first: int, left: int) -> tuple[Branch, ...]:
+    notes = OPENINGS[:1] if context.coder_is_deterministic else OPENINGS[:left]
 
     def write(number: int, note: str) -> Branch:
-        workshop.start_round(number, "write", None)
-        messages = coder_messages(workshop.brief, "write", None, (), note=note)
+        context.start_round(number, "write", None)
+        messages = coder_messages(context.brief, "write", None, (), note=note)
         try:
-            draft = workshop.write_beside(number, messages, request="write", subject=None)
+            draft = context.write_in_parallel(number, messages, request="write", subject=None)
         except LLMError as error:
-            return Branch(number, error, FIRST)
-        return Branch(number, draft, FIRST)
+            return Branch(number, error, FIRST_CHANGE)
+        return Branch(number, draft, FIRST_CHANGE)
 
     results = all_of([partial(write, first + index, note) for index, note in enumerate(notes)])
     return tuple(result for result in results if isinstance(result, Branch))
 
 
 def _take_further(
-    workshop: Workshop, subject: Subject, rounds: tuple[Round, ...], first: int, count: int
+    context: SearchContext, subject: Subject, rounds: tuple[Round, ...], first: int, count: int
 ) -> list[Branch]:
     """`count` ways on from one candidate, each told of the ones before it; fewer where the Judge sees no more."""
     branches: list[Branch] = []
@@ -150,12 +150,12 @@ def _take_further(
         beside = tuple(Round(branch.number, branch.change, parent=subject.round) for branch in branches)
         note = f"Another branch tries: {branches[-1].change} Advise another change." if branches else ""
         try:
-            advice = workshop.advise(number, subject, (*rounds, *beside), note=note)
+            advice = context.advise(number, subject, (*rounds, *beside), note=note)
             if advice is not None and advice.stop:
                 break
-            workshop.start_round(number, request, subject)
-            messages = coder_messages(workshop.brief, request, subject, (*rounds, *beside), advice=advice)
-            draft = workshop.write_beside(number, messages, request=request, subject=subject)
+            context.start_round(number, request, subject)
+            messages = coder_messages(context.brief, request, subject, (*rounds, *beside), advice=advice)
+            draft = context.write_in_parallel(number, messages, request=request, subject=subject)
         except LLMError as error:
             branches.append(Branch(number, error, "no reply", subject.round))
             break
@@ -164,8 +164,8 @@ def _take_further(
     return branches
 
 
-def _evaluate(workshop: Workshop, state: State) -> State:
-    rounds, stop = workshop.finish_branches(state["branches"], state["rounds"], plateau=True)
+def _evaluate(context: SearchContext, state: State) -> State:
+    rounds, stop = context.finish_branches(state["branches"], state["rounds"], plateau=True)
     return {**state, "rounds": rounds, "branches": (), "stop": state["stop"] or stop}
 
 

@@ -33,7 +33,7 @@ from agents.protocols import (
 )
 from agents.replay import past_of_events
 from agents.stop_rules import StopRules
-from agents.strategies.context import Workshop
+from agents.strategies.context import SearchContext
 
 PRICE = Price(3e-6, 15e-6)
 ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]
@@ -252,14 +252,14 @@ def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
         purse.take_evaluation("evaluation", longest_s=5.0)
 
 
-def workshop(purse: Purse, evaluate: Callable[[str], Outcome], past: Past = NO_PAST) -> Workshop:
-    return Workshop(
+def search_context(purse: Purse, evaluate: Callable[[str], Outcome], past: Past = NO_PAST) -> SearchContext:
+    return SearchContext(
         brief=Brief("task", "reference", "device", "platform", "exemplar"),
         rules=StopRules(rounds=9, plateau_rounds=0, roofline_target=1.0),
         coder_model="openai/x",
         judge_model="openai/x",
         seed_model=None,
-        coder_is_search=False,
+        coder_is_deterministic=False,
         asker=Asker(Provider([]), lambda event: None, lambda: False, purse),
         evaluate=evaluate,
         builds=NO_BUILDS,
@@ -279,7 +279,7 @@ def test_the_next_evaluation_must_fit_by_what_one_took_and_not_by_what_it_waited
         return Outcome(candidate_hash(source), "wrong_output", took_s=took_s)
 
     purse = Purse(Budget(wall_s=100), NOTHING_SPENT, clock=lambda: now[0])
-    job = workshop(purse, evaluate)
+    job = search_context(purse, evaluate)
     job.evaluate(1, "first")
     if fits:
         job.evaluate(2, "second")
@@ -292,7 +292,7 @@ def test_the_next_evaluation_must_fit_by_what_one_took_and_not_by_what_it_waited
 def test_what_evaluations_of_an_earlier_run_took_is_known_when_the_job_is_taken_up_again() -> None:
     known = Outcome(candidate_hash("first"), "wrong_output", took_s=40.0)
     purse = Purse(Budget(wall_s=100), Spent(wall_s=70, evaluations=1), clock=lambda: 0.0)
-    job = workshop(purse, lambda source: known, Past(purse.spent, evaluated=frozenset({known.candidate_hash})))
+    job = search_context(purse, lambda source: known, Past(purse.spent, evaluated=frozenset({known.candidate_hash})))
     job.evaluate(1, "first")  # answered from the store; counts nothing
     with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
         job.evaluate(2, "second")
