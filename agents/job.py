@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agents.errors import PriceUnknown
 from agents.history import best_of
 from agents.llm.budget import Budget, Purse
-from agents.llm.ledger import Asker, check_prices
+from agents.llm.ledger import Ledger, check_prices
 from agents.llm.names import is_builtin
 from agents.prompting.builder import load_brief
 from agents.protocols import JSON, LLM, NO_BUILDS, NO_PAST, Builds, Evaluate, Event, Outcome, Past, Price, Record, Spent
@@ -92,7 +92,7 @@ def run_job(
         device=spec.device,
     )
     judge_model = spec.judge_model or spec.model
-    asker = Asker(llm, record, should_stop, Purse(spec.budget, past.spent), past=past, price=spec.price)
+    ledger = Ledger(llm, record, should_stop, Purse(spec.budget, past.spent), past=past, price=spec.price)
     context = SearchContext(
         brief=brief,
         rules=StopRules(spec.rounds, spec.plateau_rounds, spec.roofline_target),
@@ -100,7 +100,7 @@ def run_job(
         judge_model=judge_model,
         seed_model=None if spec.seed is None else SEEDS[spec.seed],
         coder_is_deterministic=is_builtin(spec.model),
-        asker=asker,
+        ledger=ledger,
         evaluate=evaluate,
         builds=builds,
         record=record,
@@ -117,14 +117,14 @@ def run_job(
         "rounds": spec.rounds,
     }
     record(Event("job_started", 0, started))
-    return _finish(_search(spec, context), asker.purse.spent, record)
+    return _finish(_search(spec, context), ledger.purse.spent, record)
 
 
 def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
     if spec.budget.usd is not None:
         models = (spec.model, *((spec.judge_model,) if spec.judge_model else ()))
         try:
-            check_prices(context.asker, models, tokens_capped=spec.budget.tokens is not None)
+            check_prices(context.ledger, models, tokens_capped=spec.budget.tokens is not None)
         except PriceUnknown as error:
             return SearchResult((), stop_for(error))
     if context.should_stop():

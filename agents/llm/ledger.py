@@ -15,7 +15,7 @@ MAX_ASKS = 3  # a reply that cannot be used is asked for again at most twice
 MAX_LOST = 3  # attempts at a reply that does not arrive whole
 
 
-class Asker:
+class Ledger:
     """The models of one job and their ledger. A call that `past` has an answer to is answered from there.
 
     `price` stands in where nobody knows a model's price; None: such calls count no dollars.
@@ -160,14 +160,14 @@ class Asker:
         return self._attempts[key]
 
 
-def check_prices(asker: Asker, models: Sequence[str], *, tokens_capped: bool) -> None:
+def check_prices(ledger: Ledger, models: Sequence[str], *, tokens_capped: bool) -> None:
     """Refuse to keep a budget in dollars with a model that nobody knows the price of.
 
     Raises:
         PriceUnknown: such a model, and no cap on tokens either.
     """
     for model in models:
-        if asker.price(model) is None and not tokens_capped:
+        if ledger.price(model) is None and not tokens_capped:
             raise PriceUnknown(
                 model,
                 "no price is known for it, so a budget in dollars cannot be kept.",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.llm.ledger import MAX_ASKS, Asker, again
+from agents.llm.ledger import MAX_ASKS, Ledger, again
 from agents.prompting.parse import ReplyError, extract_candidate
 from agents.protocols import Message
 
@@ -17,24 +17,24 @@ class Draft:
 
 
 def write_candidate(
-    asker: Asker, model: str, messages: Sequence[Message], *, base: str | None, purpose: str, round_number: int
+    ledger: Ledger, model: str, messages: Sequence[Message], *, base: str | None, purpose: str, round_number: int
 ) -> Draft:
     """Ask for a candidate; `base` is the one that the prompt shows, which edits change.
 
     A reply without a usable candidate is asked for again with the reason, MAX_ASKS times in all.
 
     Raises:
-        LLMError: as `Asker.ask`.
+        LLMError: as `Ledger.ask`.
     """
     conversation = list(messages)
     problem = ""
     for attempt in range(MAX_ASKS):
         slot = f"{round_number}/coder/{attempt}"
-        reply = asker.ask(slot, model, conversation, role="coder", purpose=purpose, round_number=round_number)
+        reply = ledger.ask(slot, model, conversation, role="coder", purpose=purpose, round_number=round_number)
         try:
             return Draft(extract_candidate(reply.text, base=base, truncated=reply.truncated))
         except ReplyError as error:
             problem = str(error)
-            asker.reject("coder", problem, round_number)
+            ledger.reject("coder", problem, round_number)
             conversation = again(messages, reply, problem)
     return Draft(None, problem)

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from agents.llm.ledger import MAX_ASKS, Asker, again
+from agents.llm.ledger import MAX_ASKS, Ledger, again
 from agents.prompting.citations import evidence_check
 from agents.prompting.parse import Advice, ReplyError, extract_advice
 from agents.protocols import Message, Outcome
 
 
 def advise(
-    asker: Asker, model: str, messages: Sequence[Message], outcome: Outcome, *, purpose: str, round_number: int
+    ledger: Ledger, model: str, messages: Sequence[Message], outcome: Outcome, *, purpose: str, round_number: int
 ) -> Advice | None:
     """Ask for advice on the candidate that `outcome` is of.
 
@@ -18,15 +18,15 @@ def advise(
     job.
 
     Raises:
-        LLMError: as `Asker.ask`.
+        LLMError: as `Ledger.ask`.
     """
     conversation = list(messages)
     for attempt in range(MAX_ASKS):
         slot = f"{round_number}/judge/{attempt}"
-        reply = asker.ask(slot, model, conversation, role="judge", purpose=purpose, round_number=round_number)
+        reply = ledger.ask(slot, model, conversation, role="judge", purpose=purpose, round_number=round_number)
         try:
             return extract_advice(reply.text, doubt=evidence_check(outcome), truncated=reply.truncated)
         except ReplyError as error:
-            asker.reject("judge", str(error), round_number)
+            ledger.reject("judge", str(error), round_number)
             conversation = again(messages, reply, str(error))
     return None

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agents.errors import LLMError
 from agents.history import Round, Subject, best_of, find_repeat
-from agents.llm.ledger import Asker
+from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.coder import Draft, write_candidate
 from agents.prompting.judge import advise
@@ -62,7 +62,7 @@ class SearchContext:
         judge_model: str,
         seed_model: str | None,
         coder_is_deterministic: bool,
-        asker: Asker,
+        ledger: Ledger,
         evaluate: Evaluate,
         builds: Builds,
         record: Record,
@@ -75,7 +75,7 @@ class SearchContext:
         self.judge_model = judge_model
         self.seed_model = seed_model
         self.coder_is_deterministic = coder_is_deterministic  # gives the same answer to the same question
-        self.asker = asker
+        self.ledger = ledger
         self.should_stop = should_stop
         self._evaluate = evaluate
         self._builds = builds
@@ -105,7 +105,7 @@ class SearchContext:
             LLMError: no reply to work with, or no budget for one.
         """
         return write_candidate(
-            self.asker,
+            self.ledger,
             model or self.coder_model,
             messages,
             base=subject.source if subject else None,
@@ -161,7 +161,7 @@ class SearchContext:
         """Evaluate what was written side by side, in order; a branch without a reply ends the job once that is done."""
         failed: Stop | None = None
         if not self.should_stop():
-            self._builds.finish(self.asker.purse.time_left_s)
+            self._builds.finish(self.ledger.purse.time_left_s)
         for branch in branches:
             if self.should_stop():
                 break
@@ -190,7 +190,7 @@ class SearchContext:
         digest = candidate_hash(source)
         with self._evaluation_lock:
             if digest not in self._evaluated:
-                self.asker.purse.take_evaluation("evaluation", self._longest_s)
+                self.ledger.purse.take_evaluation("evaluation", self._longest_s)
                 self._evaluated.add(digest)
             self._record(Event("evaluation_started", number, {"hash": digest}))
             outcome = self._evaluate(source)
@@ -199,7 +199,7 @@ class SearchContext:
 
     def evaluations_left(self, rounds: Sequence[Round]) -> int | None:
         """How many more candidates may be evaluated after these rounds; None: no limit."""
-        limit = self.asker.purse.budget.evaluations
+        limit = self.ledger.purse.budget.evaluations
         if limit is None:
             return None
         return max(limit - len({entry.outcome.candidate_hash for entry in rounds if entry.outcome}), 0)
@@ -212,7 +212,7 @@ class SearchContext:
         """
         mode = judge_request(subject)
         messages = judge_messages(self.brief, subject, rounds, note=note)
-        advice = advise(self.asker, self.judge_model, messages, subject.outcome, purpose=mode, round_number=number)
+        advice = advise(self.ledger, self.judge_model, messages, subject.outcome, purpose=mode, round_number=number)
         if advice is not None:
             about = {"mode": mode, "subject_hash": subject.outcome.candidate_hash}
             self._record(Event("advice", number, {**advice.to_json(), **about}))

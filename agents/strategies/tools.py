@@ -61,7 +61,7 @@ def _ask(context: SearchContext, state: State) -> State:
         return {**state, "stop": Stop(StopReason.ROUNDS, f"{state['turns']} turns without a submission")}
     number = len(state["rounds"]) + 1
     try:
-        reply = context.asker.ask(
+        reply = context.ledger.ask(
             f"tools/{state['turns']}",
             context.coder_model,
             state["messages"],
@@ -94,7 +94,7 @@ def _carry_out(context: SearchContext, state: State, call: ToolCall) -> State:
     try:
         request = read_call(call)
     except ToolError as error:
-        context.asker.reject("coder", str(error), len(state["rounds"]) + 1)
+        context.ledger.reject("coder", str(error), len(state["rounds"]) + 1)
         return _answered(state, call, f"error: {error}")
     if request.tool == "read_reference":
         return _answered(state, call, context.brief.reference)
@@ -130,7 +130,7 @@ def _without_call(context: SearchContext, state: State, reply: Reply) -> State:
         source = extract_candidate(reply.text, truncated=reply.truncated)
     except ReplyError as error:
         idle = state["idle"] + 1
-        context.asker.reject("coder", f"no tool was called; {error}", len(state["rounds"]) + 1)
+        context.ledger.reject("coder", f"no tool was called; {error}", len(state["rounds"]) + 1)
         stop = Stop(StopReason.LLM_ERROR, f"{context.coder_model} calls no tools") if idle >= NUDGES else None
         reminded = (*state["messages"], Message("user", _NUDGE))
         return {**state, "messages": reminded, "idle": idle, "stop": stop}

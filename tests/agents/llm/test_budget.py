@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
 from agents.llm.budget import Budget, Purse, prompt_bound
-from agents.llm.ledger import Asker, check_prices, ledger_key
+from agents.llm.ledger import Ledger, check_prices, ledger_key
 from agents.llm.litellm_import import import_litellm
 from agents.llm.pricing import price_of
 from agents.prompting.builder import Brief
@@ -92,8 +92,8 @@ class Provider:
         return 4000
 
 
-def ask(asker: Asker, slot: str) -> Reply:
-    return asker.ask(slot, "openai/x", ASK, role="coder", purpose="write", round_number=1)
+def ask(ledger: Ledger, slot: str) -> Reply:
+    return ledger.ask(slot, "openai/x", ASK, role="coder", purpose="write", round_number=1)
 
 
 shares = st.floats(0, 1)
@@ -107,9 +107,9 @@ def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, p
     budget = Budget(usd=usd, tokens=tokens)
     for number in range(60):
         past = past_of_events(events)
-        asker = Asker(provider, events.append, lambda: False, Purse(budget, past.spent), past=past, price=PRICE)
+        ledger = Ledger(provider, events.append, lambda: False, Purse(budget, past.spent), past=past, price=PRICE)
         try:
-            ask(asker, f"{number}/coder/0")
+            ask(ledger, f"{number}/coder/0")
         except BudgetTooSmall:
             break
         except (LLMError, KeyboardInterrupt):
@@ -126,12 +126,12 @@ def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, p
 def test_branches_side_by_side_share_one_purse(done: list[Deed], usd: float) -> None:
     provider, events = Provider([*done]), list[Event]()
     purse = Purse(Budget(usd=usd), NOTHING_SPENT)
-    asker = Asker(provider, events.append, lambda: False, purse)
+    ledger = Ledger(provider, events.append, lambda: False, purse)
 
     def work(branch: int) -> None:
         for number in range(8):
             try:
-                ask(asker, f"{branch}.{number}/coder/0")
+                ask(ledger, f"{branch}.{number}/coder/0")
             except BudgetTooSmall:
                 return
             except LLMError:
@@ -156,19 +156,19 @@ def test_the_reply_is_limited_to_what_is_left() -> None:
             return Reply("x", "m", 0, reply_tokens or 0, (reply_tokens or 0) * PRICE.reply_usd, 0.0)
 
     bound = prompt_bound(ASK)
-    asker = Asker(Short([]), lambda event: None, lambda: False, Purse(Budget(tokens=6000), NOTHING_SPENT))
-    ask(asker, "1")
-    ask(asker, "2")
+    ledger = Ledger(Short([]), lambda event: None, lambda: False, Purse(Budget(tokens=6000), NOTHING_SPENT))
+    ask(ledger, "1")
+    ask(ledger, "2")
     assert limits == [4000, 2000 - bound]
     with pytest.raises(BudgetTooSmall, match="tokens left are too few"):
-        ask(asker, "3")
+        ask(ledger, "3")
 
 
 def test_nothing_is_sent_that_cannot_be_paid_for() -> None:
     provider, events = Provider([]), list[Event]()
-    asker = Asker(provider, events.append, lambda: False, Purse(Budget(usd=0.001), NOTHING_SPENT))
+    ledger = Ledger(provider, events.append, lambda: False, Purse(Budget(usd=0.001), NOTHING_SPENT))
     with pytest.raises(BudgetTooSmall, match=r"\$0\.0010 left does not pay for the next call"):
-        ask(asker, "1")
+        ask(ledger, "1")
     assert provider.billed_usd == 0
     assert [event.kind for event in events] == ["llm_failed"]
     assert past_of_events(events).spent == Spent()
@@ -186,12 +186,12 @@ def test_wall_time_counts_over_all_runs_and_cuts_a_call_short() -> None:
             assert should_stop()
             raise LLMCancelled(model, "cancelled")
 
-    asker = Asker(Slow([]), lambda event: None, lambda: False, purse)
+    ledger = Ledger(Slow([]), lambda event: None, lambda: False, purse)
     with pytest.raises(BudgetTooSmall, match="wall time"):
-        ask(asker, "1")
+        ask(ledger, "1")
     assert purse.spent.unsettled_usd > 0, "the provider may bill what was cut short"
     with pytest.raises(BudgetTooSmall, match="wall time"):
-        ask(asker, "2")
+        ask(ledger, "2")
 
 
 @dataclass
@@ -208,10 +208,10 @@ def test_a_call_cancelled_before_it_was_sent_counts_nothing() -> None:
     events = list[Event]()
     worst = prompt_bound(ASK) + 4000
     purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
-    asker = Asker(Cancelled([], sent=False), events.append, lambda: False, purse)
+    ledger = Ledger(Cancelled([], sent=False), events.append, lambda: False, purse)
     for _ in range(3):  # the budget bears one call, and after each the whole of it is there again
         with pytest.raises(LLMCancelled):
-            ask(asker, "1")
+            ask(ledger, "1")
     assert purse.spent == NOTHING_SPENT
     assert [event.data["maybe_paid"] for event in events if event.kind == "llm_failed"] == [False] * 3
     assert past_of_events(events).spent == NOTHING_SPENT, "nor does it count when the job is taken up again"
@@ -221,25 +221,25 @@ def test_a_call_cancelled_after_it_was_sent_counts_at_its_worst() -> None:
     events = list[Event]()
     worst = prompt_bound(ASK) + 4000
     purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
-    asker = Asker(Cancelled([], sent=True), events.append, lambda: False, purse)
+    ledger = Ledger(Cancelled([], sent=True), events.append, lambda: False, purse)
     with pytest.raises(LLMCancelled):
-        ask(asker, "1")
+        ask(ledger, "1")
     usd = prompt_bound(ASK) * PRICE.prompt_usd + 4000 * PRICE.reply_usd
     assert purse.spent == Spent(unsettled_usd=pytest.approx(usd), unsettled_tokens=worst)
     assert past_of_events(events).spent == purse.spent
     with pytest.raises(BudgetTooSmall):
-        ask(asker, "2")
+        ask(ledger, "2")
 
 
 def test_a_provider_that_bills_beyond_the_worst_case_does_so_once() -> None:
     """What it takes above the list is found out when the call is paid; nobody can prevent that."""
     provider = Provider([Deed(1.0, 3.0, "")])
     purse = Purse(Budget(usd=0.1), NOTHING_SPENT)
-    asker = Asker(provider, lambda event: None, lambda: False, purse)
-    ask(asker, "1")
+    ledger = Ledger(provider, lambda event: None, lambda: False, purse)
+    ask(ledger, "1")
     assert purse.spent.cost_usd == provider.billed_usd > 0.1
     with pytest.raises(BudgetTooSmall):
-        ask(asker, "2")
+        ask(ledger, "2")
 
 
 def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
@@ -260,7 +260,7 @@ def search_context(purse: Purse, evaluate: Callable[[str], Outcome], past: Past 
         judge_model="openai/x",
         seed_model=None,
         coder_is_deterministic=False,
-        asker=Asker(Provider([]), lambda event: None, lambda: False, purse),
+        ledger=Ledger(Provider([]), lambda event: None, lambda: False, purse),
         evaluate=evaluate,
         builds=NO_BUILDS,
         record=lambda event: None,
@@ -301,11 +301,11 @@ def test_what_evaluations_of_an_earlier_run_took_is_known_when_the_job_is_taken_
 
 def test_a_model_without_a_price_needs_one_or_a_cap_in_tokens() -> None:
     provider = Provider([], price_known=False)
-    asker = Asker(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT))
+    ledger = Ledger(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT))
     with pytest.raises(PriceUnknown, match="--price or a cap in tokens"):
-        check_prices(asker, ["openai/x"], tokens_capped=False)
-    check_prices(asker, ["openai/x"], tokens_capped=True)
-    priced = Asker(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT), price=PRICE)
+        check_prices(ledger, ["openai/x"], tokens_capped=False)
+    check_prices(ledger, ["openai/x"], tokens_capped=True)
+    priced = Ledger(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT), price=PRICE)
     check_prices(priced, ["openai/x"], tokens_capped=False)
     assert ask(priced, "1").cost_usd == pytest.approx(prompt_bound(ASK) * 3e-6 + 4000 * 15e-6)
 
@@ -315,11 +315,11 @@ def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
     past = Past(Spent(cost_usd=0.5), {ledger_key("1/coder/0", "openai/x", ASK): known})
     provider = Provider([])
     purse = Purse(Budget(usd=0.5), past.spent)
-    asker = Asker(provider, lambda event: None, lambda: False, purse, past=past)
-    assert ask(asker, "1/coder/0") == known
+    ledger = Ledger(provider, lambda event: None, lambda: False, purse, past=past)
+    assert ask(ledger, "1/coder/0") == known
     assert (provider.billed_usd, purse.spent.cost_usd) == (0.0, 0.5)
     with pytest.raises(BudgetTooSmall):
-        ask(asker, "2/coder/0")
+        ask(ledger, "2/coder/0")
 
 
 @pytest.mark.parametrize("model", ["gpt-3.5-turbo", "gpt-4o"])
