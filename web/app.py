@@ -6,17 +6,15 @@ from service.version import program_version
 from web import problems
 from web.api import routes as api
 from web.broadcast import Hub
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.metrics import Metrics
 from web.pages import routes as pages
 from web.security import login
 from web.security.middleware import Guard
 from web.security.rate_limit import Limits
 
-__all__ = ["Parts", "create_app"]
 
-
-def create_app(parts: Parts) -> FastAPI:
+def create_app(deps: Dependencies) -> FastAPI:
     """The application over an opened store; whoever opened it closes it."""
     app = FastAPI(
         title="Kernelwright",
@@ -27,13 +25,13 @@ def create_app(parts: Parts) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.state.parts = parts
-    app.state.limits = Limits(parts.settings.requests_a_minute)
-    app.state.hub = hub = Hub(parts)
-    app.state.metrics = Metrics(parts.store, lambda: hub.listeners)
+    app.state.dependencies = deps
+    app.state.limits = Limits(deps.settings.requests_a_minute)
+    app.state.hub = hub = Hub(deps)
+    app.state.metrics = Metrics(deps.store, lambda: hub.listeners)
     problems.add_to(app)
     api.add_to(app)
     app.include_router(login.router)
     pages.add_to(app)
-    app.add_middleware(Guard, login=parts.login, fastapi=app)
+    app.add_middleware(Guard, login=deps.login, fastapi=app)
     return app

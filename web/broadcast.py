@@ -16,7 +16,7 @@ from db.views import change_feed
 from db.views.change_feed import BatchState, JobState
 from service.submissions.access import Principal
 from service.views.devices import DevicesState, devices_state
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.problems import ProblemError
 
 POLL_S = 0.5
@@ -61,8 +61,8 @@ class _Watched:
 class Hub:
     """The listeners of one application; lives in its event loop."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
         self._watched: dict[Subject, _Watched] = {}
         self._each: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
@@ -118,7 +118,7 @@ class Hub:
 
     async def _watch(self) -> None:
         while self._watched:
-            if self._parts.stopping():
+            if self._deps.stopping():
                 for subject in list(self._watched):
                     self._end(subject)
                 return
@@ -154,14 +154,14 @@ class Hub:
         self._watched.pop(subject).tell(None)
 
     def _last_id(self, subject: Subject) -> int:
-        with self._parts.store.read() as session:
+        with self._deps.store.read() as session:
             return change_feed.last_event_id(session, subject.id)
 
     def _read(self, asked: Mapping[Subject, int]) -> tuple[dict[Subject, State], list[tuple[int, EventRecord]]]:
         jobs = {subject.id: last for subject, last in asked.items() if subject.kind == "job"}
         batches = [subject.id for subject in asked if subject.kind == "batch"]
-        found: dict[Subject, State] = {DEVICES: devices_state(self._parts.store)} if DEVICES in asked else {}
-        with self._parts.store.read() as session:
+        found: dict[Subject, State] = {DEVICES: devices_state(self._deps.store)} if DEVICES in asked else {}
+        with self._deps.store.read() as session:
             found |= {Subject("job", key): state for key, state in change_feed.states(session, list(jobs)).items()}
             found |= {Subject("batch", key): state for key, state in change_feed.batch_states(session, batches).items()}
             return found, change_feed.events_after(session, jobs)

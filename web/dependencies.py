@@ -1,4 +1,4 @@
-"""What the routes work with."""
+"""What the routes depend on, handed to them by FastAPI."""
 
 import secrets
 from collections.abc import Callable
@@ -12,11 +12,15 @@ from service.settings import Settings
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the routes work with; `request.app.state.parts` holds it.
+class Dependencies:
+    """What the routes of one application share; `app.state.dependencies` holds it.
 
-    `login` False: the server is bound to loopback, and whoever reaches it is the user of this machine. `session_key`
-    signs session cookies and CSRF tokens. `stopping` holds once the server is told to end: streams end then.
+    Attributes:
+        settings: The server's settings.
+        store: The opened store.
+        login: False if the server is bound to a loopback address; everyone who reaches it is then the local user.
+        session_key: Signs session cookies and CSRF tokens.
+        stopping: Whether the server was told to stop. Event streams end then.
     """
 
     settings: Settings
@@ -26,10 +30,11 @@ class Parts:
     stopping: Callable[[], bool] = field(default=lambda: False)
 
 
-def parts_of(request: Request) -> Parts:
-    """The parts of the application that answers this request."""
-    parts: Parts = request.app.state.parts
-    return parts
+def dependencies_of(request: Request) -> Dependencies:
+    """The dependencies of the application that received this request."""
+    deps: Dependencies = request.app.state.dependencies
+    return deps
 
 
-TheParts = Annotated[Parts, Depends(parts_of)]
+Deps = Annotated[Dependencies, Depends(dependencies_of)]
+"""The type of a route's parameter `deps`: FastAPI fills it in."""

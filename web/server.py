@@ -21,7 +21,7 @@ from service.errors import BadRequest, Unavailable
 from service.settings import Settings
 from service.submissions.access import any_token_opens
 from web.app import create_app
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.security.timeouts import PunctualProtocol
 from web.worker_process import worker_beside
 
@@ -78,7 +78,7 @@ def run_server(settings: Settings, store: Store, listening: Listening, *, on_rea
     stopping = threading.Event()
     sock = _listen(listening.host, listening.port)
     key = session_key(settings.data_dir)
-    app = create_app(Parts(settings, store, login=login, session_key=key, stopping=stopping.is_set))
+    app = create_app(Dependencies(settings, store, login=login, session_key=key, stopping=stopping.is_set))
     config = uvicorn.Config(
         app,
         http=PunctualProtocol,

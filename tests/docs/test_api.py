@@ -12,7 +12,7 @@ from service.submissions.jobs import OPTIONS
 from web.api.events import MAX_TEXT_CHARS
 from web.app import create_app
 from web.broadcast import MAX_LISTENERS
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.security.rate_limit import FAILURES_A_MINUTE
 from web.security.request_body import MAX_BODY_BYTES
 from web.security.sessions import LIFETIME_S
@@ -23,7 +23,7 @@ ACCESS = (DOCS / "access.md").read_text()
 
 
 def test_the_table_names_every_address_and_no_other():
-    app = create_app(Parts(Settings(), Store(create_engine("sqlite://"))))
+    app = create_app(Dependencies(Settings(), Store(create_engine("sqlite://"))))
     described = {f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item}
     table = "".join(line for line in API.splitlines() if line.startswith("|"))
     assert set(re.findall(r"`((?:GET|POST) /api/v1[^`]*)`", table)) == described

@@ -22,7 +22,7 @@ from service.settings import Settings, load_settings
 from service.submissions.access import create_token
 from tasks.load import task_from_source
 from web.app import create_app
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.security.timeouts import PunctualProtocol
 
 LOCAL = "http://127.0.0.1:8765"
@@ -49,7 +49,9 @@ class Web:
     def __init__(self, store: Store, settings: Settings, *, login: bool, stopping: bool = False) -> None:
         self.store = store
         self.settings = settings
-        self.app = create_app(Parts(settings, store, login=login, session_key=b"k" * 32, stopping=lambda: stopping))
+        self.app = create_app(
+            Dependencies(settings, store, login=login, session_key=b"k" * 32, stopping=lambda: stopping)
+        )
 
     def client(self, token: str | None = None, base_url: str = LOCAL, **given) -> TestClient:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}

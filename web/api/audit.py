@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from db.accounts.audit import AuditRecord
 from service.audit import list_audit
 from web.api.parameters import Cursor, Limit
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Operator
 
@@ -45,9 +45,9 @@ class AuditPage(BaseModel):
 
 
 @router.get("", responses=problems())
-def list_(parts: TheParts, _: Operator, subject: Subject = None, cursor: Cursor = None, limit: Limit = 50) -> AuditPage:
+def list_(deps: Deps, _: Operator, subject: Subject = None, cursor: Cursor = None, limit: Limit = 50) -> AuditPage:
     """List the audit log, newest first."""
-    found = list_audit(parts.store, subject=subject, before=cursor, limit=limit + 1)
+    found = list_audit(deps.store, subject=subject, before=cursor, limit=limit + 1)
     return AuditPage(
         lines=[AuditLine.of(line) for line in found[:limit]],
         next_cursor=found[limit - 1].id if len(found) > limit else None,

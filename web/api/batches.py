@@ -13,7 +13,7 @@ from service.batches.spec import make_spec
 from service.submissions.batches import cancel_batch_for, resume_batch_for, start_batch_for, told_spec
 from web.api.parameters import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
 from web.api.schemas.jobs import Amount, JobChoices
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -119,21 +119,21 @@ class BatchWhole(BaseModel):
     responses={200: {"model": Batch, "description": "Queued by an earlier request."}, **problems(409)},
 )
 def start(
-    body: BatchRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
+    body: BatchRequest, response: Response, deps: Deps, principal: Submitter, key: IdempotencyKey = None
 ) -> Batch:
     """Queue all jobs of a batch."""
     spec = make_spec(body.model_dump(exclude_none=True))
-    batch_id, new = start_batch_for(principal, spec, settings=parts.settings, store=parts.store, key=key)
+    batch_id, new = start_batch_for(principal, spec, settings=deps.settings, store=deps.store, key=key)
     response.headers["Location"] = f"/api/v1/batches/{batch_id}"
     if not new:
         response.status_code = 200
-    return _batch(parts, batch_id)
+    return _batch(deps, batch_id)
 
 
 @router.get("", responses=problems())
-def list_(parts: TheParts, _: Viewer, cursor: Cursor = None, limit: Limit = 50) -> BatchPage:
+def list_(deps: Deps, _: Viewer, cursor: Cursor = None, limit: Limit = 50) -> BatchPage:
     """List batches, newest first."""
-    found = list_batches(parts.store, before=cursor, limit=limit + 1)
+    found = list_batches(deps.store, before=cursor, limit=limit + 1)
     more = len(found) > limit
     return BatchPage(
         batches=[Batch.of(line) for line in found[:limit]], next_cursor=found[limit - 1].batch.id if more else None
@@ -141,9 +141,9 @@ def list_(parts: TheParts, _: Viewer, cursor: Cursor = None, limit: Limit = 50) 
 
 
 @router.get("/{batch_id}", responses=problems(404))
-def show(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") -> BatchWhole:
+def show(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> BatchWhole:
     """Show a batch with its figures, as far as it has come."""
-    details = show_batch(parts.store, batch_id, over=over)
+    details = show_batch(deps.store, batch_id, over=over)
     figures = {
         name: value for name, value in batch_json(details).items() if name != "batch"
     }  # may name the server's files
@@ -155,26 +155,26 @@ def show(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") ->
     response_class=Response,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
 )
-def export(batch_id: BatchId, parts: TheParts, _: Viewer, over: Over = "eager") -> Response:
+def export(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> Response:
     """One row a job."""
     headers = {"Content-Disposition": f'attachment; filename="batch-{batch_id}.csv"'}
-    return Response(csv_text(show_batch(parts.store, batch_id, over=over)), media_type="text/csv", headers=headers)
+    return Response(csv_text(show_batch(deps.store, batch_id, over=over)), media_type="text/csv", headers=headers)
 
 
 @router.post("/{batch_id}/cancel", responses=problems(404))
-def cancel(batch_id: BatchId, parts: TheParts, principal: Submitter) -> BatchCancelled:
+def cancel(batch_id: BatchId, deps: Deps, principal: Submitter) -> BatchCancelled:
     """Stop a batch: jobs that wait are cancelled, running ones keep their best so far."""
-    concerned = cancel_batch_for(principal, batch_id, store=parts.store)
-    return BatchCancelled(**dict(_batch(parts, batch_id)), concerned=concerned)
+    concerned = cancel_batch_for(principal, batch_id, store=deps.store)
+    return BatchCancelled(**dict(_batch(deps, batch_id)), concerned=concerned)
 
 
 @router.post("/{batch_id}/resume", responses=problems(404))
-def resume(batch_id: BatchId, parts: TheParts, principal: Submitter, body: BatchResume | None = None) -> Batch:
+def resume(batch_id: BatchId, deps: Deps, principal: Submitter, body: BatchResume | None = None) -> Batch:
     """Put the jobs that ended before they were done back in line."""
     budget_usd = None if body is None else body.budget_usd
-    resume_batch_for(principal, batch_id, budget_usd=budget_usd, settings=parts.settings, store=parts.store)
-    return _batch(parts, batch_id)
+    resume_batch_for(principal, batch_id, budget_usd=budget_usd, settings=deps.settings, store=deps.store)
+    return _batch(deps, batch_id)
 
 
-def _batch(parts: Parts, batch_id: int) -> Batch:
-    return Batch.of(show_batch(parts.store, batch_id).line)
+def _batch(deps: Dependencies, batch_id: int) -> Batch:
+    return Batch.of(show_batch(deps.store, batch_id).line)

@@ -15,7 +15,7 @@ from web.api.jobs import made
 from web.api.parameters import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
 from web.api.schemas.jobs import Job
 from web.api.schemas.results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -24,18 +24,18 @@ MAX_DIFF_LINES = 20_000
 
 
 @router.get("", responses=problems(404))
-def list_(job_id: JobId, parts: TheParts, _: Viewer) -> CandidateList:
+def list_(job_id: JobId, deps: Deps, _: Viewer) -> CandidateList:
     """List the candidates of a job with the latest verdict on each."""
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         get_job(session, job_id)
         found = kept.list_candidates(session, job_id)
     return CandidateList(candidates=[CandidateSummary(**_summary(candidate)) for candidate in found])
 
 
 @router.get("/{candidate_hash}", responses=problems(404))
-def show(job_id: JobId, candidate_hash: CandidateHash, parts: TheParts, _: Viewer) -> CandidateWhole:
+def show(job_id: JobId, candidate_hash: CandidateHash, deps: Deps, _: Viewer) -> CandidateWhole:
     """Show a candidate with its source."""
-    candidate = _find(parts, job_id, candidate_hash)
+    candidate = _find(deps, job_id, candidate_hash)
     return CandidateWhole(**_summary(candidate), source=candidate.source)
 
 
@@ -47,7 +47,7 @@ def show(job_id: JobId, candidate_hash: CandidateHash, parts: TheParts, _: Viewe
 def diff(
     job_id: JobId,
     candidate_hash: CandidateHash,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     against: Annotated[str, Query(pattern=HEX_64, description="The hash of the candidate to compare it with.")],
     against_job: Annotated[
@@ -55,8 +55,8 @@ def diff(
     ] = None,
 ) -> Response:
     """What changes from the candidate `against` to this one, as a unified diff."""
-    new = _find(parts, job_id, candidate_hash)
-    old = _find(parts, against_job or job_id, against)
+    new = _find(deps, job_id, candidate_hash)
+    old = _find(deps, against_job or job_id, against)
     lines = difflib.unified_diff(
         old.source.splitlines()[:MAX_DIFF_LINES],
         new.source.splitlines()[:MAX_DIFF_LINES],
@@ -76,17 +76,17 @@ def evaluate_again(
     job_id: JobId,
     candidate_hash: CandidateHash,
     response: Response,
-    parts: TheParts,
+    deps: Deps,
     principal: Submitter,
     key: IdempotencyKey = None,
 ) -> Job:
     """Queue another evaluation of a candidate; no model is asked."""
-    new_id, new = reevaluate(principal, job_id, candidate_hash, store=parts.store, key=key)
-    return made(parts, response, new_id, new=new)
+    new_id, new = reevaluate(principal, job_id, candidate_hash, store=deps.store, key=key)
+    return made(deps, response, new_id, new=new)
 
 
-def _find(parts: Parts, job_id: int, candidate_hash: str) -> CandidateRecord:
-    with parts.store.read() as session:
+def _find(deps: Dependencies, job_id: int, candidate_hash: str) -> CandidateRecord:
+    with deps.store.read() as session:
         found = kept.find_candidate(session, job_id, candidate_hash)
     if found is None:
         raise NotInStore(f"candidate {candidate_hash} is not in job {job_id}")

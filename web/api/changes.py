@@ -15,7 +15,7 @@ from service.views.devices import DevicesState
 from web.api.batches import BatchId
 from web.api.events import NOT_KEPT, named, next_of, stream_of
 from web.broadcast import DEVICES, Hub, Subject
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
@@ -33,31 +33,31 @@ _DEVICES = stream_of(
 
 
 @router.get("/batches/{batch_id}/events", response_class=StreamingResponse, responses={200: _BATCH, **problems(404)})
-async def batch(request: Request, batch_id: BatchId, parts: TheParts, principal: Viewer) -> StreamingResponse:
+async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: Viewer) -> StreamingResponse:
     """How a batch stands, until all of its jobs have ended."""
-    await run_in_threadpool(_check, parts, batch_id)
-    return _stream(request, parts, principal, Subject("batch", batch_id))
+    await run_in_threadpool(_check, deps, batch_id)
+    return _stream(request, deps, principal, Subject("batch", batch_id))
 
 
 @router.get("/devices/events", response_class=StreamingResponse, responses={200: _DEVICES, **problems()})
-async def devices(request: Request, parts: TheParts, principal: Viewer) -> StreamingResponse:
+async def devices(request: Request, deps: Deps, principal: Viewer) -> StreamingResponse:
     """Which workers come, get lost, are busy, until whoever listens goes."""
-    return _stream(request, parts, principal, DEVICES)
+    return _stream(request, deps, principal, DEVICES)
 
 
-def _check(parts: Parts, batch_id: int) -> None:
-    with parts.store.read() as session:
+def _check(deps: Dependencies, batch_id: int) -> None:
+    with deps.store.read() as session:
         get_batch(session, batch_id)
 
 
-def _stream(request: Request, parts: Parts, principal: Principal, subject: Subject) -> StreamingResponse:
+def _stream(request: Request, deps: Dependencies, principal: Principal, subject: Subject) -> StreamingResponse:
     hub: Hub = request.app.state.hub
     hub.check_room(principal)
-    messages = _messages(hub, parts, principal, subject)
+    messages = _messages(hub, deps, principal, subject)
     return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
 
 
-async def _messages(hub: Hub, parts: Parts, principal: Principal, subject: Subject) -> AsyncIterator[str]:
+async def _messages(hub: Hub, deps: Dependencies, principal: Principal, subject: Subject) -> AsyncIterator[str]:
     async with hub.listen(subject, principal) as (_, queue):
         yield "retry: 2000\n\n"
         state: BatchState | DevicesState | None = None
@@ -69,7 +69,7 @@ async def _messages(hub: Hub, parts: Parts, principal: Principal, subject: Subje
                 return
             if message == "silence":
                 try:
-                    await run_in_threadpool(still_valid, parts.store, principal)
+                    await run_in_threadpool(still_valid, deps.store, principal)
                 except NotAuthenticated:
                     return
                 yield ": still here\n\n"

@@ -11,7 +11,7 @@ from web.api.jobs import made
 from web.api.parameters import EvaluationId, IdempotencyKey
 from web.api.schemas.jobs import Job
 from web.api.schemas.results import EvaluationOfTask, EvaluationRequest, EvaluationSummary, EvaluationWhole, Judgement
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Operator, Submitter, Viewer
 
@@ -24,11 +24,11 @@ router = APIRouter(prefix="/evaluations", tags=["evaluations"])
     responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(409)},
 )
 def start(
-    body: EvaluationRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
+    body: EvaluationRequest, response: Response, deps: Deps, principal: Submitter, key: IdempotencyKey = None
 ) -> Job:
     """Queue the evaluation of a candidate; no model is asked. The answer is the job that does it."""
     if isinstance(body, EvaluationOfTask):
-        task = find_task(body.task, store=parts.store, files=False)
+        task = find_task(body.task, store=deps.store, files=False)
     else:
         task = task_from_source(body.source, name=body.name)
     job_id, new = evaluate_for(
@@ -39,32 +39,32 @@ def start(
         profile=body.profile,
         cold=body.cold,
         tolerance=body.tolerance,
-        settings=parts.settings,
-        store=parts.store,
+        settings=deps.settings,
+        store=deps.store,
         key=key,
     )
-    return made(parts, response, job_id, new=new)
+    return made(deps, response, job_id, new=new)
 
 
 @router.get("/{evaluation_id}", responses=problems(404))
-def show(evaluation_id: EvaluationId, parts: TheParts, _: Viewer) -> EvaluationWhole:
+def show(evaluation_id: EvaluationId, deps: Deps, _: Viewer) -> EvaluationWhole:
     """Show an evaluation with all that the evaluator found out."""
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         found = results.get_evaluation(session, evaluation_id)
     return EvaluationWhole(**EvaluationSummary.of(found).model_dump(), result=dict(found.result))
 
 
 @router.post("/{evaluation_id}/retract", responses=problems(404, 409))
-def retract(evaluation_id: EvaluationId, body: Judgement, parts: TheParts, principal: Operator) -> EvaluationSummary:
+def retract(evaluation_id: EvaluationId, body: Judgement, deps: Deps, principal: Operator) -> EvaluationSummary:
     """Take a result off the leaderboard; who did it and why stays in the audit log."""
     return EvaluationSummary.of(
-        retract_evaluation(parts.store, evaluation_id, actor=principal.actor, reason=body.reason)
+        retract_evaluation(deps.store, evaluation_id, actor=principal.actor, reason=body.reason)
     )
 
 
 @router.post("/{evaluation_id}/restore", responses=problems(404, 409))
-def restore(evaluation_id: EvaluationId, body: Judgement, parts: TheParts, principal: Operator) -> EvaluationSummary:
+def restore(evaluation_id: EvaluationId, body: Judgement, deps: Deps, principal: Operator) -> EvaluationSummary:
     """Let a result that was taken back count again."""
     return EvaluationSummary.of(
-        restore_evaluation(parts.store, evaluation_id, actor=principal.actor, reason=body.reason)
+        restore_evaluation(deps.store, evaluation_id, actor=principal.actor, reason=body.reason)
     )

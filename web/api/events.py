@@ -16,7 +16,7 @@ from db.views.change_feed import JobState
 from service.submissions.access import NotAuthenticated, Principal, still_valid
 from web.api.parameters import JobId
 from web.broadcast import Hub, Message, Subject
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
@@ -47,7 +47,7 @@ _STREAM = stream_of("Unnamed events: what happened; `status`: how the job stands
 async def stream(
     request: Request,
     job_id: JobId,
-    parts: TheParts,
+    deps: Deps,
     principal: Viewer,
     after: Annotated[int, Query(ge=0, le=MAX_EVENT_ID, description="Only events with a higher id.")] = 0,
     last_event_id: Annotated[
@@ -58,19 +58,19 @@ async def stream(
 
     Bulky parts (sources, what models were asked and said) are left out. After `end` there is nothing more to wait for.
     """
-    await run_in_threadpool(_check, parts, job_id)
+    await run_in_threadpool(_check, deps, job_id)
     begin = max(after, int(last_event_id or 0))
     hub: Hub = request.app.state.hub
     hub.check_room(principal)
-    messages = _messages(hub, parts, principal, job_id, begin)
+    messages = _messages(hub, deps, principal, job_id, begin)
     return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
 
 
-async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, after: int) -> AsyncIterator[str]:
+async def _messages(hub: Hub, deps: Dependencies, principal: Principal, job_id: int, after: int) -> AsyncIterator[str]:
     async with hub.listen(Subject("job", job_id), principal) as (upto, queue):
         yield "retry: 2000\n\n"
         while after < upto:
-            events = await run_in_threadpool(_backlog, parts, job_id, after, upto)
+            events = await run_in_threadpool(_backlog, deps, job_id, after, upto)
             for event in events:
                 yield _event(event)
             after = events[-1].id if events else upto
@@ -86,7 +86,7 @@ async def _messages(hub: Hub, parts: Parts, principal: Principal, job_id: int, a
                     yield named("status", _state(message))
                 case "silence":
                     try:
-                        await run_in_threadpool(still_valid, parts.store, principal)
+                        await run_in_threadpool(still_valid, deps.store, principal)
                     except NotAuthenticated:
                         return
                     yield ": still here\n\n"
@@ -105,13 +105,13 @@ async def next_of(queue: asyncio.Queue[Message]) -> Message | Literal["silence"]
         return "silence"
 
 
-def _check(parts: Parts, job_id: int) -> None:
-    with parts.store.read() as session:
+def _check(deps: Dependencies, job_id: int) -> None:
+    with deps.store.read() as session:
         kept_jobs.get_job(session, job_id)
 
 
-def _backlog(parts: Parts, job_id: int, after: int, upto: int) -> list[EventRecord]:
-    with parts.store.read() as session:
+def _backlog(deps: Dependencies, job_id: int, after: int, upto: int) -> list[EventRecord]:
+    with deps.store.read() as session:
         return change_feed.backlog(session, job_id, after=after, upto=upto)
 
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from service.version import program_version
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.problems import problems
 
 router = APIRouter(prefix="/health", tags=["health"])
@@ -24,7 +24,7 @@ def live() -> Health:
 
 
 @router.get("/ready", responses=problems())
-def ready(parts: TheParts) -> Health:
+def ready(deps: Deps) -> Health:
     """Whether the store answers; needs no token."""
-    parts.store.ping()
+    deps.store.ping()
     return Health(status="ok", version=program_version())

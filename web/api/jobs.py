@@ -17,7 +17,7 @@ from service.version import program_version
 from tasks.load import task_from_source
 from web.api.parameters import Cursor, IdempotencyKey, JobId, Limit, ModelName, TaskRef
 from web.api.schemas.jobs import Job, JobOfTask, JobPage, JobRequest, JobWhole
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -30,12 +30,10 @@ REPLAYED = "Idempotency-Replayed"
     status_code=201,
     responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(409)},
 )
-def submit(
-    body: JobRequest, response: Response, parts: TheParts, principal: Submitter, key: IdempotencyKey = None
-) -> Job:
+def submit(body: JobRequest, response: Response, deps: Deps, principal: Submitter, key: IdempotencyKey = None) -> Job:
     """Queue a job for a built-in task, or for an op of one's own. What is not given is as the server has it."""
     if isinstance(body, JobOfTask):
-        task = find_task(body.task, store=parts.store, files=False)
+        task = find_task(body.task, store=deps.store, files=False)
     else:
         task = task_from_source(body.source, name=body.name)
     job_id, new = submit_for(
@@ -43,16 +41,16 @@ def submit(
         task,
         options=body.options(),
         priority=body.priority,
-        settings=parts.settings,
-        store=parts.store,
+        settings=deps.settings,
+        store=deps.store,
         key=key,
     )
-    return made(parts, response, job_id, new=new)
+    return made(deps, response, job_id, new=new)
 
 
 @router.get("", responses=problems())
 def list_(
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     status: Annotated[JobStatus | None, Query(description="Only those that stand so.")] = None,
     kind: Annotated[str | None, Query(pattern="^(optimize|evaluate)$", description="Only this kind.")] = None,
@@ -63,7 +61,7 @@ def list_(
     limit: Limit = 50,
 ) -> JobPage:
     """List jobs, newest first."""
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         found = kept_jobs.list_jobs(
             session, kind=kind, status=status, user=user, model=model, task=task, before=cursor, limit=limit + 1
         )
@@ -73,21 +71,21 @@ def list_(
 
 
 @router.get("/{job_id}", responses=problems(404))
-def show(job_id: JobId, parts: TheParts, _: Viewer) -> JobWhole:
+def show(job_id: JobId, deps: Deps, _: Viewer) -> JobWhole:
     """Show a job with its rounds and its best candidate so far."""
-    return JobWhole.of(show_job(parts.store, job_id))
+    return JobWhole.of(show_job(deps.store, job_id))
 
 
 @router.post("/{job_id}/cancel", responses=problems(404))
-def cancel(job_id: JobId, parts: TheParts, principal: Submitter) -> Job:
+def cancel(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
     """Stop a job: it keeps its best so far. One that has ended stays as it is."""
-    return Job.of(cancel_for(principal, job_id, store=parts.store))
+    return Job.of(cancel_for(principal, job_id, store=deps.store))
 
 
 @router.post("/{job_id}/resume", responses=problems(404, 409))
-def resume(job_id: JobId, parts: TheParts, principal: Submitter) -> Job:
+def resume(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
     """Put a job that ended before it was done back in line; what it did and paid for stays done."""
-    return Job.of(resume_for(principal, job_id, settings=parts.settings, store=parts.store))
+    return Job.of(resume_for(principal, job_id, settings=deps.settings, store=deps.store))
 
 
 @router.get(
@@ -95,9 +93,9 @@ def resume(job_id: JobId, parts: TheParts, principal: Submitter) -> Job:
     response_class=Response,
     responses={200: {"content": {"text/x-python": {"schema": {"type": "string"}}}}, **problems(404, 409)},
 )
-def export(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
+def export(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     """The best candidate as one Python file that runs with PyTorch alone."""
-    details = show_job(parts.store, job_id)
+    details = show_job(deps.store, job_id)
     if details.best is None:
         raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to export")
     headers = {"Content-Disposition": f'attachment; filename="kernelwright-{job_id}.py"'}
@@ -109,9 +107,9 @@ def export(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problems(404, 409)},
 )
-def report(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
+def report(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     """What was measured of the best candidate and why to believe it, as Markdown."""
-    details = show_job(parts.store, job_id)
+    details = show_job(deps.store, job_id)
     if details.best is None:
         raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to report")
     text = report_text(
@@ -120,10 +118,10 @@ def report(job_id: JobId, parts: TheParts, _: Viewer) -> Response:
     return Response(text, media_type="text/markdown")
 
 
-def made(parts: TheParts, response: Response, job_id: int, *, new: bool) -> Job:
+def made(deps: Deps, response: Response, job_id: int, *, new: bool) -> Job:
     """The answer to a request that queued a job, now or when it was sent the first time."""
     response.headers["Location"] = f"/api/v1/jobs/{job_id}"
     if not new:
         response.status_code = 200
         response.headers[REPLAYED] = "true"
-    return Job.of(get_job(parts.store, job_id))
+    return Job.of(get_job(deps.store, job_id))

@@ -12,7 +12,7 @@ from db.leaderboard.query import Entry, Filters, Sort
 from service.batches.export import csv_lines
 from web.api.parameters import MAX_ID, ModelName, PlatformName, Suite, TaskRef
 from web.api.schemas.results import Board, Leaderboard
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
@@ -61,16 +61,16 @@ TheChosen = Annotated[Chosen, Depends()]
 
 @router.get("/leaderboard", responses=problems())
 def show(
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     chosen: TheChosen,
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
     offset: Annotated[int, Query(ge=0, le=MAX_ID, description="Leave out so many first.")] = 0,
 ) -> Leaderboard:
     """A page of the leaderboard."""
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         total = kept.count_entries(session, chosen.filters)
-    entries = _page(parts, chosen, limit, offset)
+    entries = _page(deps, chosen, limit, offset)
     return Leaderboard(entries=[Board.of(entry) for entry in entries], total=total)
 
 
@@ -79,14 +79,14 @@ def show(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems()},
 )
-def export(parts: TheParts, _: Viewer, chosen: TheChosen) -> Response:
+def export(deps: Deps, _: Viewer, chosen: TheChosen) -> Response:
     """The whole leaderboard as CSV, one line an entry."""
     headers = {"Content-Disposition": 'attachment; filename="leaderboard.csv"'}
-    return StreamingResponse(_csv(parts, chosen), media_type="text/csv", headers=headers)
+    return StreamingResponse(_csv(deps, chosen), media_type="text/csv", headers=headers)
 
 
-def _page(parts: Parts, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
-    with parts.store.read() as session:
+def _page(deps: Dependencies, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
+    with deps.store.read() as session:
         return kept.leaderboard(
             session,
             chosen.filters,
@@ -97,9 +97,9 @@ def _page(parts: Parts, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
         )
 
 
-def _csv(parts: Parts, chosen: Chosen) -> Iterator[str]:
+def _csv(deps: Dependencies, chosen: Chosen) -> Iterator[str]:
     yield csv_lines([_COLUMNS])
     offset = 0
-    while entries := _page(parts, chosen, _CSV_PAGE, offset):
+    while entries := _page(deps, chosen, _CSV_PAGE, offset):
         yield csv_lines([astuple(entry) for entry in entries])
         offset += len(entries)

@@ -5,7 +5,7 @@ from pydantic import BaseModel, Field
 
 from service.submissions.access import Role
 from service.submissions.jobs import allowed_models
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
@@ -23,12 +23,12 @@ class Me(BaseModel):
 
 
 @router.get("", responses=problems())
-def me(parts: TheParts, principal: Viewer) -> Me:
+def me(deps: Deps, principal: Viewer) -> Me:
     """Tell who the token or session stands for."""
     return Me(
         user=principal.user,
         role=principal.role,
         max_jobs=principal.max_jobs,
         max_usd_a_day=principal.max_usd_a_day,
-        models=["*"] if principal.role is Role.OPERATOR else list(allowed_models(parts.settings)),
+        models=["*"] if principal.role is Role.OPERATOR else list(allowed_models(deps.settings)),
     )

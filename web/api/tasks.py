@@ -12,7 +12,7 @@ from tasks.load import task_from_source
 from tasks.task import LOCAL_SUITE, Task, TaskError
 from web.api.parameters import HEX_64, WORD, Cursor, Limit, Suite
 from web.api.schemas.jobs import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/tasks", tags=["tasks"])
 
 @router.get("", responses=problems())
 def list_(
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     origin: Annotated[
         Literal["suites", "stored"],
@@ -33,12 +33,12 @@ def list_(
 ) -> TaskPage:
     """List tasks."""
     if origin == "stored":
-        with parts.store.read() as session:
+        with deps.store.read() as session:
             stored = kept_tasks.list_tasks(session, suite=suite, before=cursor, limit=limit + 1)
         shown = [TaskSummary.of(task) for task in stored[:limit]]
         return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
     begin = cursor or 0
-    found = [task for task in known_heads(parts.store) if suite in (None, task.suite)]
+    found = [task for task in known_heads(deps.store) if suite in (None, task.suite)]
     page = [TaskSummary.of(task, named=True) for task in found[begin : begin + limit]]
     return TaskPage(tasks=page, next_cursor=begin + limit if begin + limit < len(found) else None)
 
@@ -57,27 +57,27 @@ def check(body: CheckRequest, _: Submitter) -> Checked:
 def show(
     suite: Annotated[str, Path(pattern=WORD, examples=["starter"])],
     name: Annotated[str, Path(pattern=WORD, examples=["rmsnorm_gelu"])],
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     source_hash: Annotated[
         str | None, Query(pattern=HEX_64, description="One certain source of this name; else the present one.")
     ] = None,
 ) -> TaskWhole:
     """Show a task with its source: that of a suite, or the newest that was submitted under this name."""
-    found = _find(parts, suite, name, source_hash)
+    found = _find(deps, suite, name, source_hash)
     return TaskWhole(**TaskSummary.of(found).model_dump(), source=found.source)
 
 
-def _find(parts: Parts, suite: str, name: str, source_hash: str | None) -> Task | TaskRecord:
+def _find(deps: Dependencies, suite: str, name: str, source_hash: str | None) -> Task | TaskRecord:
     found: Task | TaskRecord | None = None
     if suite != LOCAL_SUITE:
         try:
-            found = find_task(f"{suite}/{name}", store=parts.store, files=False)
+            found = find_task(f"{suite}/{name}", store=deps.store, files=False)
         except TaskError as error:
             raise NotInStore(str(error)) from error
         if source_hash in (None, found.source_hash):
             return found
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         if source_hash is None:
             found = kept_tasks.find_current(session, suite, name)
         else:

@@ -10,7 +10,7 @@ from service.batches.results import Baseline
 from service.submissions.access import Principal, may_change
 from service.submissions.batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.pages.render.forms import BatchId, OwnForm
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
@@ -23,10 +23,10 @@ _BASELINES = get_args(Baseline)
 
 @router.get("")
 def list_(
-    request: Request, parts: TheParts, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
+    request: Request, deps: Deps, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
 ) -> HTMLResponse:
     """All batches, newest first."""
-    found = list_batches(parts.store, before=before, limit=_PAGE + 1)
+    found = list_batches(deps.store, before=before, limit=_PAGE + 1)
     more = found[_PAGE - 1].batch.id if len(found) > _PAGE else None
     return page(request, "batches.html", lines=found[:_PAGE], next_before=more)
 
@@ -37,43 +37,43 @@ Against = Annotated[str, Query(max_length=12)]
 
 @router.get("/{batch_id}")
 def show(
-    request: Request, parts: TheParts, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
+    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
 ) -> HTMLResponse:
     """One batch; `against` compares it with another. Its script keeps it up to date."""
-    return page(request, "batch.html", **_shown(parts, principal, batch_id, over, against))
+    return page(request, "batch.html", **_shown(deps, principal, batch_id, over, against))
 
 
 @router.get("/{batch_id}/part")
 def part(
-    request: Request, parts: TheParts, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
+    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
 ) -> HTMLResponse:
     """What changes of a batch's page while it runs."""
-    return page(request, "batch_part.html", **_shown(parts, principal, batch_id, over, against))
+    return page(request, "batch_part.html", **_shown(deps, principal, batch_id, over, against))
 
 
 @router.post("/{batch_id}/cancel", dependencies=[OwnForm])
-def cancel(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
+def cancel(deps: Deps, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
     """Stop a batch."""
-    cancel_batch_for(principal, batch_id, store=parts.store)
+    cancel_batch_for(principal, batch_id, store=deps.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
 @router.post("/{batch_id}/resume", dependencies=[OwnForm])
-def resume(parts: TheParts, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
+def resume(deps: Deps, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
     """Put what a batch has left back in line."""
-    resume_batch_for(principal, batch_id, settings=parts.settings, store=parts.store)
+    resume_batch_for(principal, batch_id, settings=deps.settings, store=deps.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
-def _shown(parts: Parts, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
+def _shown(deps: Dependencies, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
     baseline: Baseline = "compile" if over == "compile" else "eager"
-    view = batch_view(parts.store, batch_id, over=baseline)
+    view = batch_view(deps.store, batch_id, over=baseline)
     other = int(against) if against.isascii() and against.isdigit() else None
     return {
         "view": view,
         "over": baseline,
         "baselines": _BASELINES,
-        "versus": None if other is None else compare_batches(parts.store, batch_id, other, over=baseline),
+        "versus": None if other is None else compare_batches(deps.store, batch_id, other, over=baseline),
         "against": other,
         "name_of": column_name,
         "may_change": may_change(principal, view.details.line.batch.user),

@@ -14,7 +14,7 @@ from service.submissions.evaluations import reevaluate
 from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
 from service.views.evaluation import EvaluationView
 from service.views.safe_text import shown as shown_text
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.pages.jobs import download
 from web.pages.render import speedup_bars
 from web.pages.render.forms import Digest, JobId, OwnForm
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/jobs/{job_id}/candidates/{digest}", include_in_schem
 @router.get("")
 def show(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     job_id: JobId,
     digest: Digest,
@@ -36,8 +36,8 @@ def show(
     evaluation: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
     """A candidate with its evidence; `against` compares it with another."""
-    view = candidate_view(parts.store, job_id, digest, evaluation or None)
-    difference = diff_with(parts.store, view, against) if against else None
+    view = candidate_view(deps.store, job_id, digest, evaluation or None)
+    difference = diff_with(deps.store, view, against) if against else None
     shown = view.shown
     return page(
         request,
@@ -53,27 +53,27 @@ def show(
 
 
 @router.get("/source.py")
-def source(parts: TheParts, _: Viewer, job_id: JobId, digest: Digest) -> Response:
+def source(deps: Deps, _: Viewer, job_id: JobId, digest: Digest) -> Response:
     """A candidate's source as a file, unchanged.
 
     Raises:
         NotInStore: the job has no such candidate.
     """
-    with parts.store.read() as session:
+    with deps.store.read() as session:
         text = results.get_candidate_source(session, job_id, digest)
     return download(text, f"candidate-{job_id}-{digest[:8]}.py", "text/x-python")
 
 
 @router.post("/evaluate", dependencies=[OwnForm])
-def evaluate(parts: TheParts, principal: Submitter, job_id: JobId, digest: Digest) -> RedirectResponse:
+def evaluate(deps: Deps, principal: Submitter, job_id: JobId, digest: Digest) -> RedirectResponse:
     """Queue another evaluation of it."""
-    new_id, _ = reevaluate(principal, job_id, digest, store=parts.store)
+    new_id, _ = reevaluate(principal, job_id, digest, store=deps.store)
     return RedirectResponse(f"/jobs/{new_id}", status_code=303)
 
 
 @router.post("/retract", dependencies=[OwnForm])
 def retract(
-    parts: TheParts,
+    deps: Deps,
     principal: Operator,
     job_id: JobId,
     digest: Digest,
@@ -83,7 +83,7 @@ def retract(
 ) -> RedirectResponse:
     """Take an evaluation off the leaderboard, or let it count again; the reason goes into the audit log."""
     change = retract_evaluation if do == "retract" else restore_evaluation
-    change(parts.store, evaluation, actor=principal.actor, reason=reason)
+    change(deps.store, evaluation, actor=principal.actor, reason=reason)
     query = urlencode({"evaluation": evaluation})
     return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(digest, safe='')}?{query}", status_code=303)
 

@@ -5,7 +5,7 @@ from fastapi.responses import HTMLResponse
 
 from service.jobs.liveness import LOST_AFTER_S
 from service.views.devices import devices_view
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.pages.render.render import page
 from web.security.identity import Viewer
 
@@ -13,12 +13,12 @@ router = APIRouter(prefix="/devices", include_in_schema=False)
 
 
 @router.get("")
-def show(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
+def show(request: Request, deps: Deps, _: Viewer) -> HTMLResponse:
     """What works here, and what waits; its script keeps it up to date."""
-    return page(request, "devices.html", view=devices_view(parts.store), lost_s=LOST_AFTER_S)
+    return page(request, "devices.html", view=devices_view(deps.store), lost_s=LOST_AFTER_S)
 
 
 @router.get("/part")
-def part(request: Request, parts: TheParts, _: Viewer) -> HTMLResponse:
+def part(request: Request, deps: Deps, _: Viewer) -> HTMLResponse:
     """What changes of the page."""
-    return page(request, "devices_part.html", view=devices_view(parts.store), lost_s=LOST_AFTER_S)
+    return page(request, "devices_part.html", view=devices_view(deps.store), lost_s=LOST_AFTER_S)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.pages.render.render import page
 from web.problems import Problem
 from web.security.login import own_path
@@ -36,10 +36,8 @@ def error_page(request: Request, problem: Problem) -> Response:
 
 
 @router.get("/login")
-def login(
-    request: Request, parts: TheParts, target: Annotated[str, Query(alias="next", max_length=2000)] = "/"
-) -> Response:
+def login(request: Request, deps: Deps, target: Annotated[str, Query(alias="next", max_length=2000)] = "/") -> Response:
     """Ask for a token, where one is needed."""
-    if not parts.login:
+    if not deps.login:
         return RedirectResponse(own_path(target), status_code=303)
     return page(request, "login.html", message="", target=own_path(target))

@@ -16,7 +16,7 @@ from service.submissions.jobs import cancel_for, resume_for
 from service.version import program_version
 from service.views.evaluation import Ratio
 from service.views.jobs import JobView, job_list, job_view
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.pages.render import speedup_bars
 from web.pages.render.forms import JobId, OwnForm
 from web.pages.render.render import page
@@ -30,55 +30,55 @@ _STATUSES = tuple(status.value for status in JobStatus)
 @router.get("")
 def list_(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     status: Annotated[str | None, Query(max_length=20)] = None,
     before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
 ) -> HTMLResponse:
     """All jobs, newest first."""
     chosen = status if status in _STATUSES else None
-    view = job_list(parts.store, status=chosen, before=before)
+    view = job_list(deps.store, status=chosen, before=before)
     axis = speedup_bars.axis(line.speedup for line in view.lines if not line.unreliable)
     return page(request, "jobs.html", view=view, axis=axis, chosen=chosen, statuses=_STATUSES)
 
 
 @router.get("/{job_id}")
-def show(request: Request, parts: TheParts, principal: Viewer, job_id: JobId) -> HTMLResponse:
+def show(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> HTMLResponse:
     """One job; its script keeps it up to date."""
-    return page(request, "job.html", **_shown(job_view(parts.store, job_id), principal))
+    return page(request, "job.html", **_shown(job_view(deps.store, job_id), principal))
 
 
 @router.get("/{job_id}/part")
-def part(request: Request, parts: TheParts, principal: Viewer, job_id: JobId) -> HTMLResponse:
+def part(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> HTMLResponse:
     """What changes of a job's page while it runs."""
-    return page(request, "job_part.html", **_shown(job_view(parts.store, job_id), principal))
+    return page(request, "job_part.html", **_shown(job_view(deps.store, job_id), principal))
 
 
 @router.post("/{job_id}/cancel", dependencies=[OwnForm])
-def cancel(parts: TheParts, principal: Submitter, job_id: JobId) -> RedirectResponse:
+def cancel(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
     """Stop a job."""
-    cancel_for(principal, job_id, store=parts.store)
+    cancel_for(principal, job_id, store=deps.store)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
 @router.post("/{job_id}/resume", dependencies=[OwnForm])
-def resume(parts: TheParts, principal: Submitter, job_id: JobId) -> RedirectResponse:
+def resume(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
     """Put a job back in line."""
-    resume_for(principal, job_id, settings=parts.settings, store=parts.store)
+    resume_for(principal, job_id, settings=deps.settings, store=deps.store)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
 @router.get("/{job_id}/best.py")
-def best(parts: TheParts, _: Viewer, job_id: JobId) -> Response:
+def best(deps: Deps, _: Viewer, job_id: JobId) -> Response:
     """The best candidate as a file."""
-    details, text = _best(parts, job_id)
+    details, text = _best(deps, job_id)
     return download(kernel_text(details.job, text), f"kernelwright-{job_id}.py", "text/x-python")
 
 
 @router.get("/{job_id}/report.md")
-def report(parts: TheParts, _: Viewer, job_id: JobId) -> Response:
+def report(deps: Deps, _: Viewer, job_id: JobId) -> Response:
     """What is known of the best candidate, as a file."""
-    details, found = _best(parts, job_id)
+    details, found = _best(deps, job_id)
     kernel = Path(f"kernelwright-{job_id}.py")
     text = report_text(details.job, found, details.rounds, kernel, program_version())
     return download(text, f"kernelwright-{job_id}.report.md", "text/markdown")
@@ -90,8 +90,8 @@ def download(text: str, name: str, media_type: str) -> Response:
     return Response(text.encode("utf-8", "replace"), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
 
-def _best(parts: Parts, job_id: int) -> tuple[JobDetails, Any]:
-    details = show_job(parts.store, job_id)
+def _best(deps: Dependencies, job_id: int) -> tuple[JobDetails, Any]:
+    details = show_job(deps.store, job_id)
     if details.best is None:
         raise NotInStore(f"job {job_id} has no candidate that passed; there is nothing to download")
     return details, details.best

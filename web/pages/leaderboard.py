@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse
 
 from db.leaderboard.query import Filters
 from service.views.leaderboard import BoardQuery, board_choices, board_view
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.pages.render import speedup_bars
 from web.pages.render.render import page
 from web.security.identity import Viewer
@@ -21,7 +21,7 @@ _FILTERS = ("suite", "platform", "model", "dtype", "task")
 @router.get("/")
 def show(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     suite: Text = None,
     platform: Text = None,
@@ -34,8 +34,8 @@ def show(
 ) -> HTMLResponse:
     """A page of the leaderboard."""
     filters = Filters(suite=suite, platform=platform, model=model, dtype=dtype, task=task)
-    view = board_view(parts.store, BoardQuery(filters, sort, order, number))
-    known = board_choices(parts.store)
+    view = board_view(deps.store, BoardQuery(filters, sort, order, number))
+    known = board_choices(deps.store)
     query = request.query_params
     return page(
         request,

@@ -17,7 +17,7 @@ from service.views.tasks import task_view
 from tasks.load import task_from_source
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
-from web.dependencies import Parts, TheParts
+from web.dependencies import Dependencies, Deps
 from web.pages.render.forms import OwnForm
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
@@ -49,25 +49,25 @@ class Filled:
 @router.get("")
 def show(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     task: Annotated[str, Query(max_length=300)] = "",
     of: Annotated[str, Query(alias="from", max_length=600)] = "",
     source: Annotated[str, Query(max_length=64)] = "",
 ) -> HTMLResponse:
     """The empty form; `from` fills it with the source of a task that is known."""
-    form = replace(_defaults(parts), task=task)
+    form = replace(_defaults(deps), task=task)
     if of:
         suite, _slash, name = of.partition("/")
-        known = task_view(parts.store, suite, name, source or None)
+        known = task_view(deps.store, suite, name, source or None)
         form = replace(form, source=known.source, name=name)
-    return _page(request, parts, form)
+    return _page(request, deps, form)
 
 
 @router.post("", dependencies=[OwnForm])
 def submit(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     principal: Submitter,
     task: Text = "",
     source: Annotated[str, Form(max_length=MAX_SOURCE_BYTES + 1)] = "",
@@ -90,23 +90,23 @@ def submit(
     source = source.replace("\r\n", "\n")  # as forms send the ends of lines
     form = Filled(task, source, name, platform, model, strategy, rounds, budget_usd, budget_s, priority)
     try:
-        op = _op(parts, form)
+        op = _op(deps, form)
         if do == "check":
             return _page(
-                request, parts, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
+                request, deps, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
             )
         job_id, _ = submit_for(
-            principal, op, options=_options(form), priority=form.priority, settings=parts.settings, store=parts.store
+            principal, op, options=_options(form), priority=form.priority, settings=deps.settings, store=deps.store
         )
     except (TaskError, BadRequest) as error:
         line = _LINE.match(str(error)) if isinstance(error, TaskError) and not form.task else None
-        return _page(request, parts, form, status=422, problem=str(error), line=int(line[1]) if line else None)
+        return _page(request, deps, form, status=422, problem=str(error), line=int(line[1]) if line else None)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
-def _op(parts: Parts, form: Filled) -> Task:
+def _op(deps: Dependencies, form: Filled) -> Task:
     if form.task:
-        return find_task(form.task, store=parts.store, files=False)
+        return find_task(form.task, store=deps.store, files=False)
     return task_from_source(form.source, name=form.name or "op", where=form.name or "op")
 
 
@@ -132,8 +132,8 @@ def _options(form: Filled) -> dict[str, object]:
     return {key: value for key, value in given.items() if value != ""}
 
 
-def _defaults(parts: Parts) -> Filled:
-    settings = parts.settings
+def _defaults(deps: Dependencies) -> Filled:
+    settings = deps.settings
     return Filled(
         platform=settings.platform,
         model=settings.model,
@@ -146,7 +146,7 @@ def _defaults(parts: Parts) -> Filled:
 
 def _page(
     request: Request,
-    parts: Parts,
+    deps: Dependencies,
     form: Filled,
     *,
     status: int = 200,
@@ -162,9 +162,9 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        tasks=[f"{task.suite}/{task.name}" for task in known_heads(parts.store)],
-        platforms=devices_view(parts.store).platforms,
-        models=allowed_models(parts.settings),
+        tasks=[f"{task.suite}/{task.name}" for task in known_heads(deps.store)],
+        platforms=devices_view(deps.store).platforms,
+        models=allowed_models(deps.settings),
         strategies=STRATEGIES,
         priorities=tuple(PRIORITIES),
         check_url=_CHECK,

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from db.leaderboard.query import Filters, Sort
 from service.views.leaderboard import BoardQuery, board_view
 from service.views.tasks import task_list, task_view
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.pages.render import speedup_bars
 from web.pages.render.forms import Name
 from web.pages.render.render import page
@@ -20,20 +20,20 @@ router = APIRouter(prefix="/tasks", include_in_schema=False)
 @router.get("")
 def list_(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     suite: Annotated[str | None, Query(max_length=255)] = None,
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """All tasks, suite by suite."""
-    view = task_list(parts.store, suite=suite or None, page=number)
+    view = task_list(deps.store, suite=suite or None, page=number)
     return page(request, "tasks.html", view=view, chosen=suite, page=number)
 
 
 @router.get("/{suite}/{name:path}")
 def show(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     _: Viewer,
     suite: Name,
     name: Name,
@@ -42,9 +42,9 @@ def show(
     order: Annotated[str | None, Query(max_length=40)] = None,
 ) -> HTMLResponse:
     """One task."""
-    view = task_view(parts.store, suite, name, source or None)
+    view = task_view(deps.store, suite, name, source or None)
     filters = Filters(task=f"{suite}/{name}", source_hash=view.source_hash)
-    board = board_view(parts.store, BoardQuery(filters, sort, order), otherwise=Sort.BOARD, page_size=200)
+    board = board_view(deps.store, BoardQuery(filters, sort, order), otherwise=Sort.BOARD, page_size=200)
     return page(
         request,
         "task.html",

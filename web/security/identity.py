@@ -16,7 +16,7 @@ from service.submissions.access import (
     authenticate_session,
     require,
 )
-from web.dependencies import Parts, parts_of
+from web.dependencies import Dependencies, dependencies_of
 from web.security.sessions import CSRF_HEADER, csrf_matches, session_token_id
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -35,20 +35,20 @@ def identify(request: Request) -> Principal:
         ProblemError: too many requests.
         StoreError: the store does not answer.
     """
-    parts, limits = parts_of(request), request.app.state.limits
-    if not parts.login:
+    deps, limits = dependencies_of(request), request.app.state.limits
+    if not deps.login:
         principal = LOCAL
     elif "authorization" in request.headers:
         try:
             scheme, token = get_authorization_scheme_param(request.headers["authorization"])
             if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
                 raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")
-            principal = authenticate(parts.store, token)
+            principal = authenticate(deps.store, token)
         except NotAuthenticated:
             limits.note_failure(request.client.host if request.client else "unknown")
             raise
     else:
-        principal = _by_session(request, parts)
+        principal = _by_session(request, deps)
     limits.check_principal(principal)
     return principal
 
@@ -67,16 +67,16 @@ def principal_of(
     return principal
 
 
-def _by_session(request: Request, parts: Parts) -> Principal:
-    token_id = session_token_id(request, parts.session_key)
+def _by_session(request: Request, deps: Dependencies) -> Principal:
+    token_id = session_token_id(request, deps.session_key)
     if token_id is None:
         raise NotAuthenticated("log in, or send a token as `Authorization: Bearer kw_...`")
-    principal = authenticate_session(parts.store, token_id)
+    principal = authenticate_session(deps.store, token_id)
     # Forms carry theirs in a field, which their routes check: reading the body is theirs, too.
     form = request.headers.get("content-type", "").startswith(("application/x-www-form-urlencoded", "multipart/"))
     if request.method not in _SAFE_METHODS and not (form and not request.url.path.startswith("/api/")):
         given = request.headers.get(CSRF_HEADER, "")
-        if not csrf_matches(request, parts.session_key, given):
+        if not csrf_matches(request, deps.session_key, given):
             raise NotAllowed(f"a session's request needs the header {CSRF_HEADER} with its page's token")
     return principal
 

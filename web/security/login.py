@@ -7,7 +7,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse
 
 from service.submissions.access import NotAllowed, NotAuthenticated, authenticate
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.security.identity import MAX_TOKEN_CHARS
 from web.security.sessions import close_session, csrf_matches, is_secure, open_session
 
@@ -18,7 +18,7 @@ _OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 @router.post("/login")
 def log_in(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     token: Annotated[str, Form(max_length=MAX_TOKEN_CHARS)],
     target: Annotated[str, Form(alias="next", max_length=2000)] = "/",
 ) -> RedirectResponse:
@@ -30,30 +30,28 @@ def log_in(
     limits = request.app.state.limits
     address = request.client.host if request.client else "unknown"
     response = RedirectResponse(own_path(target), status_code=303)
-    if not parts.login:
+    if not deps.login:
         return response
     try:
-        principal = authenticate(parts.store, token.strip())
+        principal = authenticate(deps.store, token.strip())
     except NotAuthenticated:
         limits.note_failure(address)
         raise
     if principal.token_id is not None:
-        open_session(response, parts.session_key, principal.token_id, secure=is_secure(request))
+        open_session(response, deps.session_key, principal.token_id, secure=is_secure(request))
     return response
 
 
 @router.post("/logout")
-def log_out(
-    request: Request, parts: TheParts, csrf_token: Annotated[str, Form(max_length=100)] = ""
-) -> RedirectResponse:
+def log_out(request: Request, deps: Deps, csrf_token: Annotated[str, Form(max_length=100)] = "") -> RedirectResponse:
     """End the browser's session.
 
     Raises:
         NotAllowed: another site's page asked for it.
     """
-    if not csrf_matches(request, parts.session_key, csrf_token):
+    if not csrf_matches(request, deps.session_key, csrf_token):
         raise NotAllowed("the form is of another session; load the page again")
-    response = RedirectResponse("/login" if parts.login else "/", status_code=303)
+    response = RedirectResponse("/login" if deps.login else "/", status_code=303)
     close_session(response, secure=is_secure(request))
     return response
 

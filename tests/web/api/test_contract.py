@@ -10,7 +10,7 @@ from db.store import Store
 from service.settings import Settings
 from tests.support.web_application import add_done_job, listening, opened
 from web.app import create_app
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 
 # What is wrong with an op, a task or a model that the schema cannot rule out is a 422; so is a missing budget.
 CONFIG = SchemathesisConfig.from_dict(
@@ -38,7 +38,7 @@ def address(web):
 
 def description():
     """The API's description; the store behind it is never opened."""
-    return create_app(Parts(Settings(), Store(create_engine("sqlite://")))).openapi()
+    return create_app(Dependencies(Settings(), Store(create_engine("sqlite://")))).openapi()
 
 
 schema = schemathesis.openapi.from_dict(description(), config=CONFIG)

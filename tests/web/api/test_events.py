@@ -243,7 +243,7 @@ def test_when_the_server_ends_so_do_its_streams(tmp_path):
             thread = threading.Thread(target=follow, args=(address, job, seen))
             thread.start()
             wait_for(lambda: web.app.state.hub.listeners == 1)
-            object.__setattr__(web.app.state.parts, "stopping", lambda: True)
+            object.__setattr__(web.app.state.dependencies, "stopping", lambda: True)
             thread.join(5)
             assert not thread.is_alive()
         assert "event: end" not in seen[0]
@@ -406,7 +406,7 @@ def test_when_the_server_ends_so_do_the_streams_of_devices(tmp_path):
         thread = threading.Thread(target=follow_path, args=(address, "/devices/events", seen))
         thread.start()
         wait_until_looked(web)
-        object.__setattr__(web.app.state.parts, "stopping", lambda: True)
+        object.__setattr__(web.app.state.dependencies, "stopping", lambda: True)
         thread.join(5)
         assert not thread.is_alive()
     assert [name for name, _ in states_of(seen[0])] == ["status"]

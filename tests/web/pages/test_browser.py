@@ -19,7 +19,7 @@ from service.jobs.query import get_job
 from service.settings import load_settings
 from tests.support import seeded_store
 from web.app import create_app
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,7 @@ PHONE = {"width": 360, "height": 780}
 @contextmanager
 def serving(store, port=0):
     """A real server in a thread; its address."""
-    app = create_app(Parts(load_settings(), store))
+    app = create_app(Dependencies(load_settings(), store))
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", timeout_graceful_shutdown=1)
     )

@@ -26,7 +26,7 @@ from service.views.candidates import diff
 from service.views.evaluation import Ratio
 from tests.support import seeded_store
 from web.app import create_app
-from web.dependencies import Parts
+from web.dependencies import Dependencies
 from web.pages.render import format as written
 from web.pages.render import speedup_bars
 
@@ -77,9 +77,9 @@ class Page(HTMLParser):
 class Site:
     """The application over a store, asked without a network."""
 
-    def __init__(self, parts):
-        self.parts = parts
-        self.app = create_app(parts)
+    def __init__(self, deps):
+        self.deps = deps
+        self.app = create_app(deps)
         self.cookies = httpx.Cookies()
 
     def ask(self, method, path, **values):
@@ -110,14 +110,14 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(made):
-    return Site(Parts(load_settings(), made.store))
+    return Site(Dependencies(load_settings(), made.store))
 
 
 @pytest.fixture
 def fresh(isolated_settings):
     settings = load_settings()
     store = open_store(settings)
-    yield Site(Parts(settings, store))
+    yield Site(Dependencies(settings, store))
     store.close()
 
 
@@ -306,7 +306,7 @@ def test_the_order_goes_with_filters_pages_and_exports(site):
 
 
 def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.start("unpriced")
     with made.store.write() as session:
         add_llm_call(session, job_id, LlmCall(1, "m", "coder", "write", [], "", 1, 1, None, 1.0))
@@ -361,7 +361,7 @@ def test_each_state_of_a_job_says_what_it_means(site, made, name, said):
 
 
 def test_a_job_that_waits_without_any_worker_says_which_to_start(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.queue("alone")
     assert (
         "No worker is alive for it. Start one: kernelwright worker --platform cpu" in fresh.get(f"/jobs/{job_id}").text
@@ -404,7 +404,7 @@ def test_the_best_kernel_and_its_report_are_files(site, made):
 
 
 def test_cancelling_and_resuming_lead_back_to_the_job(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.queue("one")
     answer = fresh.post(f"/jobs/{job_id}/cancel")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job_id}")
@@ -415,7 +415,7 @@ def test_cancelling_and_resuming_lead_back_to_the_job(fresh):
 
 @pytest.mark.parametrize("csrf", [None, "wrong"])
 def test_a_form_without_its_pages_token_changes_nothing(fresh, csrf):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.queue("one")
     answer = fresh.post(f"/jobs/{job_id}/cancel", csrf=csrf)
     assert answer.status_code == 403
@@ -472,14 +472,14 @@ def test_a_candidates_source_is_downloaded_unchanged(site, made):
 
 
 def test_evaluating_again_queues_a_job(fresh):
-    made = seeded_store.seed(fresh.parts.store)
+    made = seeded_store.seed(fresh.deps.store)
     answer = fresh.post(candidate_path(made, "done", 4) + "/evaluate")
     assert answer.status_code == 303
     assert "Waits for a worker" in fresh.get(answer.headers["location"]).text
 
 
 def test_an_operator_retracts_with_a_reason_and_restores(fresh):
-    made = seeded_store.seed(fresh.parts.store)
+    made = seeded_store.seed(fresh.deps.store)
     path = candidate_path(made, "done", 4)
     evaluation = next(link for link in fresh.get(path).links if "evaluation=" in link).partition("evaluation=")[2]
     without = Page(fresh.post(f"{path}/retract", {"evaluation": evaluation}))
@@ -508,17 +508,17 @@ def test_no_list_reads_the_sources_of_tasks(site, path):
     def note(_connection, _cursor, statement, _parameters, _context, _many):
         asked.append(statement)
 
-    event.listen(site.parts.store.engine, "before_cursor_execute", note)
+    event.listen(site.deps.store.engine, "before_cursor_execute", note)
     try:
         assert site.ask("GET", path).status_code == 200
     finally:
-        event.remove(site.parts.store.engine, "before_cursor_execute", note)
+        event.remove(site.deps.store.engine, "before_cursor_execute", note)
     assert asked
     assert [statement for statement in asked if re.search(r"tasks\w*\.source\b", statement)] == []
 
 
 def test_lists_of_tasks_with_large_sources_are_quick(fresh):
-    with fresh.parts.store.write() as session:
+    with fresh.deps.store.write() as session:
         for number in range(300):
             add_task(session, suite="large", name=f"t{number:03}", source_hash=f"{number:064}",
                      source=f"# {number}" + "x" * 500_000, category="other", dtype="float32")  # fmt: skip
@@ -576,7 +576,7 @@ def test_an_op_is_submitted_by_its_source(fresh):
     answer = fresh.post("/submit", FORM | {"source": OP, "name": "plus", "do": "submit"})
     page = fresh.get(answer.headers["location"])
     assert "local/plus" in page.text
-    with fresh.parts.store.read() as session:
+    with fresh.deps.store.read() as session:
         row = session.get_one(JobRow, 1)
         assert (row.status, row.options["rounds"], row.model) == (JobStatus.QUEUED.value, 2, "builtin/compiler")
 
@@ -660,15 +660,15 @@ def test_a_fault_of_the_server_tells_nothing_of_its_inside(fresh, monkeypatch):
 
 
 def _logged_in(fresh, role):
-    _, secret = create_token(fresh.parts.store, name="eve", role=role.value)
-    site = Site(Parts(fresh.parts.settings, fresh.parts.store, login=True))
+    _, secret = create_token(fresh.deps.store, name="eve", role=role.value)
+    site = Site(Dependencies(fresh.deps.settings, fresh.deps.store, login=True))
     answer = site.ask("POST", "/login", data={"token": secret, "next": "/jobs"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs")
     return site
 
 
 def test_who_is_not_logged_in_is_led_to_the_form(fresh):
-    site = Site(Parts(fresh.parts.settings, fresh.parts.store, login=True))
+    site = Site(Dependencies(fresh.deps.settings, fresh.deps.store, login=True))
     page = site.get("/jobs")
     assert page.status == 401
     assert "/login?next=%2Fjobs" in page.links
@@ -680,7 +680,7 @@ def test_who_is_not_logged_in_is_led_to_the_form(fresh):
 
 
 def test_a_viewer_is_offered_nothing_that_is_not_allowed(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.queue("one")
     site = _logged_in(fresh, Role.VIEWER)
     page = site.get(f"/jobs/{job_id}")
@@ -691,7 +691,7 @@ def test_a_viewer_is_offered_nothing_that_is_not_allowed(fresh):
 
 
 def test_a_submitter_changes_only_his_own_jobs(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.queue("bobs")
     site = _logged_in(fresh, Role.SUBMITTER)
     answer = Page(site.post(f"/jobs/{job_id}/cancel"))
@@ -705,7 +705,7 @@ def test_a_submitter_changes_only_his_own_jobs(fresh):
 
 
 def test_a_source_that_is_slow_to_read_is_shown_all_the_same(fresh):
-    made = seeded_store.Seeded(fresh.parts.store)
+    made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.start("slow to read")
     note = "\n".join(["@" * 1900] * 400)
     first = made.round(job_id, 1, seeded_store.evaluation("passed", speedup=1.5), note=note)

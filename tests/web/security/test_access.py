@@ -380,7 +380,7 @@ def csrf(client, web):
         "server": ("127.0.0.1", 8765),
         "headers": [(b"cookie", cookie.encode())],
     }
-    return csrf_token(Request(scope), web.app.state.parts.session_key)
+    return csrf_token(Request(scope), web.app.state.dependencies.session_key)
 
 
 def test_a_browser_logs_in_once_and_its_cookie_stands_for_the_token(web):

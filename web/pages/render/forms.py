@@ -1,4 +1,4 @@
-"""Parts of addresses."""
+"""Dependencies of addresses."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -8,7 +8,7 @@ from fastapi import Depends, Form, Path, Request
 from markupsafe import Markup, escape
 
 from service.submissions.access import NotAllowed
-from web.dependencies import TheParts
+from web.dependencies import Deps
 from web.security.sessions import csrf_matches
 
 JobId = Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -23,8 +23,8 @@ def with_query(path: str, query: Mapping[str, object], **changes: object) -> Mar
     return escape(f"{path}?{urlencode(values, errors='replace')}" if values else path)
 
 
-def _checked(request: Request, parts: TheParts, csrf_token: Annotated[str, Form(max_length=100)] = "") -> None:
-    if not csrf_matches(request, parts.session_key, csrf_token):
+def _checked(request: Request, deps: Deps, csrf_token: Annotated[str, Form(max_length=100)] = "") -> None:
+    if not csrf_matches(request, deps.session_key, csrf_token):
         raise NotAllowed("the form is of another session, or of a server that was started anew; load the page again")
 
 

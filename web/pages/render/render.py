@@ -28,9 +28,9 @@ NAVIGATION = (
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A whole page, or a part of one where the template says so."""
-    parts = request.app.state.parts
+    deps = request.app.state.dependencies
     principal: Principal | None = getattr(request.state, "principal", None)
-    known = principal or (None if parts.login else LOCAL)
+    known = principal or (None if deps.login else LOCAL)
     html = (
         environment()
         .get_template(template)
@@ -39,10 +39,10 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
             principal=known,
             may_submit=known is not None and known.role.includes(Role.SUBMITTER),
             may_operate=known is not None and known.role.includes(Role.OPERATOR),
-            login=parts.login,
+            login=deps.login,
             path=request.url.path,
             query=dict(request.query_params),
-            csrf=csrf_token(request, parts.session_key),
+            csrf=csrf_token(request, deps.session_key),
         )
     )
     # What comes from the store was cleaned; a message may come from elsewhere, and an answer is never lost for it.
