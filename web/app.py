@@ -5,13 +5,13 @@ from fastapi import FastAPI
 from service.version import program_version
 from web import problems
 from web.api import routes as api
-from web.broadcast import Hub
+from web.broadcast import Broadcaster
 from web.dependencies import Dependencies
 from web.metrics import Metrics
 from web.pages import routes as pages
 from web.security import login
-from web.security.middleware import Guard
-from web.security.rate_limit import Limits
+from web.security.middleware import SecurityMiddleware
+from web.security.rate_limit import RateLimits
 
 
 def create_app(deps: Dependencies) -> FastAPI:
@@ -26,12 +26,12 @@ def create_app(deps: Dependencies) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.dependencies = deps
-    app.state.limits = Limits(deps.settings.requests_a_minute)
-    app.state.hub = hub = Hub(deps)
-    app.state.metrics = Metrics(deps.store, lambda: hub.listeners)
+    app.state.rate_limits = RateLimits(deps.settings.requests_a_minute)
+    app.state.broadcaster = broadcaster = Broadcaster(deps)
+    app.state.metrics = Metrics(deps.store, lambda: broadcaster.listeners)
     problems.add_to(app)
     api.add_to(app)
     app.include_router(login.router)
     pages.add_to(app)
-    app.add_middleware(Guard, login=deps.login, fastapi=app)
+    app.add_middleware(SecurityMiddleware, login=deps.login, fastapi=app)
     return app

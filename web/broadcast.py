@@ -1,4 +1,4 @@
-"""Watches jobs, batches and devices for everyone who listens: one look at the store every half second, for all."""
+"""Sends changes of jobs, batches and devices to everyone who listens. One task polls the store for all listeners."""
 
 import asyncio
 import contextlib
@@ -19,35 +19,37 @@ from service.views.devices import DevicesState, devices_state
 from web.dependencies import Dependencies
 from web.problems import ProblemError
 
-POLL_S = 0.5
+POLL_INTERVAL_S = 0.5
 MAX_LISTENERS = 1000
-MAX_LISTENERS_EACH = 100  # of one user, by whichever token; the local user has all for himself
-MAX_WAITING = 5000  # messages that one listener has not taken; a slower one is cut off, and may come back
+MAX_LISTENERS_PER_USER = 100  # whichever tokens the user has; the local user has no limit of its own
+MAX_PENDING_MESSAGES = 5000  # a listener that has not taken so many is disconnected, and may connect again
 _log = logging.getLogger(__name__)
 
 State = JobState | BatchState | DevicesState
 Message = EventRecord | State | None
-"""An event, a change of how what is watched stands, or None: the stream is over."""
+"""An event of a job, a changed state of the topic, or None at the end of the stream."""
 
 
-class Subject(NamedTuple):
-    """What can be watched: a job, with its events, a batch, or (`id` 0) all devices."""
+class Topic(NamedTuple):
+    """What can be listened to: a job with its events, a batch, or all devices (`id` 0)."""
 
     kind: Literal["job", "batch", "devices"]
     id: int = 0
 
 
-DEVICES = Subject("devices")
+DEVICES = Topic("devices")
 
 
 @dataclass
-class _Watched:
-    last_id: int
+class _Channel:
+    """The listeners of one topic, its last known state and, of a job, the id of the last event that was sent."""
+
+    last_event_id: int
     state: State | None = None
     listeners: set[asyncio.Queue[Message]] = field(default_factory=set)
 
-    def tell(self, message: Message) -> None:
-        """Give a message to all who listen."""
+    def send(self, message: Message) -> None:
+        """Queue a message for every listener. A listener whose queue is full gets None instead of all its messages."""
         for queue in list(self.listeners):
             if queue.full():
                 self.listeners.discard(queue)
@@ -58,110 +60,113 @@ class _Watched:
                 queue.put_nowait(message)
 
 
-class Hub:
-    """The listeners of one application; lives in its event loop."""
+class Broadcaster:
+    """The event streams of one application. All its methods but the store's reads run in the server's event loop."""
 
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-        self._watched: dict[Subject, _Watched] = {}
-        self._each: Counter[str] = Counter()
+        self._channels: dict[Topic, _Channel] = {}
+        self._listeners_by_user: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def listeners(self) -> int:
-        """How many listen now."""
-        return sum(len(watched.listeners) for watched in self._watched.values())
+        """The number of listeners, of all topics."""
+        return sum(len(channel.listeners) for channel in self._channels.values())
 
-    def check_room(self, principal: Principal) -> None:
-        """Refuse one more listener where there are too many, or too many of this user.
+    def check_capacity(self, principal: Principal) -> None:
+        """Refuse one more listener if there are too many, or too many of this user.
 
         Raises:
-            ProblemError: says when to try again.
+            ProblemError: The limit is reached; `Retry-After` says when to try again.
         """
         if self.listeners >= MAX_LISTENERS:
             raise ProblemError(503, "too many listen to events now; try again later", headers={"Retry-After": "30"})
-        if principal.token_id is not None and self._each[principal.user] >= MAX_LISTENERS_EACH:
-            detail = f"{MAX_LISTENERS_EACH} streams of events at once are allowed; end one, or try again later"
+        if principal.token_id is not None and self._listeners_by_user[principal.user] >= MAX_LISTENERS_PER_USER:
+            detail = f"{MAX_LISTENERS_PER_USER} streams of events at once are allowed; end one, or try again later"
             raise ProblemError(429, detail, headers={"Retry-After": "30"})
 
     @contextlib.asynccontextmanager
-    async def listen(self, subject: Subject, principal: Principal) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
-        """While the block runs, the queue is given how the subject stands and each change of it; of a job also what
-        happens after the event whose id goes with the queue.
+    async def listen(self, topic: Topic, principal: Principal) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+        """Listen to a topic for the length of the block.
+
+        Yields:
+            An event id and a queue. The queue receives the topic's state and every change of it, and of a job all
+            events with a higher id. (Of other topics the id is 0.)
         """
-        self._each[principal.user] += 1
+        self._listeners_by_user[principal.user] += 1
         try:
-            async with self._listen(subject) as found:
+            async with self._listen(topic) as found:
                 yield found
         finally:
-            self._each[principal.user] -= 1
-            self._each += Counter()  # forgets those at 0
+            self._listeners_by_user[principal.user] -= 1
+            self._listeners_by_user += Counter()  # removes users without listeners
 
     @contextlib.asynccontextmanager
-    async def _listen(self, subject: Subject) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
-        if subject not in self._watched:
-            last_id = await run_in_threadpool(self._last_id, subject) if subject.kind == "job" else 0
-            self._watched.setdefault(subject, _Watched(last_id))  # another may have come meanwhile
-        watched = self._watched[subject]
-        queue: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
-        if watched.state is not None:
-            queue.put_nowait(watched.state)
-        watched.listeners.add(queue)
+    async def _listen(self, topic: Topic) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+        if topic not in self._channels:
+            last_id = await run_in_threadpool(self._last_event_id, topic) if topic.kind == "job" else 0
+            self._channels.setdefault(topic, _Channel(last_id))  # another listener may have added it meanwhile
+        channel = self._channels[topic]
+        queue: asyncio.Queue[Message] = asyncio.Queue(MAX_PENDING_MESSAGES)
+        if channel.state is not None:
+            queue.put_nowait(channel.state)
+        channel.listeners.add(queue)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch())
+            self._task = asyncio.create_task(self._poll_while_listened_to())
         try:
-            yield watched.last_id, queue
+            yield channel.last_event_id, queue
         finally:
-            watched.listeners.discard(queue)
-            if not watched.listeners and self._watched.get(subject) is watched:
-                del self._watched[subject]
+            channel.listeners.discard(queue)
+            if not channel.listeners and self._channels.get(topic) is channel:
+                del self._channels[topic]
 
-    async def _watch(self) -> None:
-        while self._watched:
+    async def _poll_while_listened_to(self) -> None:
+        while self._channels:
             if self._deps.stopping():
-                for subject in list(self._watched):
-                    self._end(subject)
+                for topic in list(self._channels):
+                    self._close(topic)
                 return
             try:
-                await self._look()
+                await self._poll()
             except StoreError as error:
                 _log.warning("events cannot be read: %s", error)
-            except Exception:  # whoever listens must not be left waiting for ever
+            except Exception:  # the task must survive: nothing else would ever wake the listeners
                 _log.exception("events cannot be read")
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _look(self) -> None:
-        asked = {subject: watched.last_id for subject, watched in self._watched.items()}
+    async def _poll(self) -> None:
+        asked = {topic: channel.last_event_id for topic, channel in self._channels.items()}
         states, events = await run_in_threadpool(self._read, asked)
-        told = set()
+        with_events = set()
         for job_id, event in events:
-            subject = Subject("job", job_id)
-            watched = self._watched.get(subject)
-            if watched is not None and event.id > watched.last_id:
-                watched.last_id = event.id
-                watched.tell(event)
-                told.add(subject)
-        for subject in asked.keys() & self._watched.keys():
-            watched, state = self._watched[subject], states.get(subject)
-            if state is not None and state != watched.state:
-                watched.state = state
-                watched.tell(state)
-            # What could not be read at once comes with the next look.
-            if (state is None or state.ended) and subject not in told:
-                self._end(subject)
+            topic = Topic("job", job_id)
+            channel = self._channels.get(topic)
+            if channel is not None and event.id > channel.last_event_id:
+                channel.last_event_id = event.id
+                channel.send(event)
+                with_events.add(topic)
+        for topic in asked.keys() & self._channels.keys():
+            channel, state = self._channels[topic], states.get(topic)
+            if state is not None and state != channel.state:
+                channel.state = state
+                channel.send(state)
+            # A read is limited: where events came, the next poll may find more.
+            if (state is None or state.ended) and topic not in with_events:
+                self._close(topic)
 
-    def _end(self, subject: Subject) -> None:
-        self._watched.pop(subject).tell(None)
+    def _close(self, topic: Topic) -> None:
+        self._channels.pop(topic).send(None)
 
-    def _last_id(self, subject: Subject) -> int:
+    def _last_event_id(self, topic: Topic) -> int:
         with self._deps.store.read() as session:
-            return change_feed.last_event_id(session, subject.id)
+            return change_feed.last_event_id(session, topic.id)
 
-    def _read(self, asked: Mapping[Subject, int]) -> tuple[dict[Subject, State], list[tuple[int, EventRecord]]]:
-        jobs = {subject.id: last for subject, last in asked.items() if subject.kind == "job"}
-        batches = [subject.id for subject in asked if subject.kind == "batch"]
-        found: dict[Subject, State] = {DEVICES: devices_state(self._deps.store)} if DEVICES in asked else {}
+    def _read(self, asked: Mapping[Topic, int]) -> tuple[dict[Topic, State], list[tuple[int, EventRecord]]]:
+        jobs = {topic.id: last for topic, last in asked.items() if topic.kind == "job"}
+        batches = [topic.id for topic in asked if topic.kind == "batch"]
+        found: dict[Topic, State] = {DEVICES: devices_state(self._deps.store)} if DEVICES in asked else {}
         with self._deps.store.read() as session:
-            found |= {Subject("job", key): state for key, state in change_feed.states(session, list(jobs)).items()}
-            found |= {Subject("batch", key): state for key, state in change_feed.batch_states(session, batches).items()}
+            found |= {Topic("job", key): state for key, state in change_feed.states(session, list(jobs)).items()}
+            found |= {Topic("batch", key): state for key, state in change_feed.batch_states(session, batches).items()}
             return found, change_feed.events_after(session, jobs)

@@ -38,7 +38,7 @@ def serve(
     from service.errors import BadRequest
     from service.logs import set_up_logs
     from service.settings import load_settings
-    from web.server import Listening, run_server
+    from web.server import ServerOptions, run_server
 
     if log_format not in ("text", "json"):
         raise BadRequest(f"--log-format {log_format[:20]}: is text or json")
@@ -46,7 +46,7 @@ def serve(
     set_up_logs("json" if log_format == "json" else "text")
     store = open_store(settings)
     try:
-        listening = Listening(host, port, login=login, proxies=proxy, worker=worker, log_format=log_format)
+        listening = ServerOptions(host, port, login=login, proxies=proxy, worker=worker, log_format=log_format)
         return run_server(settings, store, listening, on_ready=lambda url: print(url, flush=True))
     finally:
         store.close()

@@ -22,7 +22,7 @@ from service.settings import Settings
 from service.submissions.access import any_token_opens
 from web.app import create_app
 from web.dependencies import Dependencies
-from web.security.timeouts import PunctualProtocol
+from web.security.timeouts import TimeoutProtocol
 from web.worker_process import worker_beside
 
 END_S = 10
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Listening:
+class ServerOptions:
     """Where to listen and whom to believe. `login` asks for tokens on a loopback address, too."""
 
     host: str
@@ -62,7 +62,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run_server(settings: Settings, store: Store, listening: Listening, *, on_ready: Callable[[str], None]) -> int:
+def run_server(settings: Settings, store: Store, listening: ServerOptions, *, on_ready: Callable[[str], None]) -> int:
     """Serve until a signal says to stop; streams end, then requests under way, then the worker.
 
     Raises:
@@ -81,7 +81,7 @@ def run_server(settings: Settings, store: Store, listening: Listening, *, on_rea
     app = create_app(Dependencies(settings, store, login=login, session_key=key, stopping=stopping.is_set))
     config = uvicorn.Config(
         app,
-        http=PunctualProtocol,
+        http=TimeoutProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -33,7 +33,7 @@ def worker_command(settings: Settings, log_format: str) -> list[str]:
 @contextlib.contextmanager
 def worker_beside(settings: Settings, *, log_format: str) -> Iterator[None]:
     """While the block runs, keep one worker alive; it has ended when the block has."""
-    keeper = Keeper(worker_command(settings, log_format))
+    keeper = Supervisor(worker_command(settings, log_format))
     keeper.start()
     try:
         yield
@@ -41,7 +41,7 @@ def worker_beside(settings: Settings, *, log_format: str) -> Iterator[None]:
         keeper.stop()
 
 
-class Keeper:
+class Supervisor:
     """Starts a process, and again after a growing pause whenever it ends by itself."""
 
     def __init__(self, command: Sequence[str], *, first_pause_s: float = FIRST_PAUSE_S) -> None:

@@ -23,7 +23,7 @@ from service.submissions.access import create_token
 from tasks.load import task_from_source
 from web.app import create_app
 from web.dependencies import Dependencies
-from web.security.timeouts import PunctualProtocol
+from web.security.timeouts import TimeoutProtocol
 
 LOCAL = "http://127.0.0.1:8765"
 OP = """import torch
@@ -123,7 +123,7 @@ def listening(web: Web) -> Iterator[str]:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        web.app, http=PunctualProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=5
+        web.app, http=TimeoutProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})

@@ -16,7 +16,7 @@ from service.submissions.access import create_token
 from tests.support.server_process import ROOT, kernelwright, serving
 from tests.support.web_application import OP, add_done_job
 from web.server import is_loopback, session_key
-from web.worker_process import Keeper, worker_command
+from web.worker_process import Supervisor, worker_command
 
 API = "/api/v1"
 
@@ -131,7 +131,7 @@ def test_the_key_of_sessions_is_kept_for_its_owner_alone(tmp_path):
 
 def test_a_worker_that_dies_is_started_again_after_a_growing_pause_and_logged(tmp_path, caplog):
     mark = tmp_path / "begun"
-    keeper = Keeper(["/bin/sh", "-c", f"echo x >> {mark}; exit 3"], first_pause_s=0.1)
+    keeper = Supervisor(["/bin/sh", "-c", f"echo x >> {mark}; exit 3"], first_pause_s=0.1)
     keeper.start()
     time.sleep(2.0)
     keeper.stop()
@@ -144,7 +144,7 @@ def test_a_worker_that_dies_is_started_again_after_a_growing_pause_and_logged(tm
 def test_a_worker_is_asked_to_end_with_the_server(tmp_path):
     mark = tmp_path / "said"
     script = f"trap 'echo ended > {mark}; exit 0' TERM; echo ready > {mark}; while :; do sleep 0.05; done"
-    keeper = Keeper(["/bin/sh", "-c", script])
+    keeper = Supervisor(["/bin/sh", "-c", script])
     keeper.start()
     deadline = time.monotonic() + 10
     while not mark.exists() and time.monotonic() < deadline:

@@ -14,7 +14,7 @@ from service.submissions.access import NotAuthenticated, Principal, still_valid
 from service.views.devices import DevicesState
 from web.api.batches import BatchId
 from web.api.events import NOT_KEPT, named, next_of, stream_of
-from web.broadcast import DEVICES, Hub, Subject
+from web.broadcast import DEVICES, Broadcaster, Topic
 from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
@@ -36,7 +36,7 @@ _DEVICES = stream_of(
 async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: Viewer) -> StreamingResponse:
     """How a batch stands, until all of its jobs have ended."""
     await run_in_threadpool(_check, deps, batch_id)
-    return _stream(request, deps, principal, Subject("batch", batch_id))
+    return _stream(request, deps, principal, Topic("batch", batch_id))
 
 
 @router.get("/devices/events", response_class=StreamingResponse, responses={200: _DEVICES, **problems()})
@@ -50,15 +50,17 @@ def _check(deps: Dependencies, batch_id: int) -> None:
         get_batch(session, batch_id)
 
 
-def _stream(request: Request, deps: Dependencies, principal: Principal, subject: Subject) -> StreamingResponse:
-    hub: Hub = request.app.state.hub
-    hub.check_room(principal)
-    messages = _messages(hub, deps, principal, subject)
+def _stream(request: Request, deps: Dependencies, principal: Principal, topic: Topic) -> StreamingResponse:
+    broadcaster: Broadcaster = request.app.state.broadcaster
+    broadcaster.check_capacity(principal)
+    messages = _messages(broadcaster, deps, principal, topic)
     return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
 
 
-async def _messages(hub: Hub, deps: Dependencies, principal: Principal, subject: Subject) -> AsyncIterator[str]:
-    async with hub.listen(subject, principal) as (_, queue):
+async def _messages(
+    broadcaster: Broadcaster, deps: Dependencies, principal: Principal, topic: Topic
+) -> AsyncIterator[str]:
+    async with broadcaster.listen(topic, principal) as (_, queue):
         yield "retry: 2000\n\n"
         state: BatchState | DevicesState | None = None
         while True:

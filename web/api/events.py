@@ -15,7 +15,7 @@ from db.views import change_feed
 from db.views.change_feed import JobState
 from service.submissions.access import NotAuthenticated, Principal, still_valid
 from web.api.parameters import JobId
-from web.broadcast import Hub, Message, Subject
+from web.broadcast import Broadcaster, Message, Topic
 from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
@@ -60,14 +60,16 @@ async def stream(
     """
     await run_in_threadpool(_check, deps, job_id)
     begin = max(after, int(last_event_id or 0))
-    hub: Hub = request.app.state.hub
-    hub.check_room(principal)
-    messages = _messages(hub, deps, principal, job_id, begin)
+    broadcaster: Broadcaster = request.app.state.broadcaster
+    broadcaster.check_capacity(principal)
+    messages = _messages(broadcaster, deps, principal, job_id, begin)
     return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
 
 
-async def _messages(hub: Hub, deps: Dependencies, principal: Principal, job_id: int, after: int) -> AsyncIterator[str]:
-    async with hub.listen(Subject("job", job_id), principal) as (upto, queue):
+async def _messages(
+    broadcaster: Broadcaster, deps: Dependencies, principal: Principal, job_id: int, after: int
+) -> AsyncIterator[str]:
+    async with broadcaster.listen(Topic("job", job_id), principal) as (upto, queue):
         yield "retry: 2000\n\n"
         while after < upto:
             events = await run_in_threadpool(_backlog, deps, job_id, after, upto)

@@ -35,7 +35,7 @@ def identify(request: Request) -> Principal:
         ProblemError: too many requests.
         StoreError: the store does not answer.
     """
-    deps, limits = dependencies_of(request), request.app.state.limits
+    deps, limits = dependencies_of(request), request.app.state.rate_limits
     if not deps.login:
         principal = LOCAL
     elif "authorization" in request.headers:

@@ -27,7 +27,7 @@ def log_in(
     Raises:
         NotAuthenticated: the token opens nothing.
     """
-    limits = request.app.state.limits
+    limits = request.app.state.rate_limits
     address = request.client.host if request.client else "unknown"
     response = RedirectResponse(own_path(target), status_code=303)
     if not deps.login:

@@ -57,7 +57,7 @@ _HEADERS = {
 }
 
 
-class Guard:
+class SecurityMiddleware:
     """Outermost part of the application. `login` False: only names of this machine are answered to."""
 
     def __init__(self, app: ASGIApp, *, login: bool, fastapi: FastAPI) -> None:

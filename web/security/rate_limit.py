@@ -13,7 +13,7 @@ MAX_BUCKETS = 10_000
 FAILURES_A_MINUTE = 20
 
 
-class Buckets:
+class TokenBuckets:
     """Token buckets by key: each holds a minute's worth and fills steadily. The longest unused are forgotten first."""
 
     def __init__(self, a_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,12 +35,12 @@ class Buckets:
         return None if enough else (1.0 - left) * 60 / self._a_minute
 
 
-class Limits:
+class RateLimits:
     """The limits of one server process; with `a_minute` 0 there are none."""
 
     def __init__(self, a_minute: int) -> None:
-        self._requests = Buckets(a_minute) if a_minute else None
-        self._failures = Buckets(min(FAILURES_A_MINUTE, a_minute)) if a_minute else None
+        self._requests = TokenBuckets(a_minute) if a_minute else None
+        self._failures = TokenBuckets(min(FAILURES_A_MINUTE, a_minute)) if a_minute else None
 
     def check_principal(self, principal: Principal) -> None:
         """Count a request of a token; the local user is not limited.

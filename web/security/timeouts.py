@@ -10,14 +10,14 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-REQUEST_S = 15.0
+REQUEST_TIMEOUT_S = 15.0
 """From a connection's beginning, or the end of an answer, until the head of the next request is there."""
 
-ANSWER_S = 60.0
+READ_TIMEOUT_S = 60.0
 """How long a client may leave unread what it was sent."""
 
 
-class PunctualProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """uvicorn's protocol with deadlines."""
 
     _late: asyncio.TimerHandle | None = None
@@ -48,7 +48,7 @@ class PunctualProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Begin to wait for the client to read."""
         super().pause_writing()
-        self._stuck = self.loop.call_later(ANSWER_S, self.transport.abort)
+        self._stuck = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Go on writing."""
@@ -63,9 +63,9 @@ class PunctualProtocol(H11Protocol):
             self._late.cancel()
             self._late = None
         elif not answering and self._late is None:
-            self._late = self.loop.call_later(REQUEST_S, self._end)
+            self._late = self.loop.call_later(REQUEST_TIMEOUT_S, self._end)
 
     def _end(self) -> None:
         self.transport.close()  # once what was answered has been read
         if self._stuck is None:
-            self._stuck = self.loop.call_later(ANSWER_S, self.transport.abort)
+            self._stuck = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)

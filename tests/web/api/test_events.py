@@ -16,7 +16,7 @@ from db.records import JobStatus
 from db.tables import JobRow
 from service.jobs.liveness import this_process
 from tests.support.web_application import add_done_job, events_of, get, listening, opened
-from web import broadcast as hubs
+from web import broadcast
 from web.api import events as events_api
 
 API = "/api/v1"
@@ -74,10 +74,10 @@ def wait_for(condition, seconds=10):
         time.sleep(0.02)
 
 
-def wait_until_looked(web, holds=lambda state: True):
-    """Wait until the hub has read a state for which `holds`, and told it."""
-    watched = web.app.state.hub._watched
-    wait_for(lambda: any(each.state is not None and holds(each.state) for each in list(watched.values())))
+def wait_until_polled(web, holds=lambda state: True):
+    """Wait until the broadcaster has read a state for which `holds`, and told it."""
+    channels = web.app.state.broadcaster._channels
+    wait_for(lambda: any(each.state is not None and holds(each.state) for each in list(channels.values())))
 
 
 def rounds(text):
@@ -117,9 +117,9 @@ def test_a_last_event_id_beyond_all_does_not_hide_events_from_others(web, addres
         threading.Thread(target=follow, args=(address, job, near)),
     ]
     threads[0].start()
-    wait_for(lambda: web.app.state.hub.listeners == 1)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 1)
     threads[1].start()
-    wait_for(lambda: web.app.state.hub.listeners == 2)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 2)
     add_event(web, job, 1)
     set_status(web, job, JobStatus.DONE)
     for thread in threads:
@@ -128,18 +128,18 @@ def test_a_last_event_id_beyond_all_does_not_hide_events_from_others(web, addres
     assert rounds(far[0]) == []
 
 
-def test_a_look_that_fails_is_logged_and_the_stream_goes_on(web, address, monkeypatch, caplog):
+def test_a_poll_that_fails_is_logged_and_the_stream_goes_on(web, address, monkeypatch, caplog):
     job, seen, failed = add_waiting_job(web), [], threading.Event()
-    look = hubs.Hub._look
+    poll = broadcast.Broadcaster._poll
 
-    async def stumble(hub):
+    async def stumble(broadcaster):
         if not failed.is_set():
             failed.set()
             raise RuntimeError("nobody thought of this")
-        await look(hub)
+        await poll(broadcaster)
 
     thread = threading.Thread(target=follow, args=(address, job, seen))
-    monkeypatch.setattr(hubs.Hub, "_look", stumble)
+    monkeypatch.setattr(broadcast.Broadcaster, "_poll", stumble)
     thread.start()
     assert failed.wait(10)
     add_event(web, job, 1)
@@ -170,10 +170,10 @@ def test_many_listen_while_events_come_and_each_hears_all_once_in_order(web, add
         thread.start()
         if number % 4 == 0:  # some come while events do
             add_event(web, job, 4 + number // 4)
-    wait_for(lambda: web.app.state.hub.listeners == 20)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 20)
     set_status(web, job, JobStatus.RUNNING)
     add_event(web, job, 9)
-    time.sleep(hubs.POLL_S * 1.5)
+    time.sleep(broadcast.POLL_INTERVAL_S * 1.5)
     add_event(web, job, 10)
     set_status(web, job, JobStatus.DONE)
     for thread in threads:
@@ -182,16 +182,16 @@ def test_many_listen_while_events_come_and_each_hears_all_once_in_order(web, add
     for text in seen:
         assert rounds(text) == list(range(1, 11))
         assert events_of(text)[-1][0] == "end"
-    wait_for(lambda: web.app.state.hub.listeners == 0)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 0)
 
 
 def test_states_are_told_when_they_change(web, address):
     job, seen = add_waiting_job(web), []
     thread = threading.Thread(target=follow, args=(address, job, seen))
     thread.start()
-    wait_until_looked(web)
+    wait_until_polled(web)
     set_status(web, job, JobStatus.RUNNING)
-    wait_until_looked(web, lambda state: state.status == JobStatus.RUNNING.value)
+    wait_until_polled(web, lambda state: state.status == JobStatus.RUNNING.value)
     set_status(web, job, JobStatus.CANCELLED)
     thread.join(10)
     states = [json.loads(data)["status"] for name, _, data in events_of(seen[0]) if name == "status"]
@@ -204,8 +204,8 @@ def test_a_listener_who_leaves_is_forgotten_with_the_next_sign_of_life(web, addr
     with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", trust_env=False) as response:
         texts = response.iter_text()  # kept: one that is thrown away closes the stream
         next(texts)
-        wait_for(lambda: web.app.state.hub.listeners == 1)
-    wait_for(lambda: web.app.state.hub.listeners == 0)
+        wait_for(lambda: web.app.state.broadcaster.listeners == 1)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 0)
 
 
 def test_silence_is_broken_by_comments_and_a_revoked_token_ends_the_stream(tmp_path, monkeypatch):
@@ -242,7 +242,7 @@ def test_when_the_server_ends_so_do_its_streams(tmp_path):
         with listening(web) as address:
             thread = threading.Thread(target=follow, args=(address, job, seen))
             thread.start()
-            wait_for(lambda: web.app.state.hub.listeners == 1)
+            wait_for(lambda: web.app.state.broadcaster.listeners == 1)
             object.__setattr__(web.app.state.dependencies, "stopping", lambda: True)
             thread.join(5)
             assert not thread.is_alive()
@@ -251,36 +251,36 @@ def test_when_the_server_ends_so_do_its_streams(tmp_path):
 
 def test_a_listener_who_takes_nothing_is_cut_off():
     async def overflow():
-        watched = hubs._Watched(0)
+        channel = broadcast._Channel(0)
         queue = asyncio.Queue(2)
-        watched.listeners.add(queue)
+        channel.listeners.add(queue)
         for _ in range(3):
-            watched.tell("event")
-        return queue.get_nowait(), queue.empty(), watched.listeners
+            channel.send("event")
+        return queue.get_nowait(), queue.empty(), channel.listeners
 
     assert asyncio.run(overflow()) == (None, True, set())
 
 
 def test_no_more_listen_than_the_server_can_bear(web, address, monkeypatch):
-    monkeypatch.setattr(hubs, "MAX_LISTENERS", 0)
+    monkeypatch.setattr(broadcast, "MAX_LISTENERS", 0)
     response = get(address, f"{API}/jobs/{add_done_job(web.store)}/events")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "30"
 
 
 def test_one_user_does_not_take_the_streams_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(hubs, "MAX_LISTENERS_EACH", 1)
+    monkeypatch.setattr(broadcast, "MAX_LISTENERS_PER_USER", 1)
     monkeypatch.setattr(events_api, "KEEP_ALIVE_S", 0.1)
     with opened(tmp_path, login=True) as web, listening(web) as address:
         url = f"{address}{API}/jobs/{add_waiting_job(web)}/events"
         ada, again, bob = ({"Authorization": f"Bearer {web.token('viewer', user)}"} for user in ("ada", "ada", "bob"))
         with httpx.stream("GET", url, headers=ada, trust_env=False):
-            wait_for(lambda: web.app.state.hub.listeners == 1)
+            wait_for(lambda: web.app.state.broadcaster.listeners == 1)
             refused = httpx.get(url, headers=again, trust_env=False)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
             with httpx.stream("GET", url, headers=bob, trust_env=False) as other:
                 assert other.status_code == 200
-        wait_for(lambda: web.app.state.hub.listeners == 0)
+        wait_for(lambda: web.app.state.broadcaster.listeners == 0)
         with httpx.stream("GET", url, headers=again, trust_env=False) as once_more:
             assert once_more.status_code == 200
 
@@ -311,7 +311,7 @@ def test_a_batch_is_told_at_once_at_each_change_and_to_its_end(web, address):
     thread = threading.Thread(target=follow_path, args=(address, f"/batches/{batch}/events", seen))
     thread.start()
     for job, cost, queued_now in zip(jobs, (0.25, 0.5), (2, 1), strict=True):
-        wait_until_looked(web, lambda state, left=queued_now: state.counts.get("queued") == left)
+        wait_until_polled(web, lambda state, left=queued_now: state.counts.get("queued") == left)
         with web.store.write() as session:
             set_spent(session, job, cost_usd=cost, tokens=1)
             session.get_one(JobRow, job).status = JobStatus.DONE.value
@@ -350,7 +350,7 @@ def test_batches_and_jobs_are_watched_side_by_side_and_not_confused(web, address
     ]
     for thread in threads:
         thread.start()
-    wait_for(lambda: web.app.state.hub.listeners == 2)
+    wait_for(lambda: web.app.state.broadcaster.listeners == 2)
     set_status(web, job, JobStatus.DONE)
     threads[1].join(10)
     assert events_of(of_job[0])[-1][0] == "end"
@@ -405,7 +405,7 @@ def test_when_the_server_ends_so_do_the_streams_of_devices(tmp_path):
         seen = []
         thread = threading.Thread(target=follow_path, args=(address, "/devices/events", seen))
         thread.start()
-        wait_until_looked(web)
+        wait_until_polled(web)
         object.__setattr__(web.app.state.dependencies, "stopping", lambda: True)
         thread.join(5)
         assert not thread.is_alive()

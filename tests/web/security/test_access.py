@@ -16,7 +16,7 @@ from service.submissions import quotas
 from service.submissions.access import create_token, list_tokens, revoke_token
 from tests.support.web_application import OP, add_done_job, opened
 from web.security.login import own_path
-from web.security.rate_limit import Buckets
+from web.security.rate_limit import TokenBuckets
 from web.security.sessions import COOKIE
 
 API = "/api/v1"
@@ -295,7 +295,7 @@ def test_guessing_tokens_is_limited_and_good_tokens_still_work(web):
 
 def test_a_bucket_fills_again():
     now = [0.0]
-    bucket = Buckets(60, clock=lambda: now[0])
+    bucket = TokenBuckets(60, clock=lambda: now[0])
     assert [bucket.take("a") for _ in range(60)] == [None] * 60
     assert bucket.take("a") == pytest.approx(1.0)
     now[0] += 1.0

@@ -12,7 +12,7 @@ import pytest
 from tests.support.web_application import OP, listening, opened
 from web.pages.render.assets import PLOTLY, assets
 from web.security import request_body, timeouts
-from web.security.rate_limit import Limits
+from web.security.rate_limit import RateLimits
 
 JSON = "Content-Type: application/json"
 
@@ -25,8 +25,8 @@ def web(tmp_path):
 
 @pytest.fixture
 def address(web, monkeypatch):
-    monkeypatch.setattr(timeouts, "REQUEST_S", 1.5)
-    monkeypatch.setattr(timeouts, "ANSWER_S", 1.5)
+    monkeypatch.setattr(timeouts, "REQUEST_TIMEOUT_S", 1.5)
+    monkeypatch.setattr(timeouts, "READ_TIMEOUT_S", 1.5)
     monkeypatch.setattr(request_body, "MAX_WAIT_S", 1.5)
     with listening(web) as address:
         yield address
@@ -97,7 +97,7 @@ def test_who_logs_in_sends_little(address):
 
 
 def test_who_is_known_is_let_in_and_counted_once(web, address):
-    web.app.state.limits = Limits(1)
+    web.app.state.rate_limits = RateLimits(1)
     token = web.token("submitter")
     body = f'{{"source": {OP!r}}}'.replace("'", '"').encode()
     with connected(address) as connection:
