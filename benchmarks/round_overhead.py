@@ -19,7 +19,7 @@ from typing import Any
 from agents.llm.client import open_llm
 from agents.llm.litellm_import import import_litellm
 from agents.protocols import Event
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
 from service.mock_llm import start_llm_server
@@ -63,14 +63,14 @@ def measure(strategy: str, rounds: int, api_base: str, folder: Path) -> tuple[li
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        local.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, stop=Stop())
+        local.optimize(str(folder / "op.py"), settings=settings, store=store, observe=observe, cancel=CancelToken())
     again: list[float] = []
 
     def observe_again(event: Event) -> None:
         if event.kind == "round_done":
             again.append(time.perf_counter())
 
-    local.resume(1, settings=settings, store=store, observe=observe_again, stop=Stop())
+    local.resume(1, settings=settings, store=store, observe=observe_again, cancel=CancelToken())
     store.close()
     first = [after - before - wait for before, after, wait in zip(marks, marks[1:], waited[1:], strict=False)]
     return first, [after - before for before, after in itertools.pairwise(again)]
@@ -90,8 +90,8 @@ def main() -> int:
     options = parser.parse_args()
     import_litellm()
     seats: Any = local
-    seats.open_bench = opened_quickly
-    seats.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    seats.open_evaluation_context = opened_quickly
+    seats.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     lines = ["| strategy | run | rounds | median ms | 95 % ms |", "|---|---|---|---|---|"]
     with start_llm_server(script()) as server, tempfile.TemporaryDirectory() as folder:
         for strategy in (name for name in STRATEGIES if name in ("judge", "contrastive", "tools")):

@@ -1,4 +1,4 @@
-"""How a running use case is told to stop, by a signal or from another process."""
+"""Cancellation of a running use case, by a signal or from another process."""
 
 import contextlib
 import threading
@@ -7,10 +7,16 @@ from collections.abc import Callable, Iterator
 POLL_S = 2.0
 
 
-class Stop:
-    """A request to stop and the first reason that was given. `event` is what sandboxes and evaluators wait for.
+class Cancelled(Exception):
+    """The work was cancelled before it had a result."""
 
-    `signal_number` is the signal that made the request, if one did.
+
+class CancelToken:
+    """Tells running work to stop, with the reason of the first request.
+
+    Attributes:
+        event: what sandboxes and evaluators wait for.
+        signal_number: the signal that requested the cancellation, or None.
     """
 
     def __init__(self) -> None:
@@ -20,72 +26,74 @@ class Stop:
 
     @property
     def reason(self) -> str | None:
-        """`interrupted`, `cancelled`, or None while nobody asked."""
+        """`interrupted`, `cancelled` or `lost`; None before the first request."""
         return self._reason
 
     def request(self, reason: str) -> None:
-        """Ask to stop; a second request changes nothing. Safe in a signal handler of the main thread."""
+        """Request cancellation. Later requests keep the first reason. Safe in a signal handler of the main thread."""
         if self._reason is None:
             self._reason = reason
         self.event.set()
 
     def requested(self) -> bool:
-        """Whether to stop."""
+        """Whether cancellation was requested."""
         return self.event.is_set()
 
 
-class StopGroup:
-    """Several things that run at once and are told to stop together. Threads may share it."""
+class CancelGroup:
+    """Cancels everything that runs in a group at once. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: set[Stop] = set()
+        self._running: set[CancelToken] = set()
         self._reason: str | None = None
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Stop]:
-        """The Stop of one thing, for as long as it runs; requested already if all were told to stop."""
-        stop = Stop()
+    def new_token(self) -> Iterator[CancelToken]:
+        """A token that belongs to the group during the block; already cancelled if the group is."""
+        token = CancelToken()
         with self._lock:
-            self._running.add(stop)
+            self._running.add(token)
             if self._reason is not None:
-                stop.request(self._reason)
+                token.request(self._reason)
         try:
-            yield stop
+            yield token
         finally:
             with self._lock:
-                self._running.discard(stop)
+                self._running.discard(token)
 
     def request(self, reason: str) -> None:
-        """Tell all that run, and whatever begins later, to stop."""
+        """Cancel all current tokens and every later one."""
         with self._lock:
             self._reason = self._reason or reason
-            for stop in self._running:
-                stop.request(reason)
+            for token in self._running:
+                token.request(reason)
 
     def requested(self) -> bool:
-        """Whether all were told to stop."""
+        """Whether the group was cancelled."""
         with self._lock:
             return self._reason is not None
 
     def count(self) -> int:
-        """How many run."""
+        """The number of tokens in use."""
         with self._lock:
             return len(self._running)
 
 
 @contextlib.contextmanager
-def stop_when(asked: Callable[[], bool], stop: Stop, reason: str, *, poll_s: float = POLL_S) -> Iterator[None]:
-    """While the block runs, ask `asked` every `poll_s` seconds and request a stop once it says so."""
+def cancel_when(
+    condition: Callable[[], bool], cancel: CancelToken, reason: str, *, poll_s: float = POLL_S
+) -> Iterator[None]:
+    """During the block, check `condition` every `poll_s` seconds in a thread; request cancellation once it holds."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(poll_s):
-            if asked():
-                stop.request(reason)
+            if condition():
+                cancel.request(reason)
                 return
 
-    watcher = threading.Thread(target=watch, name="stop-when", daemon=True)
+    watcher = threading.Thread(target=watch, name="cancel-when", daemon=True)
     watcher.start()
     try:
         yield

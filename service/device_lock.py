@@ -1,4 +1,4 @@
-"""Taking turns on a device: two jobs of one host never disturb each other's measurements."""
+"""The lock of a device: no two jobs of one host measure on it at the same time."""
 
 import contextlib
 import fcntl
@@ -10,37 +10,42 @@ from pathlib import Path
 
 from sandbox.base import Command, Completed, Promise, Sandbox
 
-_LOOK_AGAIN_S = 0.1
+_RETRY_S = 0.1
 
 
-class StillWaiting(Exception):
-    """The wait for a turn was called off."""
+class WaitCancelled(Exception):
+    """The wait for a lock was cancelled."""
 
 
 @contextlib.contextmanager
-def turn(
+def hold_device(
     lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event | None = None, shared: bool = False
 ) -> Iterator[None]:
-    """Hold the device that `lock` stands for. The kernel frees it when its holder dies, however it dies.
+    """Hold the lock of a device during the block. The kernel releases it when its holder dies.
 
-    `on_wait` is called once if someone else holds it. Any number may hold it `shared`, while nobody holds it alone:
-    those who build, where building would disturb who measures. Nobody is passed by for ever: who waits stands in a gate
-    through which those of the other kind must come, too.
+    Measurements hold it exclusively. Builds share it where a build would disturb a measurement. Each waiter also holds
+    a second lock (`.gate`) that every later waiter needs first, so a stream of shared holders cannot starve it.
+
+    Args:
+        lock: the lock's file, of `device_lock_path`.
+        on_wait: called once if the lock is not free.
+        cancel: ends the wait.
+        shared: hold it together with other shared holders.
 
     Raises:
-        StillWaiting: `cancel` was set before the turn came.
+        WaitCancelled: `cancel` was set before the lock was free.
     """
-    told = False
+    reported = False
 
     def wait() -> None:
-        nonlocal told
-        if not told:
+        nonlocal reported
+        if not reported:
             on_wait()
-            told = True
+            reported = True
         if cancel is None:
-            time.sleep(_LOOK_AGAIN_S)
-        elif cancel.wait(_LOOK_AGAIN_S):
-            raise StillWaiting
+            time.sleep(_RETRY_S)
+        elif cancel.wait(_RETRY_S):
+            raise WaitCancelled
 
     with contextlib.ExitStack() as held:
         with contextlib.ExitStack() as passing:
@@ -52,11 +57,11 @@ def turn(
 
 
 @contextlib.contextmanager
-def one_of(locks: Sequence[Path], *, cancel: threading.Event) -> Iterator[None]:
-    """Hold any one of several locks.
+def hold_any(locks: Sequence[Path], *, cancel: threading.Event) -> Iterator[None]:
+    """Hold one of several locks exclusively during the block, whichever is free first.
 
     Raises:
-        StillWaiting: `cancel` was set before one was free.
+        WaitCancelled: `cancel` was set before one was free.
     """
     while True:
         for lock in locks:
@@ -66,23 +71,29 @@ def one_of(locks: Sequence[Path], *, cancel: threading.Event) -> Iterator[None]:
                 finally:
                     os.close(descriptor)
                 return
-        if cancel.wait(_LOOK_AGAIN_S):
-            raise StillWaiting
+        if cancel.wait(_RETRY_S):
+            raise WaitCancelled
 
 
-def device_lock(folder: Path, platform: str, slot: int = 0) -> Path:
-    """The lock of a device of this host, counted from 0; `folder` is one for all users of the host."""
+def device_lock_path(folder: Path, platform: str, slot: int = 0) -> Path:
+    """The lock file of a device of this host.
+
+    Args:
+        folder: one folder for all users of the host.
+        platform: the device's platform.
+        slot: which of the platform's devices, counted from 0.
+    """
     return folder / f"kernelwright-{platform}-{slot}.lock"
 
 
-class TurnSandbox:
-    """A sandbox whose commands wait for their turn on a device, and end when `stop` is set."""
+class DeviceLockSandbox:
+    """A sandbox whose commands hold a device's lock while they run, and end when `cancel` is set."""
 
-    def __init__(self, inner: Sandbox, lock: Path, *, on_wait: Callable[[], None], stop: threading.Event) -> None:
+    def __init__(self, inner: Sandbox, lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event) -> None:
         self._inner = inner
         self._lock = lock
         self._on_wait = on_wait
-        self._stop = stop
+        self._cancel = cancel
         self.name: str = inner.name
         self.promises: frozenset[Promise] = inner.promises
 
@@ -93,27 +104,27 @@ class TurnSandbox:
         on_stderr: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """As `Sandbox.run`, once it is our turn; cancelled while it waits, the command never ran."""
-        cancel = cancel or self._stop
+        """As `Sandbox.run`, under the lock. A command that is cancelled while it waits never runs."""
+        cancel = cancel or self._cancel
         try:
-            with turn(self._lock, on_wait=self._on_wait, cancel=cancel):
+            with hold_device(self._lock, on_wait=self._on_wait, cancel=cancel):
                 return self._inner.run(command, on_stderr=on_stderr, cancel=cancel)
-        except StillWaiting:
+        except WaitCancelled:
             return Completed(exit_code=None, stdout=b"", stderr=b"", wall_s=0.0, cancelled=True)
 
     def prepare(self, command: Command) -> None:
-        """As `Sandbox.prepare`; it takes no turn, for it measures nothing."""
+        """As `Sandbox.prepare`, without the lock: preparation measures nothing."""
         self._inner.prepare(command)
 
     def describe(self) -> dict[str, str]:
-        """Provenance of the sandbox behind it."""
+        """Provenance of the inner sandbox."""
         return self._inner.describe()
 
 
 def _try_lock(lock: Path, *, shared: bool) -> int | None:
-    """The descriptor that holds the lock, or None if someone else does.
+    """The descriptor that holds the lock, or None if the lock is held elsewhere.
 
-    The file is made by whichever user comes first, readable for all: flock needs no right to write.
+    The first user creates the file readable for all: flock needs no write permission.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -122,13 +133,13 @@ def _try_lock(lock: Path, *, shared: bool) -> int | None:
         try:
             descriptor = os.open(lock, flags | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            return None  # made this instant by another; look again
+            return None  # another process created it just now; retry
         os.fchmod(descriptor, 0o644)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), lock.stat()):
             return descriptor
-    except (BlockingIOError, FileNotFoundError):  # held, or a cleaner of old files removed it under us
+    except (BlockingIOError, FileNotFoundError):  # held, or the file was removed meanwhile
         pass
     except BaseException:
         os.close(descriptor)

@@ -12,14 +12,14 @@ from db.jobs import jobs
 from db.records import EvaluationRecord, JobStatus
 from db.store import Store
 from evaluator.evaluation import Evaluation
-from service.cancellation import Stop
+from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
+from service.evaluation_context import EvaluationContext, open_evaluation_context
 from service.jobs.journal import Observer
 from service.jobs.liveness import LOST, beating, job_lost, require_run_by, this_process
 from service.jobs.persistence import keep_evaluation, keep_task
 from service.settings import Settings
 from service.tasks import find_task
-from service.workbench import Bench, Stopped, open_bench
 from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -43,7 +43,7 @@ def evaluate_file(
     settings: Settings,
     store: Store,
     observe: Observer,
-    stop: Stop,
+    cancel: CancelToken,
     times: int = 1,
     rules: tuple[str, ...] = (),
     profile: bool = False,
@@ -53,7 +53,7 @@ def evaluate_file(
 
     Raises:
         TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
-        SandboxUnavailable, Stopped: as `evaluate_source`.
+        SandboxUnavailable, Cancelled: as `evaluate_source`.
     """
     check_rules(rules)
     task = find_task(ref, store=store)
@@ -64,7 +64,7 @@ def evaluate_file(
         settings=settings,
         store=store,
         observe=observe,
-        stop=stop,
+        cancel=cancel,
         times=times,
         rules=rules,
         profile=profile,
@@ -80,7 +80,7 @@ def evaluate_source(
     settings: Settings,
     store: Store,
     observe: Observer,
-    stop: Stop,
+    cancel: CancelToken,
     times: int = 1,
     rules: tuple[str, ...] = (),
     profile: bool = False,
@@ -94,13 +94,15 @@ def evaluate_source(
     Raises:
         BadRequest: a rule is unknown.
         SandboxUnavailable: there is no sandbox to work with.
-        Stopped: a stop was requested before there was a verdict; of that evaluation nothing is kept.
+        Cancelled: cancellation was requested before there was a verdict; of that evaluation nothing is kept.
         JobLost: others took this process for dead meanwhile; nothing is kept either.
     """
     check_rules(rules)
-    with open_bench(task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold) as bench:
+    with open_evaluation_context(
+        task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold
+    ) as context:
         for _ in range(times):
-            yield _evaluate(bench, source, origin, store, observe, stop)
+            yield _evaluate(context, source, origin, store, observe, cancel)
 
 
 def check_rules(rules: tuple[str, ...]) -> None:
@@ -114,36 +116,40 @@ def check_rules(rules: tuple[str, ...]) -> None:
             raise BadRequest(f"--tolerance {rule[:80]}: unknown; there is: {', '.join(RULES)}")
 
 
-def _evaluate(bench: Bench, source: str, origin: str, store: Store, observe: Observer, stop: Stop) -> Evaluated:
+def _evaluate(
+    context: EvaluationContext, source: str, origin: str, store: Store, observe: Observer, cancel: CancelToken
+) -> Evaluated:
     owner = this_process()
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, bench.task),
+            task_id=keep_task(session, context.task),
             kind="evaluate",
-            platform=bench.platform.name,
-            sandbox=bench.sandbox.name,
+            platform=context.platform.name,
+            sandbox=context.sandbox.name,
             owner=owner,
             options={"candidate": origin},
         )
     status = JobStatus.FAILED
     try:
-        with beating(store, job_id, owner, stop):
-            evaluation = bench.evaluate(source, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
+        with beating(store, job_id, owner, cancel):
+            evaluation = context.evaluate(
+                source, step=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
+            )
         with store.write() as session:
             require_run_by(session, job_id, owner)
-            evaluation_id = keep_evaluation(session, job_id, bench, source, evaluation, round_number=0)
+            evaluation_id = keep_evaluation(session, job_id, context, source, evaluation, round_number=0)
             if evaluation.passed:
                 jobs.set_best(session, job_id, evaluation_id)
         status = JobStatus.DONE
-    except Stopped:
-        if stop.reason == LOST:
+    except Cancelled:
+        if cancel.reason == LOST:
             raise job_lost(job_id) from None
         status = JobStatus.CANCELLED
         raise
     finally:
         with store.write() as session:
-            jobs.finish_job(session, job_id, owner, status=status, stop_reason=stop.reason)
+            jobs.finish_job(session, job_id, owner, status=status, stop_reason=cancel.reason)
     with store.read() as session:
         return Evaluated(evaluation, results.get_evaluation(session, evaluation_id))
 

@@ -10,13 +10,13 @@ from db.evaluations import tasks as stored
 from db.records import TaskHead
 from db.store import Store
 from evaluator.task_check import CHECK_EFFORT, TaskCheck, check_task
-from service.cancellation import Stop
+from service.cancellation import Cancelled, CancelToken
 from service.database import open_store
-from service.device_lock import StillWaiting, device_lock, turn
+from service.device_lock import WaitCancelled, device_lock_path, hold_device
 from service.errors import BadRequest
+from service.evaluation_context import WAITING, open_platform, open_sandbox
 from service.jobs.persistence import keep_task
 from service.settings import Settings
-from service.workbench import WAITING, Stopped, open_platform, open_sandbox
 from tasks import load
 from tasks.importers import KINDS, read_clone
 from tasks.metadata import nearest
@@ -115,39 +115,39 @@ def find_ref(ref: str, settings: Settings) -> Task:
         store.close()
 
 
-def check(ref: str, *, settings: Settings, step: Callable[[str], None], stop: Stop) -> TaskCheck:
+def check(ref: str, *, settings: Settings, step: Callable[[str], None], cancel: CancelToken) -> TaskCheck:
     """Run a task's own code in a sandbox and say whether it can be judged.
 
     Raises:
         TaskError: there is no such task, or it is not valid as it is written.
         SandboxUnavailable: there is no sandbox to work with.
-        Stopped: a stop was requested before the end.
+        Cancelled: cancellation was requested before the end.
     """
-    (result,) = check_tasks([find_ref(ref, settings)], settings=settings, step=step, stop=stop)
+    (result,) = check_tasks([find_ref(ref, settings)], settings=settings, step=step, cancel=cancel)
     return result
 
 
 def check_tasks(
-    tasks: Iterable[Task], *, settings: Settings, step: Callable[[str], None], stop: Stop
+    tasks: Iterable[Task], *, settings: Settings, step: Callable[[str], None], cancel: CancelToken
 ) -> Iterator[TaskCheck]:
     """Check one task after the other, each in a sandbox of its own; each result comes as soon as it is there.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with.
-        Stopped: a stop was requested before the end.
+        Cancelled: cancellation was requested before the end.
     """
     platform = open_platform(settings.platform)
-    lock = device_lock(settings.lock_dir, platform.name, settings.device)
+    lock = device_lock_path(settings.lock_dir, platform.name, settings.device)
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         for task in tasks:
             with (
                 _still_waiting_is_stopped(),
-                turn(lock, on_wait=lambda: step(WAITING), cancel=stop.event),
+                hold_device(lock, on_wait=lambda: step(WAITING), cancel=cancel.event),
             ):
-                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=step, cancel=stop.event)
-            if stop.requested():
-                raise Stopped
+                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=step, cancel=cancel.event)
+            if cancel.requested():
+                raise Cancelled
             yield result
 
 
@@ -155,8 +155,8 @@ def check_tasks(
 def _still_waiting_is_stopped() -> Iterator[None]:
     try:
         yield
-    except StillWaiting as waiting:
-        raise Stopped from waiting
+    except WaitCancelled as waiting:
+        raise Cancelled from waiting
 
 
 def unknown_task(ref: str, known: Iterable[Task | TaskHead], *, files: bool) -> TaskError:
@@ -239,15 +239,15 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
 
 
 def check_imported(
-    tasks: Sequence[Task], *, settings: Settings, step: Callable[[str], None], stop: Stop
+    tasks: Sequence[Task], *, settings: Settings, step: Callable[[str], None], cancel: CancelToken
 ) -> Iterator[Judged]:
     """Run each task in a sandbox and say whether passing it would prove anything.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with.
-        Stopped: a stop was requested before the end.
+        Cancelled: cancellation was requested before the end.
     """
-    for task, check in zip(tasks, check_tasks(tasks, settings=settings, step=step, stop=stop), strict=True):
+    for task, check in zip(tasks, check_tasks(tasks, settings=settings, step=step, cancel=cancel), strict=True):
         doubts = list(check.warnings)
         if check.eager_ms is not None and check.eager_ms < TOO_SHORT_MS:
             doubts.append(f"too small to time: one call takes {check.eager_ms:.3f} ms, hand-over included")

@@ -5,7 +5,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from agents.llm.names import is_builtin
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
 from service.cli.signals import exit_status
 from service.errors import BadRequest, Unavailable
@@ -201,7 +201,7 @@ def _verbatim(text: str) -> None:
 _NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")
 
 
-def finish(report: JobReport, stop: Stop, *, as_json: bool) -> int:
+def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
     """Show the report; 0 when the job did its work, 130 or 143 when a signal stopped it.
 
     Raises:
@@ -219,4 +219,4 @@ def finish(report: JobReport, stop: Stop, *, as_json: bool) -> int:
         show_report(report)
     if job.status != "done":
         note(f"go on with: kernelwright jobs resume {job.id}")
-    return exit_status(stop) or 0
+    return exit_status(cancel) or 0

@@ -7,28 +7,30 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextlib.contextmanager
-def stopping_on_signals(stop: Stop, saying: str | None = "stopping and keeping the best so far") -> Iterator[None]:
+def cancel_on_signals(
+    cancel: CancelToken, saying: str | None = "stopping and keeping the best so far"
+) -> Iterator[None]:
     """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so.
 
     `saying` is what is told on stderr then; None where that holds nothing but JSON.
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.signal_number is not None:
+        if cancel.signal_number is not None:
             if sys.stderr.isatty():
                 _say(_SHOW_CURSOR)
             os._exit(128 + number)
-        stop.signal_number = number
+        cancel.signal_number = number
         if saying is not None:
             _say(f"\n{saying} (again to quit at once)\n".encode())
-        stop.request("interrupted")
+        cancel.request("interrupted")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
@@ -41,9 +43,9 @@ def stopping_on_signals(stop: Stop, saying: str | None = "stopping and keeping t
             signal.signal(number, handler)
 
 
-def exit_status(stop: Stop) -> int | None:
+def exit_status(cancel: CancelToken) -> int | None:
     """The status that tells a shell which signal ended us, or None."""
-    return None if stop.signal_number is None else 128 + stop.signal_number
+    return None if cancel.signal_number is None else 128 + cancel.signal_number
 
 
 def _say(text: bytes) -> None:

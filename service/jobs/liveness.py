@@ -14,7 +14,7 @@ from db.jobs import jobs
 from db.records import Owner
 from db.store import Store
 from sandbox import owner as processes
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.errors import JobLost
 
 
@@ -120,9 +120,9 @@ LOST = "lost"
 
 
 @contextlib.contextmanager
-def beating(store: Store, job_id: int, owner: Owner, stop: Stop) -> Iterator[None]:
-    """Beat for a job that `owner` runs, for the length of the block; once it is not his, `stop` is requested."""
-    heart = Heart(store, lambda session: jobs.beat(session, job_id, owner), on_given_up=lambda: stop.request(LOST))
+def beating(store: Store, job_id: int, owner: Owner, cancel: CancelToken) -> Iterator[None]:
+    """Beat for a job that `owner` runs, for the length of the block; once it is not his, `cancel` is requested."""
+    heart = Heart(store, lambda session: jobs.beat(session, job_id, owner), on_given_up=lambda: cancel.request(LOST))
     heart.start()
     try:
         yield

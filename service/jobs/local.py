@@ -10,8 +10,9 @@ from db.jobs import batches, job_queue, jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from sandbox.base import SandboxUnavailable
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.errors import BadRequest, JobLost
+from service.evaluation_context import EvaluationContext, open_evaluation_context, open_models
 from service.jobs.batch_budget import allot, finish_without_budget
 from service.jobs.device_class import Spot, sandbox_it_needs
 from service.jobs.export import Exported, check_target, export_job
@@ -24,11 +25,10 @@ from service.jobs.run import JobReport, JobRun, MeasureHere
 from service.jobs.spec import options_of, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
-from service.workbench import Bench, open_bench, open_models
 
 
 def optimize(
-    ref: str, *, settings: Settings, store: Store, observe: Observer, stop: Stop, out: Path | None = None
+    ref: str, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken, out: Path | None = None
 ) -> JobReport:
     """Find a faster kernel for the op that `ref` names, and export it to `out` (default: the job's folder).
 
@@ -42,8 +42,10 @@ def optimize(
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
-    with open_bench(task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
-        spot = Spot(bench.platform.name, bench.platform.device().describe())
+    with open_evaluation_context(
+        task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)
+    ) as context:
+        spot = Spot(context.platform.name, context.platform.device().describe())
         options |= {"device": spot.device, "device_kind": spot.kind}
         spec_of(task, settings, device=options["device"])
         owner = this_process()
@@ -52,18 +54,18 @@ def optimize(
                 session,
                 task_id=keep_task(session, task),
                 kind="optimize",
-                platform=bench.platform.name,
-                sandbox=bench.sandbox.name,
+                platform=context.platform.name,
+                sandbox=context.sandbox.name,
                 owner=owner,
                 model=settings.model,
                 strategy=settings.strategy,
                 options=options,
             )
         journal = Journal(store, job_id, observe, owner=owner)
-        return run_here(store, job_id, owner, bench, options["device"], journal, stop, NO_PAST)
+        return run_here(store, job_id, owner, context, options["device"], journal, cancel, NO_PAST)
 
 
-def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport:
+def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken) -> JobReport:
     """Go on with a job that was interrupted, cancelled or failed: what it did and paid for stays done.
 
     Raises:
@@ -81,26 +83,35 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
-        keeps = Spot(bench.platform.name, bench.platform.device().describe()).options_for(job)
+    with open_evaluation_context(
+        task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
+    ) as context:
+        keeps = Spot(context.platform.name, context.platform.device().describe()).options_for(job)
         if keeps is None:
             first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
         owner = this_process()
         with store.write() as session:
-            if not jobs.claim_job(session, job_id, owner, sandbox=bench.sandbox.name):
+            if not jobs.claim_job(session, job_id, owner, sandbox=context.sandbox.name):
                 raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
             if allot(session, job_id) <= 0:
                 more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
                 raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
-            bench = replace(bench, settings=settings_of(jobs.get_job(session, job_id), settings))
+            context = replace(context, settings=settings_of(jobs.get_job(session, job_id), settings))
         events, past = past_of(store, job_id)  # whoever ran it before has written the last of them by now
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, bench, keeps["device"], journal, stop, past)
+        return run_here(store, job_id, owner, context, keeps["device"], journal, cancel, past)
 
 
 def run_here(
-    store: Store, job_id: int, owner: Owner, bench: Bench, device: str, journal: Journal, stop: Stop, past: Past
+    store: Store,
+    job_id: int,
+    owner: Owner,
+    context: EvaluationContext,
+    device: str,
+    journal: Journal,
+    cancel: CancelToken,
+    past: Past,
 ) -> JobReport:
     """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it.
 
@@ -108,24 +119,24 @@ def run_here(
         JobLost: others took this process for dead and have the job now.
         StoreError: the store is gone; the job can be resumed.
     """
-    journal.step(f"job {job_id}: {bench.task.id} in the {bench.sandbox.name} sandbox")
+    journal.step(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
     run = JobRun(
         store,
         job_id,
         owner,
-        spec=spec_of(bench.task, bench.settings, device=device),
+        spec=spec_of(context.task, context.settings, device=device),
         journal=journal,
-        measure=MeasureHere(store, job_id, owner, bench, journal.step, stop),
-        platform=bench.platform,
-        llm=open_models(bench.settings, bench, step=journal.step, stop=stop, past=past),
-        stop=stop,
-        builds=BuildsAhead(bench, journal.step),
+        measure=MeasureHere(store, job_id, owner, context, journal.step, cancel),
+        platform=context.platform,
+        llm=open_models(context.settings, context, step=journal.step, cancel=cancel, past=past),
+        cancel=cancel,
+        builds=BuildsAhead(context, journal.step),
     )
-    with beating(store, job_id, owner, stop):
+    with beating(store, job_id, owner, cancel):
         report = run.run(past)
     if report.best is None:
         return report
-    return replace(report, exported=_export(store, report.job, bench.settings, journal))
+    return replace(report, exported=_export(store, report.job, context.settings, journal))
 
 
 def _export(store: Store, job: JobRecord, settings: Settings, journal: Journal) -> Exported:
@@ -140,7 +151,9 @@ Told = Callable[[JobRecord], Observer]
 """Is told of each job that begins, and gives who is told of its events."""
 
 
-def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observer, stop: Stop) -> JobReport | None:
+def run_queued(
+    job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken
+) -> JobReport | None:
     """Run a job that waits; None if it is not ours to run, or nothing is left of its batch's budget.
 
     What an earlier run of it did and paid for stays done.
@@ -153,26 +166,30 @@ def run_queued(job_id: int, *, settings: Settings, store: Store, observe: Observ
     job = get_job(store, job_id)
     settings = settings_of(job, settings)
     settings = settings.model_copy(update={"sandbox": settings.sandbox or sandbox_it_needs(job)})
-    with open_bench(task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)) as bench:
+    with open_evaluation_context(
+        task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
+    ) as context:
         owner = this_process()
-        keeps = Spot(bench.platform.name, bench.platform.device().describe(), bench.sandbox.name).options_for(job)
+        keeps = Spot(context.platform.name, context.platform.device().describe(), context.sandbox.name).options_for(job)
         if keeps is None:
             return None
         with store.write() as session:
-            if not job_queue.take_job(session, job_id, job.attempt, owner, worker_id=None, sandbox=bench.sandbox.name):
+            if not job_queue.take_job(
+                session, job_id, job.attempt, owner, worker_id=None, sandbox=context.sandbox.name
+            ):
                 return None
             if allot(session, job_id) <= 0:
                 finish_without_budget(session, job_id, owner)
                 return None
             jobs.set_options(session, job_id, **keeps)
             taken = jobs.get_job(session, job_id)
-        bench = replace(bench, settings=settings_of(taken, settings))
+        context = replace(context, settings=settings_of(taken, settings))
         events, past = past_of(store, job_id)
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, bench, keeps["device"], journal, stop, past)
+        return run_here(store, job_id, owner, context, keeps["device"], journal, cancel, past)
 
 
-def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, stop: Stop) -> None:
+def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, cancel: CancelToken) -> None:
     """Run the jobs of a batch that wait, one after the other, until none is left or a stop is requested.
 
     Workers may take of them meanwhile. A job that fails ends nothing but itself.
@@ -182,7 +199,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
         JobLost: others took this process for dead and have the job that it ran.
     """
     tried: list[int] = []
-    while not stop.requested():
+    while not cancel.requested():
         settle(store)
         with store.read() as session:
             job_id = batches.next_waiting(session, batch_id, but=tried)
@@ -191,7 +208,7 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
         tried.append(job_id)
         observe = told(get_job(store, job_id))
         try:
-            run_queued(job_id, settings=settings, store=store, observe=observe, stop=stop)
+            run_queued(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
         except (SandboxUnavailable, JobLost):
             raise
         except Exception as error:

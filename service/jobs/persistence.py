@@ -11,7 +11,7 @@ from db.evaluations import results, tasks
 from db.records import Measured
 from evaluator.evaluation import Evaluation, Interval, candidate_hash
 from evaluator.platforms import Platform
-from service.workbench import Bench
+from service.evaluation_context import EvaluationContext
 from tasks.task import Task
 
 MAX_METRICS = 120
@@ -126,7 +126,7 @@ def keep_task(session: Session, task: Task) -> int:
 def keep_evaluation(
     session: Session,
     job_id: int,
-    bench: Bench,
+    context: EvaluationContext,
     source: str,
     evaluation: Evaluation,
     *,
@@ -143,9 +143,9 @@ def keep_evaluation(
         evaluation_id,
         candidate_id=candidate_id,
         round_number=round_number,
-        platform=bench.platform.name,
+        platform=context.platform.name,
         device=device_name(evaluation),
-        sandbox=bench.sandbox.name,
+        sandbox=context.sandbox.name,
         verdict=evaluation.verdict.value,
         code=evaluation.code,
         message=evaluation.message,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from evaluator.evaluate import build_ahead
 from sandbox.base import Promise, SandboxUnavailable
-from service.device_lock import StillWaiting, one_of, turn
-from service.workbench import Bench
+from service.device_lock import WaitCancelled, hold_any, hold_device
+from service.evaluation_context import EvaluationContext
 
 AT_ONCE = 2
 """Builds at the same time on a host, of all its jobs together."""
@@ -25,8 +25,8 @@ class BuildsAhead:
     to say, which builds again what it does not find.
     """
 
-    def __init__(self, bench: Bench, step: Callable[[str], None]) -> None:
-        self._bench = bench
+    def __init__(self, context: EvaluationContext, step: Callable[[str], None]) -> None:
+        self._context = context
         self._step = step
         self._over = threading.Event()
         self._enough = threading.Event()
@@ -36,9 +36,9 @@ class BuildsAhead:
     def start(self, source: str) -> None:
         """Begin to build a candidate, if that is worth it; returns at once. Threads may call it."""
         # The boundary between two sandboxes that are open at once is that runners have users of their own.
-        if Promise.SEPARATE_UIDS not in self._bench.sandbox.promises or self._over.is_set():
+        if Promise.SEPARATE_UIDS not in self._context.sandbox.promises or self._over.is_set():
             return
-        if self._bench.platform.builds_slowly(source):
+        if self._context.platform.builds_slowly(source):
             self._running.append(self._pool.submit(self._build, source))
 
     def finish(self, limit_s: float | None) -> None:
@@ -58,20 +58,20 @@ class BuildsAhead:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _build(self, source: str) -> None:
-        bench = self._bench
-        slots = [bench.lock.with_suffix(f".build{number}") for number in range(AT_ONCE)]
-        effort = replace(bench.effort, memory_mb=min(bench.effort.memory_mb, MEMORY_MB))
+        context = self._context
+        slots = [context.lock.with_suffix(f".build{number}") for number in range(AT_ONCE)]
+        effort = replace(context.effort, memory_mb=min(context.effort.memory_mb, MEMORY_MB))
         with (
-            contextlib.suppress(StillWaiting, SandboxUnavailable),
-            one_of(slots, cancel=self._enough),
-            turn(bench.lock, on_wait=lambda: None, cancel=self._enough, shared=True),
+            contextlib.suppress(WaitCancelled, SandboxUnavailable),
+            hold_any(slots, cancel=self._enough),
+            hold_device(context.lock, on_wait=lambda: None, cancel=self._enough, shared=True),
         ):
             build_ahead(
-                bench.task,
+                context.task,
                 source,
-                sandbox=bench.sandbox,
-                platform=bench.platform,
+                sandbox=context.sandbox,
+                platform=context.platform,
                 effort=effort,
-                cache=bench.cache,
+                cache=context.cache,
                 cancel=self._over,
             )

@@ -18,15 +18,15 @@ from db.store import Store
 from evaluator.evaluation import Evaluation, candidate_hash
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
-from service.cancellation import Stop, stop_when
+from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import JobLost
+from service.evaluation_context import EvaluationContext
 from service.jobs.export import Exported
 from service.jobs.journal import Journal, is_better_record
 from service.jobs.liveness import job_lost, require_run_by
 from service.jobs.persistence import keep_evaluation, outcome_of
 from service.jobs.prebuild import BuildsAhead
 from service.jobs.query import cancel_requested, end_job, get_job, last_stop, read_events
-from service.workbench import Bench, Stopped
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
 INTERRUPTED = "interrupted"
@@ -69,7 +69,7 @@ class Measure(Protocol):
         """The evaluation as it is in the store.
 
         Raises:
-            Stopped: a stop was requested before there was a result.
+            Cancelled: cancellation was requested before there was a result.
             SandboxUnavailable: nothing can be evaluated.
         """
         ...
@@ -83,28 +83,34 @@ class MeasureHere:
     """Evaluates on this host's own device."""
 
     def __init__(
-        self, store: Store, job_id: int, owner: Owner, bench: Bench, step: Callable[[str], None], stop: Stop
+        self,
+        store: Store,
+        job_id: int,
+        owner: Owner,
+        context: EvaluationContext,
+        step: Callable[[str], None],
+        cancel: CancelToken,
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._owner = owner
-        self._bench = bench
+        self._context = context
         self._step = step
-        self._stop = stop
+        self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`."""
-        evaluation = self._bench.evaluate(source, step=self._step, stop=self._stop, profile=profile)
+        evaluation = self._context.evaluate(source, step=self._step, cancel=self._cancel, profile=profile)
         with self._store.write() as session:
             require_run_by(session, self._job_id, self._owner)
             evaluation_id = keep_evaluation(
-                session, self._job_id, self._bench, source, evaluation, round_number=round_number
+                session, self._job_id, self._context, source, evaluation, round_number=round_number
             )
             return results.get_evaluation(session, evaluation_id)
 
     def prepare(self) -> None:
         """As `Measure`."""
-        self._bench.prepare()
+        self._context.prepare()
 
 
 class JobRun:
@@ -125,7 +131,7 @@ class JobRun:
         measure: Measure,
         platform: Platform,
         llm: LLM,
-        stop: Stop,
+        cancel: CancelToken,
         worker_id: str | None = None,
         builds: BuildsAhead | None = None,
     ) -> None:
@@ -137,7 +143,7 @@ class JobRun:
         self._measure = measure
         self._platform = platform
         self._llm = llm
-        self._stop = stop
+        self._cancel = cancel
         self._worker_id = worker_id
         self._builds = builds
 
@@ -151,7 +157,7 @@ class JobRun:
         try:
             with (
                 contextlib.nullcontext() if self._builds is None else contextlib.closing(self._builds),
-                stop_when(lambda: cancel_requested(self._store, self._job_id), self._stop, "cancelled"),
+                cancel_when(lambda: cancel_requested(self._store, self._job_id), self._cancel, "cancelled"),
             ):
                 reason, detail = self._work(past)
         except KeyboardInterrupt:
@@ -162,8 +168,8 @@ class JobRun:
         except BaseException as error:
             self._finish(JobStatus.FAILED, "error", f"{type(error).__name__}: {error}")
             raise
-        if self._stop.requested() and self._stop.reason is not None:
-            reason, detail = self._stop.reason, f"in round {self._journal.round}"
+        if self._cancel.requested() and self._cancel.reason is not None:
+            reason, detail = self._cancel.reason, f"in round {self._journal.round}"
         status = _STATUS_OF_REASON.get(reason, JobStatus.DONE)
         if not self._finish(status, reason, detail):
             raise job_lost(self._job_id)
@@ -182,11 +188,11 @@ class JobRun:
                 builds=self._builds or NO_BUILDS,
                 record=self._journal,
                 llm=self._llm,
-                should_stop=self._stop.requested,
+                should_stop=self._cancel.requested,
                 past=past,
             )
-        except Stopped:
-            return self._stop.reason or "cancelled", ""
+        except Cancelled:
+            return self._cancel.reason or "cancelled", ""
         except SandboxUnavailable as error:
             return SANDBOX_UNAVAILABLE, str(error)
         self._keep_end(result)

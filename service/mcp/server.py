@@ -1,8 +1,8 @@
 """An MCP server over stdin and stdout, by the protocol's own SDK.
 
-Each tool call runs in a thread of its own. When the client cancels it or leaves, its Stop is set and the call is waited
-for, so that no sandbox outlives it. stdout carries the protocol alone: while the server runs, the SDK leads everything
-else that is printed to stderr.
+Each tool call runs in a thread of its own. When the client cancels it or leaves, its token is cancelled and the call is
+waited for, so that no sandbox outlives it. stdout carries the protocol alone: while the server runs, the SDK leads
+everything else that is printed to stderr.
 """
 
 import asyncio
@@ -31,11 +31,10 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from service.cancellation import Stop
+from service.cancellation import Cancelled, CancelToken
 from service.mcp.tools import ToolSpec, bounded, tool_specs
 from service.settings import Settings
 from service.version import program_version
-from service.workbench import Stopped
 
 AT_ONCE = 8  # calls under way; more wait, without a thread that the protocol needs
 STOP_S = 10.0  # for calls to end after a signal
@@ -69,7 +68,7 @@ class _McpServer:
         self._settings = settings
         self._explain = explain
         self._tools = {tool.name: tool for tool in tool_specs()}
-        self._under_way: set[Stop] = set()
+        self._under_way: set[CancelToken] = set()
         self._limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def run(self) -> None:
@@ -100,7 +99,7 @@ class _McpServer:
         except ValidationError as error:
             return _failed(_first_problem(error))
         result = await self._in_thread(tool, arguments, context)
-        if isinstance(result, Stopped):
+        if isinstance(result, Cancelled):
             return _failed("stopped before there was a result")
         if isinstance(result, Exception):
             return _failed(self._line(result))
@@ -111,8 +110,8 @@ class _McpServer:
     async def _in_thread(
         self, tool: ToolSpec, arguments: Any, context: ServerRequestContext[Any]
     ) -> Mapping[str, Any] | Exception:
-        """What the tool gives or raises. Cancelled, it sets the tool's Stop and waits for its end."""
-        stop = Stop()
+        """What the tool gives or raises. Cancelled, it cancels the tool's token and waits for the tool to end."""
+        cancel = CancelToken()
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[str](16)
 
@@ -122,21 +121,21 @@ class _McpServer:
 
         def work() -> Mapping[str, Any] | Exception:
             try:
-                if stop.requested():
-                    raise Stopped
-                return tool.run(self._settings, arguments, step, stop)
+                if cancel.requested():
+                    raise Cancelled
+                return tool.run(self._settings, arguments, step, cancel)
             except Exception as error:
                 return error
 
-        self._under_way.add(stop)
+        self._under_way.add(cancel)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_stop_when_cancelled, stop)
+                group.start_soon(_cancel_with_scope, cancel)
                 group.start_soon(_report, receive, context)
                 result = await anyio.to_thread.run_sync(work, limiter=self._limiter)
                 group.cancel_scope.cancel()
         finally:
-            self._under_way.discard(stop)
+            self._under_way.discard(cancel)
             send.close()
             receive.close()
         return result
@@ -166,19 +165,19 @@ class _McpServer:
     async def _end(self, status: int) -> None:
         deadline = anyio.current_time() + STOP_S
         while True:
-            for stop in list(self._under_way):
-                stop.request("interrupted")
+            for cancel in list(self._under_way):
+                cancel.request("interrupted")
             if not self._under_way or anyio.current_time() > deadline:
                 os._exit(status)
             await anyio.sleep(0.05)
 
 
-async def _stop_when_cancelled(stop: Stop) -> None:
-    """Set the Stop when the call is cancelled; harmless where it is over."""
+async def _cancel_with_scope(cancel: CancelToken) -> None:
+    """Cancel the token when the call is cancelled; harmless once the call is over."""
     try:
         await anyio.sleep_forever()
     finally:
-        stop.request("cancelled")
+        cancel.request("cancelled")
 
 
 async def _report(steps: MemoryObjectReceiveStream[str], context: ServerRequestContext[Any]) -> None:

@@ -12,7 +12,7 @@ from agents.protocols import Event
 from db.leaderboard.query import Filters, count_entries, leaderboard
 from db.store import Store
 from evaluator.platforms import load_platform
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.database import open_store
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, Evaluated, evaluate_source, read_candidate
@@ -86,12 +86,12 @@ class LeaderboardArguments(Arguments):
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool; `run` blocks, tells each step, and ends soon after its Stop was set."""
+    """A tool; `run` blocks, tells each step, and ends soon after its token was cancelled."""
 
     name: str
     description: str
     arguments: type[Arguments]
-    run: Callable[[Settings, Any, Step, Stop], Mapping[str, Any]]
+    run: Callable[[Settings, Any, Step, CancelToken], Mapping[str, Any]]
     read_only: bool
 
 
@@ -147,12 +147,12 @@ def bounded(value: Any) -> Any:
     return value
 
 
-def _evaluate(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
-    return _judged(settings, arguments, step, stop, profile=False).record.result
+def _evaluate(settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
+    return _judged(settings, arguments, step, cancel, profile=False).record.result
 
 
-def _profile(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
-    record = _judged(settings, arguments, step, stop, profile=True).record
+def _profile(settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
+    record = _judged(settings, arguments, step, cancel, profile=True).record
     passed = record.verdict == "passed"
     profile = dict(record.result["profile"])
     return {
@@ -168,7 +168,9 @@ def _profile(settings: Settings, arguments: CandidateArguments, step: Step, stop
     }
 
 
-def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop: Stop, *, profile: bool) -> Evaluated:
+def _judged(
+    settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken, *, profile: bool
+) -> Evaluated:
     if arguments.platform is not None:
         settings = settings.model_copy(update={"platform": arguments.platform})
     source, origin = _candidate(arguments)
@@ -180,14 +182,14 @@ def _judged(settings: Settings, arguments: CandidateArguments, step: Step, stop:
     try:
         task = _op(arguments, store)
         (evaluated,) = evaluate_source(
-            task, source, origin=origin, settings=settings, store=store, observe=observe, stop=stop, profile=profile
+            task, source, origin=origin, settings=settings, store=store, observe=observe, cancel=cancel, profile=profile
         )
     finally:
         store.close()
     return evaluated
 
 
-def _task(settings: Settings, arguments: TaskArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+def _task(settings: Settings, arguments: TaskArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
     store = open_store(settings)
     try:
         if arguments.action == "list":
@@ -200,7 +202,9 @@ def _task(settings: Settings, arguments: TaskArguments, step: Step, stop: Stop) 
     return {"schema": "kernelwright.task/1", **_about(task), **source}
 
 
-def _leaderboard(settings: Settings, arguments: LeaderboardArguments, step: Step, stop: Stop) -> Mapping[str, Any]:
+def _leaderboard(
+    settings: Settings, arguments: LeaderboardArguments, step: Step, cancel: CancelToken
+) -> Mapping[str, Any]:
     store = open_store(settings)
     try:
         with store.read() as session:

@@ -6,7 +6,7 @@ from db.records import Owner
 from db.store import Store
 from evaluator.platforms import Device, Platform
 from sandbox.base import Sandbox
-from service.cancellation import StopGroup
+from service.cancellation import CancelGroup
 from service.jobs.device_class import Spot
 from service.settings import Settings
 from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue
@@ -27,7 +27,7 @@ class Place:
     settings: Settings
     store: Store
     queue: WorkQueue
-    running: StopGroup
+    running: CancelGroup
 
     @property
     def spot(self) -> Spot:

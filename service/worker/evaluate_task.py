@@ -7,10 +7,10 @@ from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import jobs, workers
 from db.records import JobRecord, JobStatus
-from service.cancellation import Stop, stop_when
+from service.cancellation import Cancelled, CancelToken, cancel_when
+from service.evaluation_context import EvaluationContext
 from service.jobs.persistence import keep_evaluation
 from service.jobs.spec import settings_of, task_of
-from service.workbench import Bench, Stopped
 from service.worker.context import Place
 from service.worker.retry import patiently
 
@@ -24,24 +24,24 @@ def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) 
     """Evaluate the candidate that the arguments name, unless that was done, or its job has ended.
 
     Raises:
-        Stopped: this worker is to end; somebody else must do it.
+        Cancelled: this worker is to end; somebody else must do it.
         SandboxUnavailable: this worker's sandbox cannot run anything.
         StoreError: the store does not answer, and this worker is to end.
     """
-    with place.running.one() as stop:
-        _run(place, evaluation_id, arguments, stop)
+    with place.running.new_token() as cancel:
+        _run(place, evaluation_id, arguments, cancel)
 
 
-def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop) -> None:
+def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], cancel: CancelToken) -> None:
     job_id, digest = int(arguments["job_id"]), str(arguments["candidate"])
-    found = patiently(lambda: _find(place, evaluation_id, job_id, digest), stop)
+    found = patiently(lambda: _find(place, evaluation_id, job_id, digest), cancel)
     if found is None:
         return
     job, source = found
     about = {"job": job_id, "evaluation": evaluation_id, "candidate": digest[:16]}
     log.info("evaluation begins", extra=about)
     tolerance = job.options.get("tolerance")
-    bench = Bench(
+    context = EvaluationContext(
         task_of(job),
         place.platform,
         place.sandbox,
@@ -49,15 +49,15 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop
         rules=() if tolerance is None else (str(tolerance),),
         cold=bool(job.options.get("cold")),
     )
-    with stop_when(lambda: _ended(place, job_id), stop, "cancelled", poll_s=LOOK_S):
+    with cancel_when(lambda: _ended(place, job_id), cancel, "cancelled", poll_s=LOOK_S):
         try:
-            evaluation = bench.evaluate(
+            evaluation = context.evaluate(
                 source,
                 step=lambda text: log.info("evaluation: %s", text, extra=about),
-                stop=stop,
+                cancel=cancel,
                 profile=bool(arguments.get("profile")),
             )
-        except Stopped:
+        except Cancelled:
             if place.running.requested():
                 raise
             log.info("evaluation called off", extra=about)
@@ -66,27 +66,27 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], stop: Stop
     def keep() -> None:
         with place.store.write() as session:
             if not workers.hold(session, place.worker_id):
-                raise Stopped  # given up while we worked; the result is another's to find
+                raise Cancelled  # given up while we worked; the result is another's to find
             keep_evaluation(
                 session,
                 job_id,
-                bench,
+                context,
                 source,
                 evaluation,
                 round_number=int(arguments["round"]),
                 evaluation_id=evaluation_id,
             )
 
-    patiently(keep, stop)
+    patiently(keep, cancel)
     log.info("evaluation ends: %s", evaluation.verdict.value, extra=about)
-    bench.prepare()
+    context.prepare()
 
 
 def _find(place: Place, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
     """The job and the candidate's source, or None where there is nothing to do."""
     with place.store.read() as session:
         if place.running.requested() or not workers.is_seen(session, place.worker_id):
-            raise Stopped
+            raise Cancelled
         job = jobs.get_job(session, job_id)
         if results.has_evaluation(session, evaluation_id) or _is_over(job):
             return None

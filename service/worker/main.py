@@ -16,13 +16,13 @@ from db.jobs import job_queue, workers
 from db.store import Store
 from db.types import utc_now
 from sandbox.base import SandboxUnavailable
-from service.cancellation import Stop, StopGroup
+from service.cancellation import CancelGroup, Cancelled, CancelToken
 from service.errors import Unavailable
+from service.evaluation_context import open_platform, open_sandbox
 from service.jobs.liveness import BEAT_S, Heart, this_process
 from service.jobs.run import INTERRUPTED
 from service.settings import Settings
 from service.version import program_version
-from service.workbench import Stopped, open_platform, open_sandbox
 from service.worker.context import Place
 from service.worker.evaluate_task import run_evaluation
 from service.worker.optimize_task import run_job
@@ -43,7 +43,7 @@ class GivenUp(Unavailable):
     """Others took this worker for dead and do its work; it must end."""
 
 
-def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callable[[Place], None]) -> None:
+def run_worker(settings: Settings, store: Store, cancel: CancelToken, *, on_ready: Callable[[Place], None]) -> None:
     """Work for the device that the settings name until a stop is requested.
 
     Raises:
@@ -63,7 +63,7 @@ def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callab
             settings=settings,
             store=store,
             queue=queue,
-            running=StopGroup(),
+            running=CancelGroup(),
         )
         faults: list[BaseException] = []
         heart = Heart(store, lambda session: workers.beat(session, place.worker_id))
@@ -72,7 +72,7 @@ def run_worker(settings: Settings, store: Store, stop: Stop, *, on_ready: Callab
             heart.start()
             _launch(place, faults)
             on_ready(place)
-            _work(place, heart, stop, faults)
+            _work(place, heart, cancel, faults)
         finally:
             _end(place)
             heart.stop()
@@ -114,8 +114,8 @@ def _held(place: Place, faults: list[BaseException]) -> Iterator[None]:
     """Keep DBOS from taking for done what somebody else must do: hold it until this process is gone."""
     try:
         yield
-    except (Stopped, SandboxUnavailable, StoreError) as error:
-        if not isinstance(error, Stopped):
+    except (Cancelled, SandboxUnavailable, StoreError) as error:
+        if not isinstance(error, Cancelled):
             faults.append(error)
         place.running.request(INTERRUPTED)
         threading.Event().wait()
@@ -136,11 +136,11 @@ def _register(place: Place) -> None:
         )
 
 
-def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -> None:
+def _work(place: Place, heart: Heart, cancel: CancelToken, faults: list[BaseException]) -> None:
     """Keep the queue true until the end; a store that does not answer is waited for."""
     keeper = Keeper(place.store, place.queue, heart.steady_s)
     next_look = next_sweep = 0.0
-    while not stop.event.wait(POLL_S) and not faults:
+    while not cancel.event.wait(POLL_S) and not faults:
         if heart.given_up.is_set() or not heart.beats() or (place.running.requested() and not faults):
             raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
         now = time.monotonic()
@@ -156,7 +156,7 @@ def _work(place: Place, heart: Heart, stop: Stop, faults: list[BaseException]) -
             keeper.fill()
         except StoreError as error:
             log.error("store: %s", error)
-            stop.event.wait(BEAT_S)
+            cancel.event.wait(BEAT_S)
 
 
 def _sweep(place: Place) -> None:

@@ -8,8 +8,9 @@ from db.evaluations import results
 from db.jobs import job_queue, jobs, workers
 from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
-from service.cancellation import Stop, stop_when
+from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, JobLost, KeyUnreadable
+from service.evaluation_context import EvaluationContext, open_models
 from service.jobs.batch_budget import allot, finish_without_budget
 from service.jobs.journal import Journal, Observer
 from service.jobs.prebuild import BuildsAhead
@@ -17,7 +18,6 @@ from service.jobs.query import cancel_requested, end_job, get_job, past_of
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import for_provider, settings_of, spec_of, task_of
 from service.settings import Settings
-from service.workbench import Bench, Stopped, open_models
 from service.worker.context import Place
 from service.worker.queued_evaluator import MeasureQueued
 from service.worker.retry import patiently
@@ -30,50 +30,50 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
     """Run a job that waits in this attempt to its end, or until this worker is to end: then it waits again.
 
     Raises:
-        Stopped: this worker is to end, and has not taken the job.
+        Cancelled: this worker is to end, and has not taken the job.
         SandboxUnavailable: this worker's sandbox cannot run anything; the job waits again.
         StoreError: the store does not answer, and this worker is to end.
     """
-    with place.running.one() as stop:
+    with place.running.new_token() as cancel:
         try:
-            if not patiently(lambda: _take(place, job_id, attempt), stop):
+            if not patiently(lambda: _take(place, job_id, attempt), cancel):
                 return
-        except (Stopped, StoreError):
+        except (Cancelled, StoreError):
             raise
         except Exception as error:  # its row is not as this program writes them
             text = f"cannot be begun: {error}"
-            patiently(lambda: _refuse(place, job_id, text), stop)
+            patiently(lambda: _refuse(place, job_id, text), cancel)
             return
-        job = patiently(lambda: get_job(place.store, job_id), stop)
+        job = patiently(lambda: get_job(place.store, job_id), cancel)
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
         log.info("job begins", extra=about)
         try:
-            (_evaluate if job.kind == "evaluate" else _optimize)(place, job, stop)
+            (_evaluate if job.kind == "evaluate" else _optimize)(place, job, cancel)
         except JobLost as error:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
             log.warning("job goes back in line, for the store failed it: %s", error, extra=about)
-            patiently(lambda: _give_back(place, job_id), stop)
+            patiently(lambda: _give_back(place, job_id), cancel)
         except SandboxUnavailable:
-            patiently(lambda: _give_back(place, job_id), stop)
+            patiently(lambda: _give_back(place, job_id), cancel)
             raise
         except KeyUnreadable as error:
             log.error("job cannot be run: %s", error, extra=about)
-            patiently(lambda: _fail(place, job_id, NO_KEY), stop)
+            patiently(lambda: _fail(place, job_id, NO_KEY), cancel)
         except BadRequest as error:
             text = str(error)
-            patiently(lambda: _fail(place, job_id, text), stop)
+            patiently(lambda: _fail(place, job_id, text), cancel)
         except Exception as error:
             log.exception("job failed", extra=about)
             text = f"{type(error).__name__}: {error}"
-            patiently(lambda: _fail(place, job_id, text), stop)
-        log.info("job ends: %s", patiently(lambda: get_job(place.store, job_id), stop).status.value, extra=about)
+            patiently(lambda: _fail(place, job_id, text), cancel)
+        log.info("job ends: %s", patiently(lambda: get_job(place.store, job_id), cancel).status.value, extra=about)
 
 
 def _take(place: Place, job_id: int, attempt: int) -> bool:
     with place.store.write() as session:
         if place.running.requested() or not workers.hold(session, place.worker_id):
-            raise Stopped
+            raise Cancelled
         keeps = place.spot.options_for(jobs.get_job(session, job_id))
         if keeps is None:  # it was in line for others, too: before it began, or by an earlier version
             job_queue.renew_attempt(session, job_id, attempt)
@@ -94,7 +94,7 @@ def _refuse(place: Place, job_id: int, error: str) -> None:
         job_queue.fail_queued(session, job_id, error)
 
 
-def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
+def _optimize(place: Place, job: JobRecord, cancel: CancelToken) -> None:
     settings = _settings_of(place, job)
     task = task_of(job)
     events, past = past_of(place.store, job.id)
@@ -104,21 +104,21 @@ def _optimize(place: Place, job: JobRecord, stop: Stop) -> None:
         _observe(job),
         events,
         owner=place.owner,
-        keep=lambda action: patiently(action, stop),
+        keep=lambda action: patiently(action, cancel),
     )
-    bench = Bench(task, place.platform, place.sandbox, settings)
+    context = EvaluationContext(task, place.platform, place.sandbox, settings)
     report = JobRun(
         place.store,
         job.id,
         place.owner,
         spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, place.kind, stop),
+        measure=MeasureQueued(place.store, place.queue, job, place.kind, cancel),
         platform=place.platform,
-        llm=open_models(settings, bench, step=journal.step, stop=stop, past=past),
-        stop=stop,
+        llm=open_models(settings, context, step=journal.step, cancel=cancel, past=past),
+        cancel=cancel,
         worker_id=place.worker_id,
-        builds=BuildsAhead(bench, journal.step) if _evaluates_alone(place) else None,
+        builds=BuildsAhead(context, journal.step) if _evaluates_alone(place) else None,
     ).run(past)
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
@@ -138,20 +138,20 @@ def _settings_of(place: Place, job: JobRecord) -> Settings:
     return settings.model_copy(update={name: getattr(settings, name) or getattr(own, name) for name in names})
 
 
-def _evaluate(place: Place, job: JobRecord, stop: Stop) -> None:
+def _evaluate(place: Place, job: JobRecord, cancel: CancelToken) -> None:
     """A candidate that a user wants evaluated, for the first time or once more: it was stored with the job."""
     profile = bool(job.options.get("profile", True))
     with place.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
-    measure = MeasureQueued(place.store, place.queue, job, place.kind, stop)
+    measure = MeasureQueued(place.store, place.queue, job, place.kind, cancel)
     reason, best = "evaluated", None
-    with stop_when(lambda: cancel_requested(place.store, job.id), stop, "cancelled"):
+    with cancel_when(lambda: cancel_requested(place.store, job.id), cancel, "cancelled"):
         try:
             for source in sources.values():
                 kept = measure(source, round_number=0, profile=profile)
                 best = kept.id if kept.verdict == "passed" else best
-        except Stopped:
-            reason = stop.reason or "cancelled"
+        except Cancelled:
+            reason = cancel.reason or "cancelled"
     if reason == INTERRUPTED:
         _give_back(place, job.id)
         return

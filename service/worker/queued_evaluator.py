@@ -9,8 +9,7 @@ from db.jobs import jobs
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
 from evaluator.evaluation import candidate_hash
-from service.cancellation import Stop
-from service.workbench import Stopped
+from service.cancellation import Cancelled, CancelToken
 from service.worker.queue import WorkQueue
 from service.worker.retry import patiently
 
@@ -31,21 +30,21 @@ class MeasureQueued:
         queue: WorkQueue,
         job: JobRecord,
         kind: str,
-        stop: Stop,
+        cancel: CancelToken,
     ) -> None:
         self._store = store
         self._queue = queue
         self._job = job
         self._kind = kind
-        self._stop = stop
+        self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `Measure`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
         digest = candidate_hash(source)
-        evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._stop)
+        evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._cancel)
         try:
             return self._wait(evaluation_id)
-        except Stopped:
+        except Cancelled:
             self._queue.withdraw_evaluation(evaluation_id, self._job.attempt)
             raise
 
@@ -64,12 +63,12 @@ class MeasureQueued:
 
     def _wait(self, evaluation_id: str) -> EvaluationRecord:
         for poll in itertools.count(1):
-            if self._stop.event.wait(POLL_S):
+            if self._cancel.event.wait(POLL_S):
                 break
-            found = patiently(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._stop)  # noqa: B023
+            found = patiently(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._cancel)  # noqa: B023
             if found is not None:
                 return found
-        raise Stopped
+        raise Cancelled
 
     def _look(self, evaluation_id: str, *, failures: bool) -> EvaluationRecord | None:
         """The evaluation if it is there."""
@@ -82,8 +81,8 @@ class MeasureQueued:
             if failure is None:
                 return None
             if cancelled:  # whoever evaluated heard of it before we did
-                self._stop.request("cancelled")
-                raise Stopped from None
+                self._cancel.request("cancelled")
+                raise Cancelled from None
             # The failure was looked for first: nothing came of it by then.
             raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from db.errors import StoreError
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 
 PAUSE_S = 1.0
 
@@ -13,16 +13,16 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def patiently(action: Callable[[], T], stop: Stop) -> T:
+def patiently(action: Callable[[], T], cancel: CancelToken) -> T:
     """What `action` gives, tried until the store answers.
 
     Raises:
-        StoreError: it does not, and a stop was requested.
+        StoreError: it does not, and cancellation was requested.
     """
     while True:
         try:
             return action()
         except StoreError as error:
-            if stop.event.wait(PAUSE_S):
+            if cancel.event.wait(PAUSE_S):
                 raise
             log.warning("the store does not answer; trying again: %s", error)

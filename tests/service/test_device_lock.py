@@ -12,20 +12,20 @@ import pytest
 from db.records import Owner
 from evaluator.platforms import load_platform
 from sandbox.base import Completed
-from service.cancellation import Stop, stop_when
-from service.device_lock import StillWaiting, device_lock, turn
+from service.cancellation import CancelToken, cancel_when
+from service.device_lock import WaitCancelled, device_lock_path, hold_device
+from service.evaluation_context import WAITING, EvaluationContext
 from service.jobs.liveness import is_dead, this_process
 from service.jobs.persistence import outcome_of
 from service.settings import load_settings
-from service.workbench import WAITING, Bench
 from tasks.task import Task
 from tests.support.commands import GOOD, OP, ROOT
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from service.device_lock import turn
-with turn(Path(sys.argv[1]), on_wait=lambda: None):
+from service.device_lock import hold_device
+with hold_device(Path(sys.argv[1]), on_wait=lambda: None):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
@@ -50,14 +50,14 @@ def no_wait():
 
 def test_a_free_device_is_had_at_once_and_given_back(tmp_path):
     for _ in range(3):
-        with turn(tmp_path / "lock", on_wait=no_wait):
+        with hold_device(tmp_path / "lock", on_wait=no_wait):
             pass
 
 
 def test_who_comes_second_is_told_once_and_waits(tmp_path):
     child = holder(tmp_path / "lock", 0.8)
     told = []
-    with turn(tmp_path / "lock", on_wait=lambda: told.append(1)):
+    with hold_device(tmp_path / "lock", on_wait=lambda: told.append(1)):
         assert child.poll() is not None or told == [1]
     assert told == [1]
     wait_for(child)
@@ -67,7 +67,7 @@ def test_kill_9_frees_the_device(tmp_path):
     child = holder(tmp_path / "lock", 60)
     os.kill(child.pid, signal.SIGKILL)
     begun = time.monotonic()
-    with turn(tmp_path / "lock", on_wait=lambda: None):
+    with hold_device(tmp_path / "lock", on_wait=lambda: None):
         assert time.monotonic() - begun < 5
     wait_for(child)
 
@@ -76,7 +76,7 @@ def test_waiting_can_be_called_off(tmp_path):
     child = holder(tmp_path / "lock", 60)
     cancel = threading.Event()
     threading.Timer(0.3, cancel.set).start()
-    with pytest.raises(StillWaiting), turn(tmp_path / "lock", on_wait=lambda: None, cancel=cancel):
+    with pytest.raises(WaitCancelled), hold_device(tmp_path / "lock", on_wait=lambda: None, cancel=cancel):
         pass
     child.kill()
     wait_for(child)
@@ -101,11 +101,11 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
     """The budget's wall time asks of the next evaluation what the longest one took."""
     platform = load_platform("cpu")
     settings = load_settings(data_dir=tmp_path / "data", lock_dir=tmp_path)
-    bench = Bench(Task("op", OP), platform, Answering(), settings)
-    bench.evaluate(GOOD, step=lambda text: None, stop=Stop())  # what is looked up once, such as the device
-    child = holder(device_lock(tmp_path, "cpu"), 1.5)
+    context = EvaluationContext(Task("op", OP), platform, Answering(), settings)
+    context.evaluate(GOOD, step=lambda text: None, cancel=CancelToken())  # what is looked up once, such as the device
+    child = holder(device_lock_path(tmp_path, "cpu"), 1.5)
     told, begun = [], time.monotonic()
-    evaluation = bench.evaluate(GOOD, step=told.append, stop=Stop())
+    evaluation = context.evaluate(GOOD, step=told.append, cancel=CancelToken())
     elapsed_s = time.monotonic() - begun
     wait_for(child)
     assert told == [WAITING]
@@ -115,15 +115,15 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
 
 def test_those_who_share_are_in_together_and_not_with_one_who_measures(tmp_path):
     lock = tmp_path / "lock"
-    with turn(lock, on_wait=no_wait, shared=True), turn(lock, on_wait=no_wait, shared=True):
+    with hold_device(lock, on_wait=no_wait, shared=True), hold_device(lock, on_wait=no_wait, shared=True):
         called_off = threading.Event()
         called_off.set()
-        with pytest.raises(StillWaiting), turn(lock, on_wait=lambda: None, cancel=called_off):
+        with pytest.raises(WaitCancelled), hold_device(lock, on_wait=lambda: None, cancel=called_off):
             pass
     with (
-        turn(lock, on_wait=no_wait),
-        pytest.raises(StillWaiting),
-        turn(lock, on_wait=lambda: None, cancel=called_off, shared=True),
+        hold_device(lock, on_wait=no_wait),
+        pytest.raises(WaitCancelled),
+        hold_device(lock, on_wait=lambda: None, cancel=called_off, shared=True),
     ):
         pass
 
@@ -133,7 +133,7 @@ def test_who_measures_is_not_passed_by_for_ever_by_those_who_share(tmp_path):
 
     def build() -> None:
         while not over.is_set():
-            with turn(lock, on_wait=lambda: None, shared=True):
+            with hold_device(lock, on_wait=lambda: None, shared=True):
                 time.sleep(0.3)
 
     builders = [threading.Thread(target=build) for _ in range(3)]
@@ -141,7 +141,7 @@ def test_who_measures_is_not_passed_by_for_ever_by_those_who_share(tmp_path):
         builder.start()
         time.sleep(0.1 * number)  # so that they overlap
     began = time.monotonic()
-    with turn(lock, on_wait=lambda: None):
+    with hold_device(lock, on_wait=lambda: None):
         came.append(time.monotonic() - began)
     over.set()
     for builder in builders:
@@ -155,7 +155,7 @@ def test_only_one_of_many_is_in_at_a_time(tmp_path):
 
     def work():
         for _ in range(3):
-            with turn(tmp_path / "lock", on_wait=lambda: None):
+            with hold_device(tmp_path / "lock", on_wait=lambda: None):
                 with guard:
                     inside[0] += 1
                     most[0] = max(most[0], inside[0])
@@ -172,15 +172,15 @@ def test_only_one_of_many_is_in_at_a_time(tmp_path):
 
 
 def test_a_lock_file_that_is_deleted_meanwhile_lets_nobody_in_twice(tmp_path):
-    with turn(tmp_path / "lock", on_wait=no_wait):
+    with hold_device(tmp_path / "lock", on_wait=no_wait):
         (tmp_path / "lock").unlink()
-    with turn(tmp_path / "lock", on_wait=no_wait):
+    with hold_device(tmp_path / "lock", on_wait=no_wait):
         assert (tmp_path / "lock").exists()
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError), turn(tmp_path / "lock", on_wait=lambda: None):
+    with pytest.raises(OSError), hold_device(tmp_path / "lock", on_wait=lambda: None):
         pass
     assert not (tmp_path / "elsewhere").exists()
 
@@ -188,7 +188,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
 def test_other_users_can_take_part(tmp_path):
     old = os.umask(0o077)
     try:
-        with turn(tmp_path / "lock", on_wait=no_wait):
+        with hold_device(tmp_path / "lock", on_wait=no_wait):
             pass
     finally:
         os.umask(old)
@@ -196,7 +196,7 @@ def test_other_users_can_take_part(tmp_path):
 
 
 def test_each_platform_has_a_lock_of_its_own(tmp_path):
-    assert device_lock(tmp_path, "cpu") != device_lock(tmp_path, "cuda")
+    assert device_lock_path(tmp_path, "cpu") != device_lock_path(tmp_path, "cuda")
 
 
 # Who is alive
@@ -235,24 +235,24 @@ def test_a_reboot_kills_all_and_other_hosts_are_not_judged():
 
 
 def test_the_first_reason_counts():
-    stop = Stop()
-    assert not stop.requested()
-    stop.request("cancelled")
-    stop.request("interrupted")
-    assert (stop.requested(), stop.reason) == (True, "cancelled")
+    cancel = CancelToken()
+    assert not cancel.requested()
+    cancel.request("cancelled")
+    cancel.request("interrupted")
+    assert (cancel.requested(), cancel.reason) == (True, "cancelled")
 
 
 def test_a_stop_asked_for_elsewhere_is_noticed():
-    stop = Stop()
+    cancel = CancelToken()
     answers = iter([False, False, True])
-    with stop_when(lambda: next(answers), stop, "cancelled", poll_s=0.01):
-        assert stop.event.wait(5)
-    assert stop.reason == "cancelled"
+    with cancel_when(lambda: next(answers), cancel, "cancelled", poll_s=0.01):
+        assert cancel.event.wait(5)
+    assert cancel.reason == "cancelled"
 
 
 def test_without_a_request_the_watcher_ends_with_the_block():
-    stop = Stop()
-    with stop_when(lambda: False, stop, "cancelled", poll_s=0.01):
+    cancel = CancelToken()
+    with cancel_when(lambda: False, cancel, "cancelled", poll_s=0.01):
         pass
-    assert not stop.requested()
-    assert not any(thread.name == "stop-when" for thread in threading.enumerate())
+    assert not cancel.requested()
+    assert not any(thread.name == "cancel-when" for thread in threading.enumerate())

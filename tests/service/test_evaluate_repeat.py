@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from service.cancellation import Stop
+from service.cancellation import Cancelled, CancelToken
 from service.cli.app import run
 from service.cli.job_output import show_evaluation, show_repeated
 from service.evaluate import summary
-from service.workbench import Stopped
 
 
 def result(verdict: str = "passed", code: str | None = None, **speedups: tuple[float, float, float]) -> dict[str, Any]:
@@ -81,12 +80,12 @@ def test_people_see_what_was_declared_and_what_another_rule_says(capsys: pytest.
 def test_ctrl_c_keeps_those_that_are_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], done: int, status: int
 ) -> None:
-    def stopped_half_way(*_: Any, stop: Stop, times: int, **__: Any) -> Iterator[Any]:
+    def stopped_half_way(*_: Any, cancel: CancelToken, times: int, **__: Any) -> Iterator[Any]:
         assert times == 5
         for _number in range(done):
             yield SimpleNamespace(record=SimpleNamespace(result=result(eager=(2.0, 1.9, 2.1))))
-        stop.signal_number = signal.SIGINT
-        raise Stopped
+        cancel.signal_number = signal.SIGINT
+        raise Cancelled
 
     monkeypatch.setattr("service.evaluate.evaluate_file", stopped_half_way)
     assert run(["evaluate", "op.py", "best.py", "--repeat", "5", "--json"]) == status

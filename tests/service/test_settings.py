@@ -13,10 +13,10 @@ from agents.protocols import Message
 from evaluator.platforms import load_platform
 from evaluator.referee.evaluate import Trial
 from evaluator.referee.pool.runner_pool import Request
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.errors import BadRequest
+from service.evaluation_context import EvaluationContext, open_models
 from service.settings import environment_secrets, load_settings, override
-from service.workbench import Bench, open_models
 from tasks.task import Task
 
 TASK = Task("op", "class Model: ...")
@@ -158,8 +158,8 @@ def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
     thread.start()
     try:
         settings = load_settings(api_base=f"http://127.0.0.1:{server.server_address[1]}/v1", lock_dir=tmp_path)
-        bench = SimpleNamespace(sandbox=SimpleNamespace(name="none", promises=frozenset()), lock=tmp_path / "lock")
-        models = open_models(settings, bench, step=lambda text: None, stop=Stop())
+        context = SimpleNamespace(sandbox=SimpleNamespace(name="none", promises=frozenset()), lock=tmp_path / "lock")
+        models = open_models(settings, context, step=lambda text: None, cancel=CancelToken())
         with pytest.raises(ModelUnavailable, match=r"who is \[removed\]\?") as caught:
             models.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
         assert key not in str(caught.value)
@@ -229,8 +229,10 @@ def test_what_overrides_is_checked_as_what_is_loaded(options, words):
 def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_referee(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "33")
     monkeypatch.setenv("KERNELWRIGHT_PRECISION", "0.05")
-    bench = Bench(TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path))
-    request = Request.from_json(json.loads(json.dumps(bench.effort.request(TASK, ""))))
+    context = EvaluationContext(
+        TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path)
+    )
+    request = Request.from_json(json.loads(json.dumps(context.effort.request(TASK, ""))))
     trial = Trial(SimpleNamespace(request=request))
     assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
     assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.025, 0.05)

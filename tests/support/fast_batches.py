@@ -12,7 +12,7 @@ from agents.llm.client import open_llm
 from agents.llm.litellm_import import import_litellm
 from agents.protocols import Event
 from db.store import Store
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
 from service.jobs.local import run_batch_here
@@ -64,9 +64,9 @@ def quick(
     monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script, **options: object
 ) -> Iterator[tuple[Settings, Store]]:
     """Settings and a store for jobs whose model is this script."""
-    monkeypatch.setattr(local, "open_bench", opened_quickly)
-    monkeypatch.setattr(local, "open_bench", opened_quickly)
-    monkeypatch.setattr(local, "open_models", lambda settings, bench, **_: open_llm(api_base=settings.api_base))
+    monkeypatch.setattr(local, "open_evaluation_context", opened_quickly)
+    monkeypatch.setattr(local, "open_evaluation_context", opened_quickly)
+    monkeypatch.setattr(local, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with start_llm_server(script) as server:
         common = {"data_dir": folder / "data", "api_base": server.url, "rounds": 1, "price": "1.5,6"}
@@ -81,14 +81,14 @@ def quick(
 def run_all(batch_id: int, settings: Settings, store: Store, *, observe: Callable[[Event], None] | None = None) -> None:
     """Run what waits of a batch."""
     told = observe or (lambda event: None)
-    run_batch_here(batch_id, settings=settings, store=store, told=lambda job: told, stop=Stop())
+    run_batch_here(batch_id, settings=settings, store=store, told=lambda job: told, cancel=CancelToken())
 
 
 def main() -> None:
     """Run what waits of a batch, in a process to kill: `python -m tests.support.fast_batches SETTINGS BATCH`."""
     values, batch_id = json.loads(sys.argv[1]), int(sys.argv[2])
-    local.open_bench = opened_quickly
-    local.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    local.open_evaluation_context = opened_quickly
+    local.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     settings = load_settings(**values)
     store = open_store(settings)
     import_litellm()

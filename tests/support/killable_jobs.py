@@ -22,18 +22,18 @@ from agents.strategies.registry import STRATEGIES, open_strategy
 from evaluator.evaluation import Correctness, Evaluation, Interval, Latency, Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Promise
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.database import open_store
+from service.evaluation_context import EvaluationContext
 from service.jobs import local
 from service.settings import Settings, load_settings
-from service.workbench import Bench
 from tasks.load import find_task
 
 EVALUATION_S = 0.02
 
 
 @dataclass(frozen=True)
-class QuickBench(Bench):
+class QuickBench(EvaluationContext):
     """Gives each candidate the speed that it names; 0 is a wrong one."""
 
     def prepare(self) -> None:
@@ -72,21 +72,21 @@ class Sandbox:
 
 
 @contextlib.contextmanager
-def opened_quickly(task: Any, settings: Settings, **_: Any) -> Iterator[Bench]:
-    """In place of `service.workbench.open_bench`."""
+def opened_quickly(task: Any, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
+    """In place of `service.evaluation_context.open_evaluation_context`."""
     yield QuickBench(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
 
 
 def run(command: dict[str, Any]) -> int:
     """Start or resume the job that a command names."""
     settings = load_settings(**command["settings"])
-    local.open_bench = opened_quickly
-    local.open_models = lambda settings, bench, **_: open_llm(api_base=settings.api_base)
+    local.open_evaluation_context = opened_quickly
+    local.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     store = open_store(settings)
     if command["action"] == "start":
-        local.optimize(command["op"], settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        local.optimize(command["op"], settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
     else:
-        local.resume(1, settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        local.resume(1, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
     store.close()
     return 0
 

@@ -9,18 +9,18 @@ import typer
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from service.batches.manage import BatchDetails
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.cli.commands.optimize import PRICE, STRATEGY
 from service.cli.options import Json, SandboxName, Server
 from service.cli.output import note, plain
 from service.cli.progress import showing
-from service.cli.signals import stopping_on_signals
+from service.cli.signals import cancel_on_signals
 from service.jobs.journal import Observer
 from service.jobs.local import run_batch_here
 from service.settings import Settings
 
 
-def run_here(details: BatchDetails, *, settings: Settings, store: Store, stop: Stop) -> None:
+def run_here(details: BatchDetails, *, settings: Settings, store: Store, cancel: CancelToken) -> None:
     """Run the jobs of a batch that wait, one after the other, each with the picture that `optimize` shows.
 
     Raises:
@@ -30,7 +30,7 @@ def run_here(details: BatchDetails, *, settings: Settings, store: Store, stop: S
     several = len({group.model for group in details.groups}) > 1
     number = 0
     note(f"batch {details.line.batch.id}: {waiting} of {details.line.jobs} jobs to run here, one after the other")
-    with contextlib.ExitStack() as shown, stopping_on_signals(stop):
+    with contextlib.ExitStack() as shown, cancel_on_signals(cancel):
 
         def told(job: JobRecord) -> Observer:
             nonlocal number
@@ -38,7 +38,7 @@ def run_here(details: BatchDetails, *, settings: Settings, store: Store, stop: S
             shown.close()  # the picture of the job before
             return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
 
-        run_batch_here(details.line.batch.id, settings=settings, store=store, told=told, stop=stop)
+        run_batch_here(details.line.batch.id, settings=settings, store=store, told=told, cancel=cancel)
 
 
 def title_of(job: JobRecord, number: int, waiting: int, *, several: bool) -> str:
@@ -177,18 +177,18 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     from service.batches.manage import show_batch
 
     pass
-    from service.cancellation import Stop
+    from service.cancellation import CancelToken
     from service.cli.commands.batch_output import show_outcome, show_refused
     from service.cli.signals import exit_status
 
-    stop = Stop()
+    cancel = CancelToken()
     details = show_batch(store, batch_id)
     show_refused(details)
     if not detach:
-        run_here(details, settings=settings, store=store, stop=stop)
+        run_here(details, settings=settings, store=store, cancel=cancel)
         details = show_batch(store, batch_id)
     show_outcome(details, detached=detach, as_json=as_json)
-    return exit_status(stop) or 0
+    return exit_status(cancel) or 0
 
 
 def show(

@@ -47,15 +47,14 @@ def evaluate(
 
     The exit status is 0 whatever the verdict; scripts read the verdict from --json.
     """
-    from service.cancellation import Stop
+    from service.cancellation import Cancelled, CancelToken
     from service.cli.job_output import show_results
     from service.cli.output import note
     from service.cli.progress import showing
-    from service.cli.signals import exit_status, stopping_on_signals
+    from service.cli.signals import cancel_on_signals, exit_status
     from service.database import open_store
     from service.evaluate import evaluate_file
     from service.settings import load_settings
-    from service.workbench import Stopped
 
     settings = load_settings(platform=platform, sandbox=sandbox, image=image, server=server)
     if settings.server is not None:
@@ -65,29 +64,29 @@ def evaluate(
         asked = {"tolerance": tolerance, "profile": profile, "cold": cold}
         return evaluate_there(op, candidate, settings, flags=own, asked=asked, repeat=repeat, as_json=as_json)
     store = open_store(settings)
-    stop = Stop()
+    cancel = CancelToken()
     results: list[Mapping[str, Any]] = []
     try:
-        with stopping_on_signals(stop), showing(f"Evaluating {candidate} for {op}") as observe:
+        with cancel_on_signals(cancel), showing(f"Evaluating {candidate} for {op}") as observe:
             for evaluated in evaluate_file(
                 op,
                 candidate,
                 settings=settings,
                 store=store,
                 observe=observe,
-                stop=stop,
+                cancel=cancel,
                 times=repeat,
                 rules=() if tolerance is None else (tolerance,),
                 profile=profile,
                 cold=cold,
             ):
                 results.append(evaluated.record.result)
-    except Stopped:
+    except Cancelled:
         if not results:
             note("error: stopped before there was a verdict")
-            return exit_status(stop) or 1
+            return exit_status(cancel) or 1
         note(f"stopped after {len(results)} of {repeat} evaluations")
     finally:
         store.close()
     show_results(results, repeat, profile=profile, platform=settings.platform, as_json=as_json)
-    return exit_status(stop) or 0
+    return exit_status(cancel) or 0

@@ -213,10 +213,10 @@ def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
 
 def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
     """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
-    from service.cancellation import Stop
+    from service.cancellation import CancelToken
     from service.cli.job_output import finish
     from service.cli.progress import showing
-    from service.cli.signals import stopping_on_signals
+    from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.jobs.local import resume as run
     from service.settings import load_settings
@@ -227,10 +227,10 @@ def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as
 
         return resume_there(job_id, settings, as_json=as_json)
     store = open_store(settings)
-    stop = Stop()
+    cancel = CancelToken()
     try:
-        with stopping_on_signals(stop), showing(f"Going on with job {job_id}") as observe:
-            report = run(job_id, settings=settings, store=store, observe=observe, stop=stop)
+        with cancel_on_signals(cancel), showing(f"Going on with job {job_id}") as observe:
+            report = run(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
     finally:
         store.close()
-    return finish(report, stop, as_json=as_json)
+    return finish(report, cancel, as_json=as_json)

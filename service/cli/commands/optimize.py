@@ -51,10 +51,10 @@ def optimize(
     The default model, builtin/compiler, is a compiler search and not an LLM; it needs no key and no network.
     """
     from agents.llm.names import is_builtin
-    from service.cancellation import Stop
+    from service.cancellation import CancelToken
     from service.cli.job_output import NOT_AN_LLM, finish
     from service.cli.progress import showing
-    from service.cli.signals import stopping_on_signals
+    from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.jobs.local import optimize as run
     from service.settings import load_settings
@@ -85,11 +85,11 @@ def optimize(
         own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
         return optimize_there(op, settings, flags=own, out=out, as_json=as_json)
     store = open_store(settings)
-    stop = Stop()
+    cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model
     try:
-        with stopping_on_signals(stop), showing(f"Optimizing {op} for {settings.platform} with {about}") as observe:
-            report = run(op, settings=settings, store=store, observe=observe, stop=stop, out=out)
+        with cancel_on_signals(cancel), showing(f"Optimizing {op} for {settings.platform} with {about}") as observe:
+            report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out)
     finally:
         store.close()
-    return finish(report, stop, as_json=as_json)
+    return finish(report, cancel, as_json=as_json)

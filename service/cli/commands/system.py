@@ -45,8 +45,8 @@ def check(sandbox: SandboxName = None, as_json: Json = False) -> int:
     """Prove on this machine each thing that a sandbox promises; exit status 3 if one is broken."""
     from sandbox.check import check_promises
     from service.cli.output import note, print_json, print_table
+    from service.evaluation_context import open_sandbox
     from service.settings import load_settings
-    from service.workbench import open_sandbox
 
     with open_sandbox(load_settings(sandbox=sandbox), own_code_only=True) as chosen:
         checks = check_promises(chosen, progress=lambda line: note(f"trying {line}"))

@@ -87,26 +87,27 @@ def check(
     A server is only asked to read the op, and says whether it would queue it.
     """
     from agents.protocols import Event
-    from service.cancellation import Stop
+    from service.cancellation import Cancelled, CancelToken
     from service.cli.output import milliseconds, note, plain, print_json
     from service.cli.progress import showing
-    from service.cli.signals import exit_status, stopping_on_signals
+    from service.cli.signals import cancel_on_signals, exit_status
     from service.settings import load_settings
     from service.tasks import check as run
-    from service.workbench import Stopped
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
         from service.cli.remote.tasks import check_there
 
         return check_there(op, settings, flags={"sandbox": sandbox}, as_json=as_json)
-    stop = Stop()
+    cancel = CancelToken()
     try:
-        with stopping_on_signals(stop), showing(f"Checking {op}") as observe:
-            result = run(op, settings=settings, step=lambda text: observe(Event("step", 0, {"text": text})), stop=stop)
-    except Stopped:
+        with cancel_on_signals(cancel), showing(f"Checking {op}") as observe:
+            result = run(
+                op, settings=settings, step=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
+            )
+    except Cancelled:
         note("error: stopped before the check was done")
-        return exit_status(stop) or 1
+        return exit_status(cancel) or 1
     if as_json:
         print_json(result.to_json())
     else:

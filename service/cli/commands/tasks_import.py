@@ -8,7 +8,7 @@ import typer
 from service.cli.options import Json, SandboxName, Server
 
 if TYPE_CHECKING:
-    from service.cancellation import Stop
+    from service.cancellation import CancelToken
     from service.settings import Settings
     from service.tasks import Imported, Judged
 
@@ -28,14 +28,13 @@ def import_(
     With --check each is run in a sandbox (some 10 s a task): outputs that are constant, that do not depend on an input,
     that differ from run to run, or that are too small to time prove nothing.
     """
-    from service.cancellation import Stop
+    from service.cancellation import Cancelled, CancelToken
     from service.cli.output import note, print_json
-    from service.cli.signals import exit_status, stopping_on_signals
+    from service.cli.signals import cancel_on_signals, exit_status
     from service.database import open_store
     from service.errors import BadRequest
     from service.settings import load_settings
     from service.tasks import import_clone
-    from service.workbench import Stopped
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
@@ -50,14 +49,14 @@ def import_(
         store.close()
     if not as_json:
         _show_found(found)
-    stop = Stop()
+    cancel = CancelToken()
     judged: list[Judged] = []
     stopped = False
     if check:
         try:
-            with stopping_on_signals(stop, "stopping after what was checked"):
-                _check(found, settings, stop, judged)
-        except Stopped:
+            with cancel_on_signals(cancel, "stopping after what was checked"):
+                _check(found, settings, cancel, judged)
+        except Cancelled:
             stopped = True
     if as_json:
         print_json(_json(kind, found, judged))
@@ -65,16 +64,16 @@ def import_(
         _show_judged(judged)
     if stopped:
         note("error: stopped before all tasks were checked; those that were stay imported")
-    return exit_status(stop) or (1 if stopped else 0)
+    return exit_status(cancel) or (1 if stopped else 0)
 
 
-def _check(found: "list[Imported]", settings: "Settings", stop: "Stop", judged: "list[Judged]") -> None:
+def _check(found: "list[Imported]", settings: "Settings", cancel: "CancelToken", judged: "list[Judged]") -> None:
     """Check what was imported, one after the other, with a line on stderr for each."""
     from service.cli.output import note, plain
     from service.tasks import check_imported
 
     tasks = [each.task for each in found if each.task is not None]
-    for result in check_imported(tasks, settings=settings, step=lambda text: None, stop=stop):
+    for result in check_imported(tasks, settings=settings, step=lambda text: None, cancel=cancel):
         judged.append(result)
         said = "; ".join((*result.problems, *result.doubts)) or "can be judged"
         note(f"[{len(judged)}/{len(tasks)}] {plain(result.task.id)}: {plain(said)}")

@@ -28,9 +28,9 @@ def worker(
     import os
     import sys
 
-    from service.cancellation import Stop
+    from service.cancellation import CancelToken
     from service.cli.errors import failure_of
-    from service.cli.signals import stopping_on_signals
+    from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.errors import BadRequest
     from service.logs import set_up_logs
@@ -49,12 +49,12 @@ def worker(
         log.info("worker ready on %s, sandbox %s", place.device.name, place.sandbox.name, extra=about)
 
     store = open_store(settings)
-    stop = Stop()
+    cancel = CancelToken()
     status = 0
     try:
         saying = "giving back what runs, then ending" if log_format == "text" else None
-        with stopping_on_signals(stop, saying):
-            run_worker(settings, store, stop, on_ready=ready)
+        with cancel_on_signals(cancel, saying):
+            run_worker(settings, store, cancel, on_ready=ready)
         log.info("worker ended")
     except Exception as error:
         failure = failure_of(error)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from agents.protocols import Event
 from db.records import JobRecord, JobStatus
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.cli.job_output import finish
 from service.cli.output import note
 from service.cli.progress import showing
@@ -120,7 +120,7 @@ def _follow(remote: Remote, job: JobRecord, title: str, settings: Settings, out:
         goes_on(remote, job.id)
         return DETACHED
     details = remote.show_job(job.id)
-    return finish(_report(remote, details, settings, out), Stop(), as_json=as_json)
+    return finish(_report(remote, details, settings, out), CancelToken(), as_json=as_json)
 
 
 def _report(remote: Remote, details: JobDetails, settings: Settings, out: Path | None) -> JobReport:

@@ -24,7 +24,7 @@ from db.tables import EvaluationRow, JobRow
 from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_json
 from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
 from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.cli.commands.batch_output import show_versus
 from service.database import open_store
 from service.errors import BadRequest
@@ -257,16 +257,16 @@ def test_a_stop_leaves_the_rest_in_line_and_resuming_pays_for_nothing_twice(
 ) -> None:
     with quick(monkeypatch, tmp_path, coder([2.0, 3.0, 4.0]), rounds=1) as (settings, store):
         batch_id = start_batch(spec_of(write_ops(tmp_path, 3)), settings=settings, store=store)
-        stop = Stop()
+        cancel = CancelToken()
 
         def stop_in_the_second(event: Event) -> None:
             if event.kind == "llm_call":
                 calls.append(event)
             if len(calls) == 2:
-                stop.request("interrupted")
+                cancel.request("interrupted")
 
         calls: list[Event] = []
-        run_batch_here(batch_id, settings=settings, store=store, told=lambda job: stop_in_the_second, stop=stop)
+        run_batch_here(batch_id, settings=settings, store=store, told=lambda job: stop_in_the_second, cancel=cancel)
         statuses = [job.status for job in jobs_of(store, batch_id)]
         assert statuses == [JobStatus.DONE, JobStatus.INTERRUPTED, JobStatus.QUEUED]
         assert resume_batch(store, batch_id) == 2
@@ -311,7 +311,7 @@ def test_a_job_that_another_took_is_left_to_him(tmp_path: Path, monkeypatch: pyt
         (job,) = jobs_of(store, batch_id)
         with store.write() as session:
             assert job_queue.take_job(session, job.id, job.attempt, this_process(), worker_id=None, sandbox="docker")
-        found = run_queued(job.id, settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        found = run_queued(job.id, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
         assert found is None
         assert jobs_of(store, batch_id)[0].cost_usd == 0
 

@@ -18,7 +18,7 @@ from db.store import Store
 from db.tables import BatchRow, EventRow, JobRow, LlmCallRow
 from service.batches.manage import resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.errors import BadRequest
 from service.jobs.batch_budget import OWN_BUDGET, allot, finish_without_budget
 from service.jobs.liveness import this_process
@@ -271,7 +271,7 @@ def test_real_jobs_of_a_batch_stay_within_its_total(tmp_path: Path, monkeypatch:
         failed = [job.id for job in late if job.status is JobStatus.FAILED]
         if failed:
             with pytest.raises(BadRequest):
-                resume(failed[0], settings=options, store=store, observe=lambda event: None, stop=Stop())
+                resume(failed[0], settings=options, store=store, observe=lambda event: None, cancel=CancelToken())
         resume_batch(store, batch_id, budget_usd=1.0)
         run_all(batch_id, options, store)
         assert show_batch(store, batch_id).line.spent_usd <= 1.0

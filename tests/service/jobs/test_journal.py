@@ -17,10 +17,11 @@ from db.records import JobStatus, Owner
 from db.tables import EventRow
 from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
 from evaluator.platforms import load_platform
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.cli.job_output import show_spent
 from service.database import open_store
 from service.errors import BadRequest
+from service.evaluation_context import EvaluationContext
 from service.jobs.export import check_target, export_job, report_path
 from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
@@ -28,7 +29,6 @@ from service.jobs.local import resume
 from service.jobs.persistence import device_name, keep_evaluation, keep_task, measured_of, outcome_of
 from service.jobs.query import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.settings import load_settings
-from service.workbench import Bench
 from tasks.task import Task
 
 SOURCE = "class ModelNew:\n    '''fast\r\n'''\n"
@@ -68,15 +68,15 @@ def store(settings):
 
 
 @pytest.fixture
-def bench(settings):
-    return Bench(Task("op", "source of op"), load_platform("cpu"), FakeSandbox(), settings)
+def context(settings):
+    return EvaluationContext(Task("op", "source of op"), load_platform("cpu"), FakeSandbox(), settings)
 
 
-def start_job(store, bench, owner=None, **options):
+def start_job(store, context, owner=None, **options):
     with store.write() as session:
         return jobs.add_job(
             session,
-            task_id=keep_task(session, bench.task),
+            task_id=keep_task(session, context.task),
             kind="optimize",
             platform="cpu",
             sandbox="docker",
@@ -87,7 +87,7 @@ def start_job(store, bench, owner=None, **options):
         )
 
 
-def play(store, bench, job_id, observe=lambda event: None, cost_usd=0.5):
+def play(store, context, job_id, observe=lambda event: None, cost_usd=0.5):
     """One failed and one passed round, as the agents tell them."""
     journal = Journal(store, job_id, observe)
     call = {"model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 7, "completion_tokens": 3}
@@ -103,8 +103,8 @@ def play(store, bench, job_id, observe=lambda event: None, cost_usd=0.5):
         candidate = {"hash": digest, "source": source, "change": "", "repeat_of_round": None}
         journal(Event("candidate", number, candidate))
         with store.write() as session:
-            kept = keep_evaluation(session, job_id, bench, source, evaluation, round_number=number)
-        outcome = outcome_of(evaluation, bench.platform, candidate_hash=digest, evaluation_id=kept)
+            kept = keep_evaluation(session, job_id, context, source, evaluation, round_number=number)
+        outcome = outcome_of(evaluation, context.platform, candidate_hash=digest, evaluation_id=kept)
         journal(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": None}))
         if evaluation.passed:
             journal(Event("best", number, {"hash": digest, "speedup": outcome.speedup}))
@@ -136,8 +136,8 @@ def test_a_failed_evaluation_has_no_numbers():
 # The journal
 
 
-def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, bench):
-    job_id = start_job(store, bench)
+def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, context):
+    job_id = start_job(store, context)
     seen = []
 
     def observe(event):
@@ -148,22 +148,22 @@ def test_what_is_recorded_is_stored_before_the_observer_hears_of_it(store, bench
         assert "source" not in stored[-1].data
         assert "messages" not in stored[-1].data
 
-    play(store, bench, job_id, observe)
+    play(store, context, job_id, observe)
     assert seen.count("evaluated") == 2
 
 
-def test_calls_of_unknown_price_are_said_and_not_taken_for_free(store, bench, capsys):
-    job_id = start_job(store, bench)
-    play(store, bench, job_id, cost_usd=None)
+def test_calls_of_unknown_price_are_said_and_not_taken_for_free(store, context, capsys):
+    job_id = start_job(store, context)
+    play(store, context, job_id, cost_usd=None)
     details = show_job(store, job_id)
     assert details.end.unpriced_calls == 2
     show_spent(details.job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     assert "$0.0000 and 2 calls of unknown price" in " ".join(capsys.readouterr().out.split())
 
 
-def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):
-    job_id = start_job(store, bench)
-    play(store, bench, job_id)
+def test_rounds_candidates_calls_and_the_best_are_kept(store, context):
+    job_id = start_job(store, context)
+    play(store, context, job_id)
     details = show_job(store, job_id)
     assert (details.job.rounds_done, details.job.tokens, details.job.cost_usd) == (2, 20, 1.0)
     assert details.best is not None
@@ -176,9 +176,9 @@ def test_rounds_candidates_calls_and_the_best_are_kept(store, bench):
     assert [line.change for line in details.rounds] == ["first candidate", "tile `it` | <b>"]
 
 
-def test_agents_can_go_on_from_what_is_stored(store, bench):
-    job_id = start_job(store, bench)
-    play(store, bench, job_id)
+def test_agents_can_go_on_from_what_is_stored(store, context):
+    job_id = start_job(store, context)
+    play(store, context, job_id)
     past = past_of_events(stored_events(store, job_id), wall_s=worked_s(store, job_id))
     assert past.evaluated == {candidate_hash("bad"), candidate_hash(SOURCE)}
     reply = past.replies["2/coder/0:ab"]
@@ -189,9 +189,9 @@ def test_agents_can_go_on_from_what_is_stored(store, bench):
     assert 0 < spent.wall_s < 60
 
 
-def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, bench):
-    job_id = start_job(store, bench)
-    play(store, bench, job_id)
+def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, context):
+    job_id = start_job(store, context)
+    play(store, context, job_id)
     before = stored_events(store, job_id)
     told = []
     journal = Journal(store, job_id, told.append, before)
@@ -203,23 +203,23 @@ def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, b
     assert get_job(store, job_id).rounds_done == 2
 
 
-def test_a_better_candidate_of_an_earlier_run_stays_the_best(store, bench):
+def test_a_better_candidate_of_an_earlier_run_stays_the_best(store, context):
     """A branch that failed then passes now: its `best` is new, and that of the faster branch behind it is not."""
-    job_id = start_job(store, bench)
-    play(store, bench, job_id)
+    job_id = start_job(store, context)
+    play(store, context, job_id)
     before, kept = stored_events(store, job_id), get_job(store, job_id).best_evaluation_id
     journal = Journal(store, job_id, lambda event: None, before)
     slower = replace(PASSED, speedup={"eager": Interval(1.5, 1.4, 1.6)})
     digest = candidate_hash("slower")
     journal(Event("candidate", 3, {"hash": digest, "source": "slower", "change": "", "repeat_of_round": None}))
     with store.write() as session:
-        keep_evaluation(session, job_id, bench, "slower", slower, round_number=3)
+        keep_evaluation(session, job_id, context, "slower", slower, round_number=3)
     journal(Event("best", 3, {"hash": digest, "speedup": 1.5}))
     assert get_job(store, job_id).best_evaluation_id == kept
 
 
-def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, bench):
-    job_id = start_job(store, bench)
+def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, context):
+    job_id = start_job(store, context)
     began = datetime(2026, 1, 1, tzinfo=UTC)
     for kind, seconds in (("job_started", 0), ("best", 20), ("job_started", 1000), ("llm_call", 1005)):
         with store.write() as session:
@@ -239,9 +239,9 @@ def test_a_round_under_way_is_shown_as_such():
 
 
 @pytest.mark.parametrize("lacks", ["the device of its prompts", "the keys of its calls"])
-def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, bench, lacks):
+def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, context, lacks):
     options = {} if lacks == "the device of its prompts" else {"device": "2 cores, AVX2"}
-    job_id = start_job(store, bench, **options)
+    job_id = start_job(store, context, **options)
     with store.write() as session:
         called = {"model": "m", "role": "coder"} | ({"key": "1/coder/0:ab"} if not options else {})
         results.add_event(session, job_id, "llm_call", 1, called)
@@ -249,7 +249,7 @@ def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, bench
     before = get_job(store, job_id), stored_events(store, job_id)
     told = []
     with pytest.raises(BadRequest) as refused:
-        resume(job_id, settings=settings, store=store, observe=told.append, stop=Stop())
+        resume(job_id, settings=settings, store=store, observe=told.append, cancel=CancelToken())
     assert str(refused.value) == (
         f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew"
     )
@@ -260,10 +260,10 @@ def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, bench
 # Jobs of the dead
 
 
-def test_a_job_whose_process_died_is_interrupted_and_one_that_lives_is_not(store, bench):
+def test_a_job_whose_process_died_is_interrupted_and_one_that_lives_is_not(store, context):
     me = this_process()
     dead = Owner(me.host, me.pid, "1:" + me.started.partition(":")[2])
-    lost, alive = start_job(store, bench, owner=dead), start_job(store, bench)
+    lost, alive = start_job(store, context, owner=dead), start_job(store, context)
     assert get_job(store, lost).status is JobStatus.INTERRUPTED
     assert get_job(store, alive).status is JobStatus.RUNNING
     assert [job.status for job in list_jobs(store)] == [JobStatus.RUNNING, JobStatus.INTERRUPTED]
@@ -275,9 +275,9 @@ def test_a_job_whose_process_died_is_interrupted_and_one_that_lives_is_not(store
 
 
 @pytest.fixture
-def played(store, bench):
-    job_id = start_job(store, bench)
-    play(store, bench, job_id)
+def played(store, context):
+    job_id = start_job(store, context)
+    play(store, context, job_id)
     return get_job(store, job_id)
 
 
@@ -343,7 +343,7 @@ def test_files_of_others_are_never_overwritten(store, settings, played, tmp_path
         check_target(tmp_path / "link.py", keep=tmp_path / "op.py")
 
 
-def test_without_a_passed_candidate_there_is_nothing_to_export(store, settings, bench):
-    job_id = start_job(store, bench)
+def test_without_a_passed_candidate_there_is_nothing_to_export(store, settings, context):
+    job_id = start_job(store, context)
     with pytest.raises(BadRequest, match="no candidate that passed"):
         export_job(store, get_job(store, job_id), settings)

@@ -8,7 +8,7 @@ import pytest
 
 from agents.protocols import Reply, ToolCall
 from evaluator.platforms import load_platform
-from service.cancellation import Stop
+from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
 from service.settings import load_settings
@@ -62,11 +62,11 @@ def test_a_candidate_is_profiled_if_a_model_is_still_to_read_it(monkeypatch, tmp
     def opened(task, settings, **_):
         yield NotingBench(task, load_platform("cpu"), Sandbox(), settings, profiled=noted)
 
-    monkeypatch.setattr(local, "open_bench", opened)
+    monkeypatch.setattr(local, "open_evaluation_context", opened)
     monkeypatch.setattr(local, "open_models", lambda *_, **__: ScriptedLLM(replies(strategy)))
     store = open_store(settings)
     path = str(tmp_path / "op.py")
-    report = local.optimize(path, settings=settings, store=store, observe=lambda event: None, stop=Stop())
+    report = local.optimize(path, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
     store.close()
     assert report.stop_reason == "rounds"
     assert noted == profiled

@@ -11,11 +11,11 @@ from evaluator.evaluate import Effort, build_ahead
 from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Command, Sandbox
-from service.cancellation import Stop
-from service.device_lock import turn
+from service.cancellation import CancelToken
+from service.device_lock import hold_device
+from service.evaluation_context import EvaluationContext
 from service.jobs.prebuild import AT_ONCE, BuildsAhead
 from service.settings import load_settings
-from service.workbench import Bench
 from tasks.build import task_from_source
 
 HONEST = Path(__file__).parents[2] / "honest"
@@ -50,8 +50,10 @@ class Watching:
         return self.inner.describe()
 
 
-def bench_of(sandbox, folder: Path) -> Bench:
-    return Bench(TASK, load_platform("cpu"), sandbox, load_settings(data_dir=folder / "data", lock_dir=folder))
+def context_of(sandbox, folder: Path) -> EvaluationContext:
+    return EvaluationContext(
+        TASK, load_platform("cpu"), sandbox, load_settings(data_dir=folder / "data", lock_dir=folder)
+    )
 
 
 def variant(number: int) -> str:
@@ -62,19 +64,19 @@ def variant(number: int) -> str:
 @pytest.mark.exclusive
 def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
-    bench = bench_of(sandbox, tmp_path)
-    builds = BuildsAhead(bench, lambda text: None)
+    context = context_of(sandbox, tmp_path)
+    builds = BuildsAhead(context, lambda text: None)
     for number in (1, 2):
         builds.start(variant(number))
     while not sandbox.inside:
         time.sleep(0.01)
     began = time.monotonic()
-    with turn(bench.lock, on_wait=lambda: None):  # as who measures does
+    with hold_device(context.lock, on_wait=lambda: None):  # as who measures does
         assert sandbox.inside == 0, "nobody measures while something is built"
     assert time.monotonic() - began > 1.0
     builds.finish(None)
     assert (sandbox.modes, sandbox.most) == (["build", "build"], 2)
-    found = bench.evaluate(variant(2), step=lambda text: None, stop=Stop())
+    found = context.evaluate(variant(2), step=lambda text: None, cancel=CancelToken())
     assert found.verdict is Verdict.PASSED, found.detail
     assert found.cost_s["build"] < 3.0, "it takes 9 s and more where it is not there"
     builds.close()
@@ -88,7 +90,7 @@ def test_jobs_of_a_host_build_two_at_a_time_and_what_waits_is_given_up_when_an_e
     docker_sandbox, tmp_path
 ):
     sandbox, told = Watching(docker_sandbox), []
-    jobs = [BuildsAhead(bench_of(sandbox, tmp_path), told.append) for _ in range(2)]
+    jobs = [BuildsAhead(context_of(sandbox, tmp_path), told.append) for _ in range(2)]
     for number in range(6):
         jobs[number % 2].start(variant(number))
     while sandbox.inside < AT_ONCE:
@@ -117,7 +119,7 @@ def test_what_cannot_be_built_and_what_builds_quickly_is_not_kept(docker_sandbox
 @pytest.mark.docker
 def test_a_job_that_ends_does_not_wait_for_builds(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
-    builds = BuildsAhead(bench_of(sandbox, tmp_path), lambda text: None)
+    builds = BuildsAhead(context_of(sandbox, tmp_path), lambda text: None)
     for number in range(6):
         builds.start(variant(number))
     while not sandbox.inside:
@@ -132,9 +134,9 @@ def test_nothing_is_built_ahead_where_it_is_quick_or_where_runners_share_a_user(
     class Shared:
         name, promises = "shared", frozenset()
 
-    bench = bench_of(Shared(), tmp_path)
-    BuildsAhead(bench, lambda text: None).start(CANDIDATE)  # would fail: this sandbox cannot run anything
-    assert not bench.platform.builds_slowly("import ctypes, subprocess")
-    assert not bench.platform.builds_slowly("torch.compile(f)"), "it works at the first call"
+    context = context_of(Shared(), tmp_path)
+    BuildsAhead(context, lambda text: None).start(CANDIDATE)  # would fail: this sandbox cannot run anything
+    assert not context.platform.builds_slowly("import ctypes, subprocess")
+    assert not context.platform.builds_slowly("torch.compile(f)"), "it works at the first call"
     for way in ("load_inline(", "torch.utils.cpp_extension"):
-        assert bench.platform.builds_slowly(f"x = {way}")
+        assert context.platform.builds_slowly(f"x = {way}")

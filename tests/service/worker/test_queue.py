@@ -28,7 +28,7 @@ from db.tables import JobRow, WorkerRow
 from db.types import utc_now
 from evaluator.platforms import load_platform
 from sandbox.process.sandbox import ProcessSandbox
-from service.cancellation import Stop, StopGroup, stop_when
+from service.cancellation import CancelGroup, Cancelled, CancelToken, cancel_when
 from service.database import open_store
 from service.errors import BadRequest, JobLost
 from service.jobs.device_class import Spot
@@ -41,7 +41,6 @@ from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import spec_of
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import PRIORITIES, submit
-from service.workbench import Stopped
 from service.worker.context import Place
 from service.worker.main import GivenUp, _work
 from service.worker.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
@@ -386,7 +385,7 @@ def test_a_job_in_line_is_not_resumed_by_hand_and_one_that_runs_is_not_either(st
     change(store, runs, options={"device": "a CPU", "rounds": 1, "plateau_rounds": 4, "roofline_target": 0.9})
     take(store, runs)
     with pytest.raises(BadRequest, match=f"job {waits} waits for a worker"):
-        resume(waits, settings=settings, store=store, observe=lambda event: None, stop=Stop())
+        resume(waits, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
     with store.write() as session:
         assert not jobs.claim_job(session, waits, ME, sandbox="docker")
         assert not jobs.claim_job(session, runs, ME, sandbox="docker")
@@ -412,7 +411,9 @@ class Answered:
         raise AssertionError("nothing is asked")
 
 
-def job_run(store: Store, job_id: int, journal: Journal, stop: Stop, *, worker_id: str | None = "w1") -> JobRun:
+def job_run(
+    store: Store, job_id: int, journal: Journal, cancel: CancelToken, *, worker_id: str | None = "w1"
+) -> JobRun:
     return JobRun(
         store,
         job_id,
@@ -422,7 +423,7 @@ def job_run(store: Store, job_id: int, journal: Journal, stop: Stop, *, worker_i
         measure=contextlib.ExitStack(),  # type: ignore[arg-type]  # nothing is evaluated; it can be closed
         platform=load_platform("cpu"),
         llm=Answered(),  # type: ignore[arg-type]
-        stop=stop,
+        cancel=cancel,
         worker_id=worker_id,
     )
 
@@ -442,7 +443,9 @@ def test_what_ends_for_reasons_of_a_worker_goes_back_in_line_in_one_step(
 ) -> None:
     job_id = add(store)
     take(store, job_id)
-    run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), Stop(), worker_id=worker_id)
+    run = job_run(
+        store, job_id, Journal(store, job_id, lambda event: None, owner=ME), CancelToken(), worker_id=worker_id
+    )
     run._work = lambda past: (reason, "why")  # type: ignore[method-assign]
     run.run(NO_PAST)
     job = look(store, job_id)
@@ -458,7 +461,7 @@ def test_who_has_lost_a_job_writes_nothing_more_to_it(store: Store) -> None:
     before = look(store, job_id)
     with pytest.raises(JobLost):
         journal(Event("round_started", 1, {}))
-    run = job_run(store, job_id, journal, Stop())
+    run = job_run(store, job_id, journal, CancelToken())
     run._work = lambda past: ("rounds", "")  # type: ignore[method-assign]
     with pytest.raises(JobLost):
         run.run(NO_PAST)
@@ -470,7 +473,7 @@ def test_who_has_lost_a_job_writes_nothing_more_to_it(store: Store) -> None:
 def test_a_job_whose_store_is_gone_is_not_said_to_have_failed(store: Store) -> None:
     job_id = add(store)
     take(store, job_id)
-    run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), Stop())
+    run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), CancelToken())
 
     def gone(past: object) -> NoReturn:
         raise StoreError("gone")
@@ -720,32 +723,32 @@ def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
     monkeypatch.setattr("service.worker.queued_evaluator._LOOK_AT_QUEUE", 1)
     job_id = add(store)
     assert take(store, job_id)
-    stop = Stop()
-    measure = MeasureQueued(store, queue, look(store, job_id), "abc", stop)
+    cancel = CancelToken()
+    measure = MeasureQueued(store, queue, look(store, job_id), "abc", cancel)
     evaluation_id = measure._ask("source", "digest", 1, False)
     as_it_ended(queue, "SUCCESS")
     if cancelled:
         with store.write() as session:
             jobs.request_cancel(session, job_id)
-    with pytest.raises(Stopped if cancelled else EvaluationLost):
+    with pytest.raises(Cancelled if cancelled else EvaluationLost):
         measure._wait(evaluation_id)
-    assert stop.reason == ("cancelled" if cancelled else None)
+    assert cancel.reason == ("cancelled" if cancelled else None)
 
 
 def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
     settings: Settings, store: Store, queue: WorkQueue, process_sandbox: ProcessSandbox
 ) -> None:
     platform = load_platform("cpu")
-    running = StopGroup()
+    running = CancelGroup()
     place = Place("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
     register(store)
     heart = Heart(store, lambda session: workers.beat(session, "w1"))
     with pytest.raises(GivenUp):
-        _work(place, heart, Stop(), [])
+        _work(place, heart, CancelToken(), [])
     heart.start()
     running.request("interrupted")
     with pytest.raises(GivenUp):
-        _work(place, heart, Stop(), [])
+        _work(place, heart, CancelToken(), [])
     heart.stop()
 
 
@@ -753,31 +756,31 @@ def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
 
 
 def test_all_of_a_group_are_told_and_those_who_come_later(store: Store) -> None:
-    group = StopGroup()
-    with group.one() as first, group.one() as second:
+    group = CancelGroup()
+    with group.new_token() as first, group.new_token() as second:
         assert group.count() == 2
         first.request("cancelled")
         assert not group.requested()
         group.request("interrupted")
         group.request("again")
         assert (first.reason, second.reason) == ("cancelled", "interrupted")
-    with group.one() as late:
+    with group.new_token() as late:
         assert (late.requested(), late.reason) == (True, "interrupted")
     assert group.count() == 0
 
 
 def test_a_group_is_left_also_by_who_fails() -> None:
-    group = StopGroup()
-    with pytest.raises(ValueError, match="x"), group.one():
+    group = CancelGroup()
+    with pytest.raises(ValueError, match="x"), group.new_token():
         raise ValueError("x")
     assert group.count() == 0
 
 
 def test_a_watch_asks_until_it_is_told() -> None:
-    stop, answers = Stop(), iter([False, False, True])
-    with stop_when(lambda: next(answers), stop, "cancelled", poll_s=0.01):
-        assert stop.event.wait(5)
-    assert stop.reason == "cancelled"
+    cancel, answers = CancelToken(), iter([False, False, True])
+    with cancel_when(lambda: next(answers), cancel, "cancelled", poll_s=0.01):
+        assert cancel.event.wait(5)
+    assert cancel.reason == "cancelled"
 
 
 def test_what_the_store_refuses_is_tried_until_it_answers_or_all_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -790,11 +793,11 @@ def test_what_the_store_refuses_is_tried_until_it_answers_or_all_ends(monkeypatc
             raise failure
         return "kept"
 
-    stop = Stop()
-    assert patiently(action, stop) == "kept"
-    stop.request("interrupted")
+    cancel = CancelToken()
+    assert patiently(action, cancel) == "kept"
+    cancel.request("interrupted")
     with pytest.raises(StoreError, match="gone"):
-        patiently(action, stop)
+        patiently(action, cancel)
 
 
 # what is put in line

@@ -18,7 +18,7 @@ from agents.replay import past_of_events
 from db.evaluations import results
 from db.jobs import job_queue, jobs
 from evaluator.evaluation import candidate_hash
-from service.device_lock import device_lock, turn
+from service.device_lock import device_lock_path, hold_device
 from service.jobs.export import export_job
 from service.jobs.persistence import keep_task
 from service.jobs.query import cancel_job, stored_events
@@ -294,7 +294,7 @@ def test_workers_of_one_device_take_turns(there: Fleet, model: LlmServer) -> Non
     spans.sort()
     assert len(spans) == len(found)
     assert all(earlier[1] <= later[0] + 0.002 for earlier, later in itertools.pairwise(spans)), spans
-    with turn(device_lock(there.folder, "cpu", 0), on_wait=lambda: pytest.fail("the device is still held")):
+    with hold_device(device_lock_path(there.folder, "cpu", 0), on_wait=lambda: pytest.fail("the device is still held")):
         pass
 
 

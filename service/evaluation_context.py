@@ -1,4 +1,4 @@
-"""Puts the parts together: which platform, which sandbox, which models. Slow parts are imported when used."""
+"""Builds what jobs work with from the settings: platform, sandbox, models. Slow modules are imported when used."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,8 +14,8 @@ from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from evaluator.profile import with_detail
 from evaluator.referee_process import prepare_referee
 from sandbox.base import Sandbox
-from service.cancellation import Stop
-from service.device_lock import StillWaiting, TurnSandbox, device_lock, turn
+from service.cancellation import Cancelled, CancelToken
+from service.device_lock import DeviceLockSandbox, WaitCancelled, device_lock_path, hold_device
 from service.errors import BadRequest
 from service.settings import Settings, environment_secrets, read_key
 from tasks.task import Task
@@ -23,29 +23,31 @@ from tasks.task import Task
 WAITING = "waiting for the device: another job measures on it"
 
 
-class Stopped(Exception):
-    """What was going on was called off half-way; there is no result."""
-
-
 @dataclass(frozen=True)
-class Bench:
-    """Where the candidates of a task are evaluated, one at a time on a host's device."""
+class EvaluationContext:
+    """How candidates of one task are evaluated: one at a time, on one device of this host.
+
+    Attributes:
+        rules: other accuracy rules whose result is reported beside ours.
+        profile: whether candidates that pass are profiled as well.
+        cold: whether caches are scrubbed before each timed call.
+    """
 
     task: Task
     platform: Platform
     sandbox: Sandbox
     settings: Settings
-    rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours
-    profile: bool = False  # whether candidates that pass are profiled, too
-    cold: bool = False  # whether caches are scrubbed before each timed call
+    rules: tuple[str, ...] = ()
+    profile: bool = False
+    cold: bool = False
 
     def prepare(self) -> None:
-        """Have a referee ready for the next candidate, while that is being written."""
+        """Start a referee for the next candidate, while that is being written."""
         prepare_referee("evaluate", sandbox=self.sandbox, limits=self.effort.limits())
 
     @property
     def effort(self) -> Effort:
-        """How much one evaluation may use."""
+        """The limits of one evaluation."""
         settings = self.settings
         return Effort(
             wall_s=max(Effort.wall_s, 240 + 2 * settings.measure_s),
@@ -58,25 +60,31 @@ class Bench:
 
     @property
     def cache(self) -> BuildCache:
-        """What candidates and baselines have built on this host."""
+        """The build cache of this host."""
         return BuildCache(self.settings.data_dir / "compiled")
 
     @property
     def lock(self) -> Path:
-        """Whoever holds it has the device."""
-        return device_lock(self.settings.lock_dir, self.platform.name, self.settings.device)
+        """The file whose lock protects the device."""
+        return device_lock_path(self.settings.lock_dir, self.platform.name, self.settings.device)
 
     def evaluate(
-        self, source: str, *, step: Callable[[str], None], stop: Stop, profile: bool | None = None
+        self, source: str, *, step: Callable[[str], None], cancel: CancelToken, profile: bool | None = None
     ) -> Evaluation:
-        """Evaluate a candidate once the device is free; `profile` overrides the bench's own.
+        """Evaluate a candidate once the device is free.
+
+        Args:
+            source: the candidate.
+            step: called with a few words on each stage.
+            cancel: ends the evaluation early.
+            profile: overrides the context's own, unless None.
 
         Raises:
-            Stopped: a stop was requested before there was a result.
+            Cancelled: cancellation was requested before there was a result.
             SandboxUnavailable: the sandbox cannot run anything.
         """
         try:
-            with turn(self.lock, on_wait=lambda: step(WAITING), cancel=stop.event):
+            with hold_device(self.lock, on_wait=lambda: step(WAITING), cancel=cancel.event):
                 evaluation = evaluate(
                     self.task,
                     source,
@@ -85,7 +93,7 @@ class Bench:
                     effort=self.effort,
                     cache=self.cache,
                     on_progress=step,
-                    cancel=stop.event,
+                    cancel=cancel.event,
                 )
                 if (self.profile if profile is None else profile) and evaluation.code != "cancelled":
                     evaluation = with_detail(
@@ -95,17 +103,17 @@ class Bench:
                         sandbox=self.sandbox,
                         effort=self.effort,
                         on_progress=step,
-                        cancel=stop.event,
+                        cancel=cancel.event,
                     )
-        except StillWaiting as waiting:
-            raise Stopped from waiting
+        except WaitCancelled as waiting:
+            raise Cancelled from waiting
         if evaluation.code == "cancelled":
-            raise Stopped
+            raise Cancelled
         return evaluation
 
 
 @contextlib.contextmanager
-def open_bench(
+def open_evaluation_context(
     task: Task,
     settings: Settings,
     *,
@@ -113,8 +121,8 @@ def open_bench(
     rules: tuple[str, ...] = (),
     profile: bool = False,
     cold: bool = False,
-) -> Iterator[Bench]:
-    """The bench for a task as the settings ask for it, for the length of the block.
+) -> Iterator[EvaluationContext]:
+    """The evaluation context of a task as the settings ask for it, open during the block.
 
     Raises:
         BadRequest: the platform is unknown.
@@ -122,7 +130,7 @@ def open_bench(
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield Bench(task, platform, sandbox, settings, rules, profile, cold)
+        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold)
 
 
 def open_platform(name: str) -> Platform:
@@ -155,18 +163,23 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Iterator[Sandbox
 
 
 def open_models(
-    settings: Settings, bench: Bench, *, step: Callable[[str], None], stop: Stop, past: Past = NO_PAST
+    settings: Settings,
+    context: EvaluationContext,
+    *,
+    step: Callable[[str], None],
+    cancel: CancelToken,
+    past: Past = NO_PAST,
 ) -> LLM:
-    """Access to models, for a job with this past.
+    """Access to models for a job with this past.
 
-    The built-in compiler works inside the bench's sandbox and takes its turn on the device.
+    The built-in compiler runs inside the context's sandbox, and holds the device's lock while it does.
     """
     from agents.builtin.provider import open_builtin
     from agents.llm.client import open_llm
     from agents.llm.router import Models
     from agents.manual.model import ManualLLM
 
-    sandbox = TurnSandbox(bench.sandbox, bench.lock, on_wait=lambda: step(WAITING), stop=stop.event)
+    sandbox = DeviceLockSandbox(context.sandbox, context.lock, on_wait=lambda: step(WAITING), cancel=cancel.event)
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable
         keys[provider_of(settings.model)] = read_key(Path(settings.api_key_file))
