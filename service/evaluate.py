@@ -16,7 +16,7 @@ from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
 from service.evaluation_context import EvaluationContext, open_evaluation_context
 from service.jobs.journal import Observer
-from service.jobs.liveness import LOST, beating, job_lost, require_run_by, this_process
+from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_run_by, this_process
 from service.jobs.persistence import keep_evaluation, keep_task
 from service.settings import Settings
 from service.tasks import find_task
@@ -132,7 +132,7 @@ def _evaluate(
         )
     status = JobStatus.FAILED
     try:
-        with beating(store, job_id, owner, cancel):
+        with job_heartbeat(store, job_id, owner, cancel):
             evaluation = context.evaluate(
                 source, step=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
             )

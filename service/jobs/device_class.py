@@ -9,29 +9,29 @@ SANDBOX = "sandbox"
 """The option that names the sandbox which a job asks for; without it any will do."""
 
 
-def kind_of(platform: str, described: str) -> str:
+def device_class_of(platform: str, described: str) -> str:
     """The first letters of the hash of all that is known of a device (`Device.describe`): like devices give comparable
     figures."""
     return hashlib.sha256(f"{platform}\n{described}".encode()).hexdigest()[:8]
 
 
-def kind_it_began_on(job: JobRecord) -> str | None:
+def started_device_class(job: JobRecord) -> str | None:
     """The kind of device that a job began on; None for one that has not begun."""
     kind, described = job.options.get("device_kind"), job.options.get("device")
     if kind is not None:
         return str(kind)
-    return None if described is None else kind_of(job.platform, str(described))
+    return None if described is None else device_class_of(job.platform, str(described))
 
 
-def sandbox_it_needs(job: JobRecord) -> str | None:
+def required_sandbox(job: JobRecord) -> str | None:
     """The sandbox that a job began in, or else the one that it asks for; None where any will do."""
-    begun = job.sandbox if kind_it_began_on(job) is not None else None
+    begun = job.sandbox if started_device_class(job) is not None else None
     asked = job.options.get(SANDBOX)
     return begun or (None if asked is None else str(asked))
 
 
 @dataclass(frozen=True)
-class Spot:
+class MeasurementTarget:
     """A device and a sandbox to measure in. `device` is all that is known of it; `sandbox` None fits every job."""
 
     platform: str
@@ -41,7 +41,7 @@ class Spot:
     @property
     def kind(self) -> str:
         """The device's kind."""
-        return kind_of(self.platform, self.device)
+        return device_class_of(self.platform, self.device)
 
     def options_for(self, job: JobRecord) -> dict[str, str] | None:
         """What a job keeps that is measured here from now on; None where it must not be.
@@ -49,7 +49,7 @@ class Spot:
         It stays with the kind of device and the sandbox that it began in, for its speedups are of those. What its
         prompts say of the device stays the same, too.
         """
-        kind, sandbox = kind_it_began_on(job), sandbox_it_needs(job)
+        kind, sandbox = started_device_class(job), required_sandbox(job)
         if kind not in (None, self.kind) or (self.sandbox is not None and sandbox not in (None, self.sandbox)):
             return None
         return {"device": str(job.options.get("device") or self.device), "device_kind": self.kind}

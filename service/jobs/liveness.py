@@ -24,14 +24,14 @@ def this_process() -> Owner:
     return Owner(host=socket.gethostname(), pid=process.pid, started=process.to_label())
 
 
-def is_gone_here(owner: Owner) -> bool:
+def died_on_this_host(owner: Owner) -> bool:
     """Whether the owner was a process of this host, since it was last started, and is gone. Another host may go by the
     name of ours."""
     process = processes.Owner.from_label(owner.started)
     return process is not None and processes.same_boot(process) and is_dead(owner)
 
 
-def lives_here(owner: Owner) -> bool:
+def runs_on_this_host(owner: Owner) -> bool:
     """Whether the owner is certainly a process of this host that is there, however long it has been silent."""
     process, own = processes.Owner.from_label(owner.started), processes.this_process()
     if process is None or owner.host != socket.gethostname():
@@ -48,32 +48,32 @@ def is_dead(owner: Owner) -> bool:
     return process is not None and processes.is_gone(process, container_runs=False)
 
 
-BEAT_S = 2.0
+HEARTBEAT_S = 2.0
 LOST_AFTER_S = 15.0
 """Who is silent for so long is given up."""
 
-_GAP_S = 3 * BEAT_S
+_GAP_S = 3 * HEARTBEAT_S
 
 log = logging.getLogger(__name__)
 
 
-class Heart:
+class Heartbeat:
     """Beats from `start` on until `stop`.
 
-    `beat` writes one, and says whether we still count as alive; once we do not, `given_up` is set and `on_given_up`
+    `beat` writes one, and says whether we still count as alive; once we do not, `lost` is set and `on_lost`
     called.
     """
 
     def __init__(
-        self, store: Store, beat: Callable[[Session], bool], on_given_up: Callable[[], None] = lambda: None
+        self, store: Store, beat: Callable[[Session], bool], on_lost: Callable[[], None] = lambda: None
     ) -> None:
-        self.given_up = threading.Event()
+        self.lost = threading.Event()
         self._store = store
         self._beat = beat
-        self._on_given_up = on_given_up
+        self._on_given_up = on_lost
         self._over = threading.Event()
         self._last = self._since = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -83,11 +83,11 @@ class Heart:
         """Beat no more."""
         self._over.set()
 
-    def beats(self) -> bool:
+    def is_running(self) -> bool:
         """Whether its thread is there."""
         return self._thread.is_alive()
 
-    def steady_s(self) -> float:
+    def uninterrupted_s(self) -> float:
         """For how long our own beats have come through without a gap, in seconds; 0 while they do not.
 
         Who cannot write to the store, or was paused, knows nothing of the silence of others.
@@ -101,7 +101,7 @@ class Heart:
                 with self._store.write() as session:
                     heard = self._beat(session)
                 if not heard:
-                    self.given_up.set()
+                    self.lost.set()
                     self._on_given_up()
                     return
                 now = time.monotonic()
@@ -112,7 +112,7 @@ class Heart:
                 log.error("store: %s", error)
             except Exception:  # whatever it was, a worker that works must be heard of
                 log.exception("a beat failed")
-            self._over.wait(BEAT_S)
+            self._over.wait(HEARTBEAT_S)
 
 
 LOST = "lost"
@@ -120,14 +120,16 @@ LOST = "lost"
 
 
 @contextlib.contextmanager
-def beating(store: Store, job_id: int, owner: Owner, cancel: CancelToken) -> Iterator[None]:
+def job_heartbeat(store: Store, job_id: int, owner: Owner, cancel: CancelToken) -> Iterator[None]:
     """Beat for a job that `owner` runs, for the length of the block; once it is not his, `cancel` is requested."""
-    heart = Heart(store, lambda session: jobs.beat(session, job_id, owner), on_given_up=lambda: cancel.request(LOST))
-    heart.start()
+    heartbeat = Heartbeat(
+        store, lambda session: jobs.beat(session, job_id, owner), on_lost=lambda: cancel.request(LOST)
+    )
+    heartbeat.start()
     try:
         yield
     finally:
-        heart.stop()
+        heartbeat.stop()
 
 
 def require_run_by(session: Session, job_id: int, owner: Owner) -> None:

@@ -14,14 +14,14 @@ from service.cancellation import CancelToken
 from service.errors import BadRequest, JobLost
 from service.evaluation_context import EvaluationContext, open_evaluation_context, open_models
 from service.jobs.batch_budget import allot, finish_without_budget
-from service.jobs.device_class import Spot, sandbox_it_needs
+from service.jobs.device_class import MeasurementTarget, required_sandbox
 from service.jobs.export import Exported, check_target, export_job
 from service.jobs.journal import Journal, Observer
-from service.jobs.liveness import beating, this_process
+from service.jobs.liveness import job_heartbeat, this_process
 from service.jobs.persistence import keep_task
-from service.jobs.prebuild import BuildsAhead
+from service.jobs.prebuild import Prebuilder
 from service.jobs.query import end_job, get_job, past_of, read_events, settle
-from service.jobs.run import JobReport, JobRun, MeasureHere
+from service.jobs.run import JobReport, JobRun, LocalEvaluator
 from service.jobs.spec import options_of, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
@@ -45,8 +45,8 @@ def optimize(
     with open_evaluation_context(
         task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)
     ) as context:
-        spot = Spot(context.platform.name, context.platform.device().describe())
-        options |= {"device": spot.device, "device_kind": spot.kind}
+        target = MeasurementTarget(context.platform.name, context.platform.device().describe())
+        options |= {"device": target.device, "device_kind": target.kind}
         spec_of(task, settings, device=options["device"])
         owner = this_process()
         with store.write() as session:
@@ -86,8 +86,8 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     with open_evaluation_context(
         task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
     ) as context:
-        keeps = Spot(context.platform.name, context.platform.device().describe()).options_for(job)
-        if keeps is None:
+        kept = MeasurementTarget(context.platform.name, context.platform.device().describe()).options_for(job)
+        if kept is None:
             first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
         owner = this_process()
@@ -100,7 +100,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
             context = replace(context, settings=settings_of(jobs.get_job(session, job_id), settings))
         events, past = past_of(store, job_id)  # whoever ran it before has written the last of them by now
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, keeps["device"], journal, cancel, past)
+        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, past)
 
 
 def run_here(
@@ -126,13 +126,13 @@ def run_here(
         owner,
         spec=spec_of(context.task, context.settings, device=device),
         journal=journal,
-        measure=MeasureHere(store, job_id, owner, context, journal.step, cancel),
+        evaluator=LocalEvaluator(store, job_id, owner, context, journal.step, cancel),
         platform=context.platform,
         llm=open_models(context.settings, context, step=journal.step, cancel=cancel, past=past),
         cancel=cancel,
-        builds=BuildsAhead(context, journal.step),
+        builds=Prebuilder(context, journal.step),
     )
-    with beating(store, job_id, owner, cancel):
+    with job_heartbeat(store, job_id, owner, cancel):
         report = run.run(past)
     if report.best is None:
         return report
@@ -165,13 +165,15 @@ def run_queued(
     """
     job = get_job(store, job_id)
     settings = settings_of(job, settings)
-    settings = settings.model_copy(update={"sandbox": settings.sandbox or sandbox_it_needs(job)})
+    settings = settings.model_copy(update={"sandbox": settings.sandbox or required_sandbox(job)})
     with open_evaluation_context(
         task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
     ) as context:
         owner = this_process()
-        keeps = Spot(context.platform.name, context.platform.device().describe(), context.sandbox.name).options_for(job)
-        if keeps is None:
+        kept = MeasurementTarget(
+            context.platform.name, context.platform.device().describe(), context.sandbox.name
+        ).options_for(job)
+        if kept is None:
             return None
         with store.write() as session:
             if not job_queue.take_job(
@@ -181,12 +183,12 @@ def run_queued(
             if allot(session, job_id) <= 0:
                 finish_without_budget(session, job_id, owner)
                 return None
-            jobs.set_options(session, job_id, **keeps)
+            jobs.set_options(session, job_id, **kept)
             taken = jobs.get_job(session, job_id)
         context = replace(context, settings=settings_of(taken, settings))
         events, past = past_of(store, job_id)
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, keeps["device"], journal, cancel, past)
+        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, past)
 
 
 def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, cancel: CancelToken) -> None:

@@ -18,7 +18,7 @@ MEMORY_MB = 4096
 """What each of them may use at most: two of them no more than an evaluation."""
 
 
-class BuildsAhead:
+class Prebuilder:
     """An `agents.protocols.Builds`: the builds of one job on this host.
 
     Nobody on it measures while one runs: they share the device's lock. What goes wrong here is left for the evaluation

@@ -14,7 +14,7 @@ from db.jobs import job_queue, jobs
 from db.locks import silence_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
-from service.jobs.liveness import LOST_AFTER_S, is_dead, is_gone_here, lives_here
+from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 
 WORKER_LOST = "worker_lost"
 """The event of a job whose worker died or was cut off; others go on with it."""
@@ -160,11 +160,11 @@ def _is_dead(session: Session, job: JobRecord) -> bool:
     if job.owner is None:
         return False
     # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
-    if is_gone_here(job.owner) or job.worker_id is not None:
-        return is_gone_here(job.owner)
+    if died_on_this_host(job.owner) or job.worker_id is not None:
+        return died_on_this_host(job.owner)
     if job.heartbeat_at is None:  # an earlier version runs it
         return is_dead(job.owner)
-    return not lives_here(job.owner) and silence_s(session, job.heartbeat_at) > LOST_AFTER_S
+    return not runs_on_this_host(job.owner) and silence_s(session, job.heartbeat_at) > LOST_AFTER_S
 
 
 def read_events(store: Store, job_id: int) -> list[Event]:

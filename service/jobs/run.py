@@ -25,7 +25,7 @@ from service.jobs.export import Exported
 from service.jobs.journal import Journal, is_better_record
 from service.jobs.liveness import job_lost, require_run_by
 from service.jobs.persistence import keep_evaluation, outcome_of
-from service.jobs.prebuild import BuildsAhead
+from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, last_stop, read_events
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
@@ -62,7 +62,7 @@ class JobReport:
     summary: Mapping[str, Any]
 
 
-class Measure(Protocol):
+class JobEvaluator(Protocol):
     """Evaluates a candidate of the job and keeps what came out, here or on another machine."""
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
@@ -79,7 +79,7 @@ class Measure(Protocol):
         ...
 
 
-class MeasureHere:
+class LocalEvaluator:
     """Evaluates on this host's own device."""
 
     def __init__(
@@ -99,7 +99,7 @@ class MeasureHere:
         self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
-        """As `Measure`."""
+        """As `JobEvaluator`."""
         evaluation = self._context.evaluate(source, step=self._step, cancel=self._cancel, profile=profile)
         with self._store.write() as session:
             require_run_by(session, self._job_id, self._owner)
@@ -109,12 +109,12 @@ class MeasureHere:
             return results.get_evaluation(session, evaluation_id)
 
     def prepare(self) -> None:
-        """As `Measure`."""
+        """As `JobEvaluator`."""
         self._context.prepare()
 
 
 class JobRun:
-    """A job that `owner` has claimed. `llm` answers its models, `measure` evaluates its candidates.
+    """A job that `owner` has claimed. `llm` answers its models, `evaluator` evaluates its candidates.
 
     With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line. `builds` are
     made ahead on this host, where it is the one that will evaluate.
@@ -128,19 +128,19 @@ class JobRun:
         *,
         spec: JobSpec,
         journal: Journal,
-        measure: Measure,
+        evaluator: JobEvaluator,
         platform: Platform,
         llm: LLM,
         cancel: CancelToken,
         worker_id: str | None = None,
-        builds: BuildsAhead | None = None,
+        builds: Prebuilder | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._owner = owner
         self._spec = spec
         self._journal = journal
-        self._measure = measure
+        self._evaluator = evaluator
         self._platform = platform
         self._llm = llm
         self._cancel = cancel
@@ -180,7 +180,7 @@ class JobRun:
 
     def _work(self, past: Past) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
-        self._measure.prepare()
+        self._evaluator.prepare()
         try:
             result = run_job(
                 self._spec,
@@ -213,9 +213,9 @@ class JobRun:
         with self._store.read() as session:
             kept = results.find_evaluation(session, self._job_id, digest)
         if kept is None or kept.verdict == "sandbox_error":
-            kept = self._measure(source, round_number=self._journal.round, profile=self._shows_profiles())
+            kept = self._evaluator(source, round_number=self._journal.round, profile=self._shows_profiles())
             if self._journal.round < self._spec.rounds:
-                self._measure.prepare()
+                self._evaluator.prepare()
         # As it is in the store: when the job is taken up again, prompts must be the same to the letter.
         evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id
         return outcome_of(evaluation, self._platform, candidate_hash=digest, evaluation_id=evaluation_id)

@@ -7,7 +7,7 @@ from db.store import Store
 from evaluator.platforms import Device, Platform
 from sandbox.base import Sandbox
 from service.cancellation import CancelGroup
-from service.jobs.device_class import Spot
+from service.jobs.device_class import MeasurementTarget
 from service.settings import Settings
 from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue
 
@@ -16,7 +16,7 @@ JOBS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerContext:
     """One worker's own. `running` are its jobs and evaluations."""
 
     worker_id: str
@@ -30,14 +30,14 @@ class Place:
     running: CancelGroup
 
     @property
-    def spot(self) -> Spot:
+    def target(self) -> MeasurementTarget:
         """Where this worker measures."""
-        return Spot(self.platform.name, self.device.describe(), self.sandbox.name)
+        return MeasurementTarget(self.platform.name, self.device.describe(), self.sandbox.name)
 
     @property
     def kind(self) -> str:
         """Which devices give comparable figures, in a few letters."""
-        return self.spot.kind
+        return self.target.kind
 
     @property
     def queues(self) -> dict[str, int]:

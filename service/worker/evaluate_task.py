@@ -11,8 +11,8 @@ from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.evaluation_context import EvaluationContext
 from service.jobs.persistence import keep_evaluation
 from service.jobs.spec import settings_of, task_of
-from service.worker.context import Place
-from service.worker.retry import patiently
+from service.worker.context import WorkerContext
+from service.worker.retry import retry_store
 
 LOOK_S = 1.0
 _OVER = (JobStatus.DONE, JobStatus.CANCELLED, JobStatus.FAILED)
@@ -20,7 +20,7 @@ _OVER = (JobStatus.DONE, JobStatus.CANCELLED, JobStatus.FAILED)
 log = logging.getLogger(__name__)
 
 
-def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) -> None:
+def run_evaluation(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any]) -> None:
     """Evaluate the candidate that the arguments name, unless that was done, or its job has ended.
 
     Raises:
@@ -28,13 +28,13 @@ def run_evaluation(place: Place, evaluation_id: str, arguments: dict[str, Any]) 
         SandboxUnavailable: this worker's sandbox cannot run anything.
         StoreError: the store does not answer, and this worker is to end.
     """
-    with place.running.new_token() as cancel:
-        _run(place, evaluation_id, arguments, cancel)
+    with worker.running.new_token() as cancel:
+        _run(worker, evaluation_id, arguments, cancel)
 
 
-def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], cancel: CancelToken) -> None:
+def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], cancel: CancelToken) -> None:
     job_id, digest = int(arguments["job_id"]), str(arguments["candidate"])
-    found = patiently(lambda: _find(place, evaluation_id, job_id, digest), cancel)
+    found = retry_store(lambda: _find(worker, evaluation_id, job_id, digest), cancel)
     if found is None:
         return
     job, source = found
@@ -43,13 +43,13 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], cancel: Ca
     tolerance = job.options.get("tolerance")
     context = EvaluationContext(
         task_of(job),
-        place.platform,
-        place.sandbox,
-        settings_of(job, place.settings),
+        worker.platform,
+        worker.sandbox,
+        settings_of(job, worker.settings),
         rules=() if tolerance is None else (str(tolerance),),
         cold=bool(job.options.get("cold")),
     )
-    with cancel_when(lambda: _ended(place, job_id), cancel, "cancelled", poll_s=LOOK_S):
+    with cancel_when(lambda: _ended(worker, job_id), cancel, "cancelled", poll_s=LOOK_S):
         try:
             evaluation = context.evaluate(
                 source,
@@ -58,14 +58,14 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], cancel: Ca
                 profile=bool(arguments.get("profile")),
             )
         except Cancelled:
-            if place.running.requested():
+            if worker.running.requested():
                 raise
             log.info("evaluation called off", extra=about)
             return
 
     def keep() -> None:
-        with place.store.write() as session:
-            if not workers.hold(session, place.worker_id):
+        with worker.store.write() as session:
+            if not workers.hold(session, worker.worker_id):
                 raise Cancelled  # given up while we worked; the result is another's to find
             keep_evaluation(
                 session,
@@ -77,15 +77,15 @@ def _run(place: Place, evaluation_id: str, arguments: dict[str, Any], cancel: Ca
                 evaluation_id=evaluation_id,
             )
 
-    patiently(keep, cancel)
+    retry_store(keep, cancel)
     log.info("evaluation ends: %s", evaluation.verdict.value, extra=about)
     context.prepare()
 
 
-def _find(place: Place, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
+def _find(worker: WorkerContext, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
     """The job and the candidate's source, or None where there is nothing to do."""
-    with place.store.read() as session:
-        if place.running.requested() or not workers.is_seen(session, place.worker_id):
+    with worker.store.read() as session:
+        if worker.running.requested() or not workers.is_seen(session, worker.worker_id):
             raise Cancelled
         job = jobs.get_job(session, job_id)
         if results.has_evaluation(session, evaluation_id) or _is_over(job):
@@ -93,9 +93,9 @@ def _find(place: Place, evaluation_id: str, job_id: int, digest: str) -> tuple[J
         return job, results.get_candidate_source(session, job_id, digest)
 
 
-def _ended(place: Place, job_id: int) -> bool:
+def _ended(worker: WorkerContext, job_id: int) -> bool:
     try:
-        with place.store.read() as session:
+        with worker.store.read() as session:
             return _is_over(jobs.get_job(session, job_id))
     except StoreError:
         return False  # we shall hear of it when it answers again

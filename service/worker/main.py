@@ -19,15 +19,15 @@ from sandbox.base import SandboxUnavailable
 from service.cancellation import CancelGroup, Cancelled, CancelToken
 from service.errors import Unavailable
 from service.evaluation_context import open_platform, open_sandbox
-from service.jobs.liveness import BEAT_S, Heart, this_process
+from service.jobs.liveness import HEARTBEAT_S, Heartbeat, this_process
 from service.jobs.run import INTERRUPTED
 from service.settings import Settings
 from service.version import program_version
-from service.worker.context import Place
+from service.worker.context import WorkerContext
 from service.worker.evaluate_task import run_evaluation
 from service.worker.optimize_task import run_job
 from service.worker.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
-from service.worker.reconcile import Keeper
+from service.worker.reconcile import Reconciler
 
 POLL_S = 0.25
 END_S = 6.0
@@ -43,7 +43,9 @@ class GivenUp(Unavailable):
     """Others took this worker for dead and do its work; it must end."""
 
 
-def run_worker(settings: Settings, store: Store, cancel: CancelToken, *, on_ready: Callable[[Place], None]) -> None:
+def run_worker(
+    settings: Settings, store: Store, cancel: CancelToken, *, on_ready: Callable[[WorkerContext], None]
+) -> None:
     """Work for the device that the settings name until a stop is requested.
 
     Raises:
@@ -54,7 +56,7 @@ def run_worker(settings: Settings, store: Store, cancel: CancelToken, *, on_read
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=False) as sandbox:
         queue = open_queue(settings)
-        place = Place(
+        worker = WorkerContext(
             worker_id=str(uuid.uuid4()),
             owner=this_process(),
             platform=platform,
@@ -66,26 +68,26 @@ def run_worker(settings: Settings, store: Store, cancel: CancelToken, *, on_read
             running=CancelGroup(),
         )
         faults: list[BaseException] = []
-        heart = Heart(store, lambda session: workers.beat(session, place.worker_id))
-        _register(place)
+        heartbeat = Heartbeat(store, lambda session: workers.beat(session, worker.worker_id))
+        _register(worker)
         try:
-            heart.start()
-            _launch(place, faults)
-            on_ready(place)
-            _work(place, heart, cancel, faults)
+            heartbeat.start()
+            _launch(worker, faults)
+            on_ready(worker)
+            _work(worker, heartbeat, cancel, faults)
         finally:
-            _end(place)
-            heart.stop()
+            _end(worker)
+            heartbeat.stop()
         if faults:
             raise faults[0]
 
 
-def _launch(place: Place, faults: list[BaseException]) -> None:
+def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
     """Start DBOS: from now on it calls `run_job` and `run_evaluation` in threads of its own."""
     config: DBOSConfig = {
         "name": APPLICATION,
-        "system_database_url": queue_url(place.settings),
-        "executor_id": place.worker_id,
+        "system_database_url": queue_url(worker.settings),
+        "executor_id": worker.worker_id,
         "application_version": PROTOCOL,
         "serializer": DBOSPortableJSONSerializer(),
         "log_level": "WARNING",
@@ -94,74 +96,74 @@ def _launch(place: Place, faults: list[BaseException]) -> None:
     DBOS(config=config)
 
     def job(job_id: int, attempt: int) -> None:
-        with _held(place, faults):
-            run_job(place, job_id, attempt)
+        with _held(worker, faults):
+            run_job(worker, job_id, attempt)
 
     def evaluation(evaluation_id: str, arguments: dict[str, Any]) -> None:
-        with _held(place, faults):
-            run_evaluation(place, evaluation_id, arguments)
+        with _held(worker, faults):
+            run_evaluation(worker, evaluation_id, arguments)
 
     DBOS.workflow(name=RUN_JOB)(job)
     DBOS.workflow(name=RUN_EVALUATION)(evaluation)
-    DBOS.listen_queues(list(place.queues))
+    DBOS.listen_queues(list(worker.queues))
     DBOS.launch()
-    for name, at_once in place.queues.items():
+    for name, at_once in worker.queues.items():
         DBOS.register_queue(name, worker_concurrency=at_once, polling_interval_sec=POLL_S, on_conflict="always_update")
 
 
 @contextlib.contextmanager
-def _held(place: Place, faults: list[BaseException]) -> Iterator[None]:
+def _held(worker: WorkerContext, faults: list[BaseException]) -> Iterator[None]:
     """Keep DBOS from taking for done what somebody else must do: hold it until this process is gone."""
     try:
         yield
     except (Cancelled, SandboxUnavailable, StoreError) as error:
         if not isinstance(error, Cancelled):
             faults.append(error)
-        place.running.request(INTERRUPTED)
+        worker.running.request(INTERRUPTED)
         threading.Event().wait()
 
 
-def _register(place: Place) -> None:
-    with place.store.write() as session:
+def _register(worker: WorkerContext) -> None:
+    with worker.store.write() as session:
         workers.add_worker(
             session,
-            place.worker_id,
-            place.owner,
-            platform=place.platform.name,
-            slot=place.settings.device,
-            device=place.device.name,
-            kind=place.kind,
-            sandbox=place.sandbox.name,
+            worker.worker_id,
+            worker.owner,
+            platform=worker.platform.name,
+            slot=worker.settings.device,
+            device=worker.device.name,
+            kind=worker.kind,
+            sandbox=worker.sandbox.name,
             version=program_version(),
         )
 
 
-def _work(place: Place, heart: Heart, cancel: CancelToken, faults: list[BaseException]) -> None:
+def _work(worker: WorkerContext, heartbeat: Heartbeat, cancel: CancelToken, faults: list[BaseException]) -> None:
     """Keep the queue true until the end; a store that does not answer is waited for."""
-    keeper = Keeper(place.store, place.queue, heart.steady_s)
+    keeper = Reconciler(worker.store, worker.queue, heartbeat.uninterrupted_s)
     next_look = next_sweep = 0.0
     while not cancel.event.wait(POLL_S) and not faults:
-        if heart.given_up.is_set() or not heart.beats() or (place.running.requested() and not faults):
-            raise GivenUp(f"worker {place.worker_id} was not heard of and given up; start it again")
+        if heartbeat.lost.is_set() or not heartbeat.is_running() or (worker.running.requested() and not faults):
+            raise GivenUp(f"worker {worker.worker_id} was not heard of and given up; start it again")
         now = time.monotonic()
         try:
             if now >= next_look:
-                next_look = now + BEAT_S
+                next_look = now + HEARTBEAT_S
                 if keeper.take_over():
                     next_sweep = now  # a worker of this host may have left a container behind
             if now >= next_sweep:
-                _sweep(place)
+                _sweep(worker)
                 next_sweep = now + _SWEEP_S
-                place.queue.forget(utc_now() - _KEPT_IN_QUEUE)
-            keeper.fill()
+                worker.queue.forget(utc_now() - _KEPT_IN_QUEUE)
+            keeper.enqueue_waiting()
         except StoreError as error:
             log.error("store: %s", error)
-            cancel.event.wait(BEAT_S)
+            cancel.event.wait(HEARTBEAT_S)
 
 
-def _sweep(place: Place) -> None:
+def _sweep(worker: WorkerContext) -> None:
     """Remove containers of workers of this host that have died."""
-    if place.sandbox.name != "docker":
+    if worker.sandbox.name != "docker":
         return
     from sandbox.docker.sandbox import sweep_orphans
 
@@ -174,31 +176,31 @@ def _sweep(place: Place) -> None:
         log.warning("containers of dead processes removed", extra={"containers": removed})
 
 
-def _end(place: Place) -> None:
+def _end(worker: WorkerContext) -> None:
     """Stop what runs and put it back in line. The process must exit after this: DBOS's threads may still wait."""
-    place.running.request(INTERRUPTED)
-    _tell(place, stopped=False)
+    worker.running.request(INTERRUPTED)
+    _tell(worker, stopped=False)
     deadline = time.monotonic() + END_S
-    while place.running.count() and time.monotonic() < deadline:
+    while worker.running.count() and time.monotonic() < deadline:
         time.sleep(0.05)
     DBOS.destroy()  # takes nothing more from the queue
-    _tell(place, stopped=True)
+    _tell(worker, stopped=True)
     try:
-        place.queue.take_over(place.worker_id)
+        worker.queue.take_over(worker.worker_id)
     except StoreError as error:
         log.error("store: %s; others will take over what is left", error)
-    place.queue.close()
+    worker.queue.close()
 
 
-def _tell(place: Place, *, stopped: bool) -> None:
+def _tell(worker: WorkerContext, *, stopped: bool) -> None:
     """Say in the store that this worker is about to end, or has; what it could not end in time is another's then."""
     try:
-        with place.store.write() as session:
+        with worker.store.write() as session:
             if not stopped:
-                workers.set_stopping(session, place.worker_id)
+                workers.set_stopping(session, worker.worker_id)
                 return
-            for job_id in job_queue.list_run_by(session, place.worker_id):
-                job_queue.requeue_job(session, job_id, worker_id=place.worker_id)
-            workers.set_stopped(session, place.worker_id)
+            for job_id in job_queue.list_run_by(session, worker.worker_id):
+                job_queue.requeue_job(session, job_id, worker_id=worker.worker_id)
+            workers.set_stopped(session, worker.worker_id)
     except StoreError as error:
         log.error("store: %s; others will find out by the missing beats", error)

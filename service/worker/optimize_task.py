@@ -13,20 +13,20 @@ from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.evaluation_context import EvaluationContext, open_models
 from service.jobs.batch_budget import allot, finish_without_budget
 from service.jobs.journal import Journal, Observer
-from service.jobs.prebuild import BuildsAhead
+from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, past_of
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import for_provider, settings_of, spec_of, task_of
 from service.settings import Settings
-from service.worker.context import Place
-from service.worker.queued_evaluator import MeasureQueued
-from service.worker.retry import patiently
+from service.worker.context import WorkerContext
+from service.worker.queued_evaluator import QueuedEvaluator
+from service.worker.retry import retry_store
 
 log = logging.getLogger(__name__)
 NO_KEY = "the model's key cannot be read on this worker"  # its path, which is the server's, is in the log alone
 
 
-def run_job(place: Place, job_id: int, attempt: int) -> None:
+def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
     """Run a job that waits in this attempt to its end, or until this worker is to end: then it waits again.
 
     Raises:
@@ -34,142 +34,142 @@ def run_job(place: Place, job_id: int, attempt: int) -> None:
         SandboxUnavailable: this worker's sandbox cannot run anything; the job waits again.
         StoreError: the store does not answer, and this worker is to end.
     """
-    with place.running.new_token() as cancel:
+    with worker.running.new_token() as cancel:
         try:
-            if not patiently(lambda: _take(place, job_id, attempt), cancel):
+            if not retry_store(lambda: _take(worker, job_id, attempt), cancel):
                 return
         except (Cancelled, StoreError):
             raise
         except Exception as error:  # its row is not as this program writes them
             text = f"cannot be begun: {error}"
-            patiently(lambda: _refuse(place, job_id, text), cancel)
+            retry_store(lambda: _refuse(worker, job_id, text), cancel)
             return
-        job = patiently(lambda: get_job(place.store, job_id), cancel)
+        job = retry_store(lambda: get_job(worker.store, job_id), cancel)
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
         log.info("job begins", extra=about)
         try:
-            (_evaluate if job.kind == "evaluate" else _optimize)(place, job, cancel)
+            (_evaluate if job.kind == "evaluate" else _optimize)(worker, job, cancel)
         except JobLost as error:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
             log.warning("job goes back in line, for the store failed it: %s", error, extra=about)
-            patiently(lambda: _give_back(place, job_id), cancel)
+            retry_store(lambda: _give_back(worker, job_id), cancel)
         except SandboxUnavailable:
-            patiently(lambda: _give_back(place, job_id), cancel)
+            retry_store(lambda: _give_back(worker, job_id), cancel)
             raise
         except KeyUnreadable as error:
             log.error("job cannot be run: %s", error, extra=about)
-            patiently(lambda: _fail(place, job_id, NO_KEY), cancel)
+            retry_store(lambda: _fail(worker, job_id, NO_KEY), cancel)
         except BadRequest as error:
             text = str(error)
-            patiently(lambda: _fail(place, job_id, text), cancel)
+            retry_store(lambda: _fail(worker, job_id, text), cancel)
         except Exception as error:
             log.exception("job failed", extra=about)
             text = f"{type(error).__name__}: {error}"
-            patiently(lambda: _fail(place, job_id, text), cancel)
-        log.info("job ends: %s", patiently(lambda: get_job(place.store, job_id), cancel).status.value, extra=about)
+            retry_store(lambda: _fail(worker, job_id, text), cancel)
+        log.info("job ends: %s", retry_store(lambda: get_job(worker.store, job_id), cancel).status.value, extra=about)
 
 
-def _take(place: Place, job_id: int, attempt: int) -> bool:
-    with place.store.write() as session:
-        if place.running.requested() or not workers.hold(session, place.worker_id):
+def _take(worker: WorkerContext, job_id: int, attempt: int) -> bool:
+    with worker.store.write() as session:
+        if worker.running.requested() or not workers.hold(session, worker.worker_id):
             raise Cancelled
-        keeps = place.spot.options_for(jobs.get_job(session, job_id))
-        if keeps is None:  # it was in line for others, too: before it began, or by an earlier version
+        kept = worker.target.options_for(jobs.get_job(session, job_id))
+        if kept is None:  # it was in line for others, too: before it began, or by an earlier version
             job_queue.renew_attempt(session, job_id, attempt)
             return False
         if not job_queue.take_job(
-            session, job_id, attempt, place.owner, worker_id=place.worker_id, sandbox=place.sandbox.name
+            session, job_id, attempt, worker.owner, worker_id=worker.worker_id, sandbox=worker.sandbox.name
         ):
             return False
-        jobs.set_options(session, job_id, **keeps)
+        jobs.set_options(session, job_id, **kept)
         if allot(session, job_id) <= 0:
-            finish_without_budget(session, job_id, place.owner)
+            finish_without_budget(session, job_id, worker.owner)
             return False
         return True
 
 
-def _refuse(place: Place, job_id: int, error: str) -> None:
-    with place.store.write() as session:
+def _refuse(worker: WorkerContext, job_id: int, error: str) -> None:
+    with worker.store.write() as session:
         job_queue.fail_queued(session, job_id, error)
 
 
-def _optimize(place: Place, job: JobRecord, cancel: CancelToken) -> None:
-    settings = _settings_of(place, job)
+def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
+    settings = _settings_of(worker, job)
     task = task_of(job)
-    events, past = past_of(place.store, job.id)
+    events, past = past_of(worker.store, job.id)
     journal = Journal(
-        place.store,
+        worker.store,
         job.id,
         _observe(job),
         events,
-        owner=place.owner,
-        keep=lambda action: patiently(action, cancel),
+        owner=worker.owner,
+        keep=lambda action: retry_store(action, cancel),
     )
-    context = EvaluationContext(task, place.platform, place.sandbox, settings)
+    context = EvaluationContext(task, worker.platform, worker.sandbox, settings)
     report = JobRun(
-        place.store,
+        worker.store,
         job.id,
-        place.owner,
+        worker.owner,
         spec=spec_of(task, settings, device=str(job.options["device"])),
         journal=journal,
-        measure=MeasureQueued(place.store, place.queue, job, place.kind, cancel),
-        platform=place.platform,
+        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.kind, cancel),
+        platform=worker.platform,
         llm=open_models(settings, context, step=journal.step, cancel=cancel, past=past),
         cancel=cancel,
-        worker_id=place.worker_id,
-        builds=BuildsAhead(context, journal.step) if _evaluates_alone(place) else None,
+        worker_id=worker.worker_id,
+        builds=Prebuilder(context, journal.step) if _evaluates_alone(worker) else None,
     ).run(past)
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
 
 
-def _evaluates_alone(place: Place) -> bool:
+def _evaluates_alone(worker: WorkerContext) -> bool:
     """Whether no other host would evaluate what is built here."""
-    with place.store.read() as session:
+    with worker.store.read() as session:
         seen = workers.list_workers(session, seen=True)
-    return {worker.owner.host for worker in seen if worker.platform == place.platform.name} == {place.owner.host}
+    return {each.owner.host for each in seen if each.platform == worker.platform.name} == {worker.owner.host}
 
 
-def _settings_of(place: Place, job: JobRecord) -> Settings:
+def _settings_of(worker: WorkerContext, job: JobRecord) -> Settings:
     """As the job keeps them; where it has no address or key of its own, this worker's, for their provider alone."""
-    settings, own = settings_of(job, place.settings), for_provider(place.settings, job.model or "")
+    settings, own = settings_of(job, worker.settings), for_provider(worker.settings, job.model or "")
     names = ("api_base", "api_key_file")
     return settings.model_copy(update={name: getattr(settings, name) or getattr(own, name) for name in names})
 
 
-def _evaluate(place: Place, job: JobRecord, cancel: CancelToken) -> None:
+def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
     """A candidate that a user wants evaluated, for the first time or once more: it was stored with the job."""
     profile = bool(job.options.get("profile", True))
-    with place.store.read() as session:
+    with worker.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
-    measure = MeasureQueued(place.store, place.queue, job, place.kind, cancel)
+    evaluator = QueuedEvaluator(worker.store, worker.queue, job, worker.kind, cancel)
     reason, best = "evaluated", None
-    with cancel_when(lambda: cancel_requested(place.store, job.id), cancel, "cancelled"):
+    with cancel_when(lambda: cancel_requested(worker.store, job.id), cancel, "cancelled"):
         try:
             for source in sources.values():
-                kept = measure(source, round_number=0, profile=profile)
+                kept = evaluator(source, round_number=0, profile=profile)
                 best = kept.id if kept.verdict == "passed" else best
         except Cancelled:
             reason = cancel.reason or "cancelled"
     if reason == INTERRUPTED:
-        _give_back(place, job.id)
+        _give_back(worker, job.id)
         return
     status = JobStatus.DONE if reason == "evaluated" else JobStatus.CANCELLED
-    with place.store.write() as session:
-        if end_job(session, job.id, place.owner, status=status, reason=reason) and best is not None:
+    with worker.store.write() as session:
+        if end_job(session, job.id, worker.owner, status=status, reason=reason) and best is not None:
             jobs.set_best(session, job.id, best)
 
 
-def _fail(place: Place, job_id: int, error: str) -> None:
-    with place.store.write() as session:
-        end_job(session, job_id, place.owner, status=JobStatus.FAILED, reason="error", detail=error)
+def _fail(worker: WorkerContext, job_id: int, error: str) -> None:
+    with worker.store.write() as session:
+        end_job(session, job_id, worker.owner, status=JobStatus.FAILED, reason="error", detail=error)
 
 
-def _give_back(place: Place, job_id: int) -> None:
+def _give_back(worker: WorkerContext, job_id: int) -> None:
     """Put a job back in line that is still ours to run."""
-    with place.store.write() as session:
-        job_queue.requeue_job(session, job_id, worker_id=place.worker_id)
+    with worker.store.write() as session:
+        job_queue.requeue_job(session, job_id, worker_id=worker.worker_id)
 
 
 def _observe(job: JobRecord) -> Observer:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.errors import StoreError
 from db.records import JobRecord
-from service.jobs.device_class import kind_it_began_on, sandbox_it_needs
+from service.jobs.device_class import required_sandbox, started_device_class
 from service.settings import Settings
 
 RUN_JOB = "run_job"
@@ -63,7 +63,7 @@ class WorkQueue:
 
     def add_job(self, job: JobRecord) -> None:
         """Put a job in line for this attempt; does nothing if it is."""
-        kind, sandbox = kind_it_began_on(job), sandbox_it_needs(job)
+        kind, sandbox = started_device_class(job), required_sandbox(job)
         options: EnqueueOptions = {
             "workflow_name": RUN_JOB,
             "workflow_id": job_workflow(job.id, job.attempt),

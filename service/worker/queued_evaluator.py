@@ -11,7 +11,7 @@ from db.store import Store
 from evaluator.evaluation import candidate_hash
 from service.cancellation import Cancelled, CancelToken
 from service.worker.queue import WorkQueue
-from service.worker.retry import patiently
+from service.worker.retry import retry_store
 
 POLL_S = 0.2
 _LOOK_AT_QUEUE = 25  # polls
@@ -21,8 +21,8 @@ class EvaluationLost(RuntimeError):
     """An evaluation failed in a way that has nothing to do with the candidate."""
 
 
-class MeasureQueued:
-    """A `service.jobs.run.Measure`: asks for an evaluation and waits until it is in the store."""
+class QueuedEvaluator:
+    """A `service.jobs.run.JobEvaluator`: asks for an evaluation and waits until it is in the store."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class MeasureQueued:
         self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
-        """As `Measure`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
+        """As `JobEvaluator`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
         digest = candidate_hash(source)
-        evaluation_id = patiently(lambda: self._ask(source, digest, round_number, profile), self._cancel)
+        evaluation_id = retry_store(lambda: self._ask(source, digest, round_number, profile), self._cancel)
         try:
             return self._wait(evaluation_id)
         except Cancelled:
@@ -65,7 +65,7 @@ class MeasureQueued:
         for poll in itertools.count(1):
             if self._cancel.event.wait(POLL_S):
                 break
-            found = patiently(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._cancel)  # noqa: B023
+            found = retry_store(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._cancel)  # noqa: B023
             if found is not None:
                 return found
         raise Cancelled

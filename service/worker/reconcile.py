@@ -14,7 +14,7 @@ from db.evaluations import results
 from db.jobs import job_queue, jobs, workers
 from db.records import WorkerRecord
 from db.store import Store
-from service.jobs.liveness import BEAT_S, LOST_AFTER_S, is_gone_here
+from service.jobs.liveness import HEARTBEAT_S, LOST_AFTER_S, died_on_this_host
 from service.jobs.query import WORKER_LOST, settle
 from service.worker.queue import WorkQueue
 
@@ -30,41 +30,41 @@ _VERIFIED_EVERY_S = 30.0
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Reconciler:
     """One a worker. All of them do the same, so any one that lives is enough.
 
-    `steady_s` says for how long we could have heard others.
+    `uninterrupted_s` says for how long we could have heard others.
     """
 
-    def __init__(self, store: Store, queue: WorkQueue, steady_s: Callable[[], float]) -> None:
+    def __init__(self, store: Store, queue: WorkQueue, uninterrupted_s: Callable[[], float]) -> None:
         self._store = store
         self._queue = queue
-        self._steady_s = steady_s
-        self._in_line: set[tuple[int, int]] = set()
+        self._uninterrupted_s = uninterrupted_s
+        self._enqueued: set[tuple[int, int]] = set()
         self._newest = 0
-        self._next_whole = self._next_verified = 0.0
-        self._heard: dict[str, tuple[object, float]] = {}
+        self._next_full_scan = self._next_queue_check = 0.0
+        self._last_heartbeats: dict[str, tuple[object, float]] = {}
 
-    def fill(self) -> int:
+    def enqueue_waiting(self) -> int:
         """Put jobs in line that wait and are not; how many. New ones are looked for each time, others now and then."""
         now = time.monotonic()
-        verifies = now >= self._next_verified
+        verifies = now >= self._next_queue_check
         if verifies:
-            self._in_line.clear()
-            self._next_verified = now + _VERIFIED_EVERY_S
-        whole = verifies or now >= self._next_whole
+            self._enqueued.clear()
+            self._next_queue_check = now + _VERIFIED_EVERY_S
+        whole = verifies or now >= self._next_full_scan
         with self._store.read() as session:
             waiting = job_queue.list_waiting(session, after=0 if whole else self._newest)
         if whole:
-            self._in_line &= set(waiting)
-        missing = [waits for waits in waiting if waits not in self._in_line]
+            self._enqueued &= set(waiting)
+        missing = [waits for waits in waiting if waits not in self._enqueued]
         known = self._queue.jobs_known(missing[:_LOOKED_UP])
-        self._in_line.update(waits for waits, runs in known.items() if runs)
-        unknown = [waits for waits in missing[:_LOOKED_UP] if waits not in self._in_line]
+        self._enqueued.update(waits for waits, runs in known.items() if runs)
+        unknown = [waits for waits in missing[:_LOOKED_UP] if waits not in self._enqueued]
         if len(missing) <= _LOOKED_UP and len(unknown) <= CHUNK:
             self._newest = max((job_id for job_id, _ in waiting), default=self._newest)
-            self._next_whole = now + BEAT_S if whole else self._next_whole
-        return sum(self._put(waits, was_known=waits in known) for waits in unknown[:CHUNK])
+            self._next_full_scan = now + HEARTBEAT_S if whole else self._next_full_scan
+        return sum(self._enqueue(waits, was_known=waits in known) for waits in unknown[:CHUNK])
 
     def take_over(self) -> bool:
         """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
@@ -74,13 +74,13 @@ class Keeper:
 
         True if workers are gone that were there the last time.
         """
-        if self._steady_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
+        if self._uninterrupted_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
             settle(self._store)
         busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
         with self._store.read() as session:
             seen = workers.list_workers(session, seen=True)
-        before = set(self._heard)
-        self._heard = {worker.id: self._hearing(worker) for worker in seen}
+        before = set(self._last_heartbeats)
+        self._last_heartbeats = {worker.id: self._first_seen(worker) for worker in seen}
         for worker in seen:
             if self._is_lost(worker):
                 self._give_up(worker)
@@ -94,14 +94,14 @@ class Keeper:
                     results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
             if back:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
-        for worker_id in busy - set(self._heard):
+        for worker_id in busy - set(self._last_heartbeats):
             with self._store.write() as session:  # one keeper at a time, or work would be given out twice
                 taken = 0 if workers.hold(session, worker_id) else self._queue.take_over(worker_id)
             if taken:
                 log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
-        return bool(before - set(self._heard))
+        return bool(before - set(self._last_heartbeats))
 
-    def _put(self, waits: tuple[int, int], *, was_known: bool) -> int:
+    def _enqueue(self, waits: tuple[int, int], *, was_known: bool) -> int:
         """Put one job in line that is not, or was (`was_known`); how many were put there now."""
         job_id, attempt = waits
         if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
@@ -117,27 +117,27 @@ class Keeper:
             with self._store.write() as session:
                 job_queue.fail_queued(session, job_id, f"cannot be put in line: {error}")
             return 0
-        self._in_line.add(waits)
+        self._enqueued.add(waits)
         return 1
 
     def _give_up(self, worker: WorkerRecord) -> None:
         with self._store.write() as session:
-            given_up = workers.set_lost(session, worker.id)
-        del self._heard[worker.id]
-        if given_up:
+            lost = workers.set_lost(session, worker.id)
+        del self._last_heartbeats[worker.id]
+        if lost:
             about = {"worker": worker.id, "host": worker.owner.host, "pid": worker.owner.pid}
             log.warning("worker lost", extra=about)
 
-    def _hearing(self, worker: WorkerRecord) -> tuple[object, float]:
+    def _first_seen(self, worker: WorkerRecord) -> tuple[object, float]:
         """The last beat, and when we saw it first."""
-        known = self._heard.get(worker.id)
+        known = self._last_heartbeats.get(worker.id)
         if known is not None and known[0] == worker.heartbeat_at:
             return known
         return worker.heartbeat_at, time.monotonic()
 
     def _is_lost(self, worker: WorkerRecord) -> bool:
-        silent_s = min(time.monotonic() - self._heard[worker.id][1], self._steady_s())
-        return is_gone_here(worker.owner) or silent_s > LOST_AFTER_S
+        silent_s = min(time.monotonic() - self._last_heartbeats[worker.id][1], self._uninterrupted_s())
+        return died_on_this_host(worker.owner) or silent_s > LOST_AFTER_S
 
 
 def _note_loss(session: Session, job_id: int) -> int:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def patiently(action: Callable[[], T], cancel: CancelToken) -> T:
+def retry_store(action: Callable[[], T], cancel: CancelToken) -> T:
     """What `action` gives, tried until the store answers.
 
     Raises:

@@ -14,7 +14,7 @@ from service.cli.app import build_app
 from service.settings import PREFIX, Settings, load_settings
 from service.worker import main
 from service.worker.queue import queue_url
-from service.worker.reconcile import BEAT_S, LOST_AFTER_S
+from service.worker.reconcile import HEARTBEAT_S, LOST_AFTER_S
 from web import cli, server
 from web.metrics import COUNTED_EVERY_S, Metrics
 
@@ -90,7 +90,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
 
 
 def test_times_are_those_of_the_code():
-    assert "after its last beat" in PAGE and BEAT_S < LOST_AFTER_S == 15
+    assert "after its last beat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
     assert COUNTED_EVERY_S == 15  # "at most 15 s old"
     assert main.END_S <= 15 and server.END_S <= 15  # "within 15 s"
 

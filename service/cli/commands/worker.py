@@ -35,7 +35,7 @@ def worker(
     from service.errors import BadRequest
     from service.logs import set_up_logs
     from service.settings import load_settings
-    from service.worker.context import Place
+    from service.worker.context import WorkerContext
     from service.worker.main import run_worker
 
     if log_format not in ("text", "json"):
@@ -44,9 +44,9 @@ def worker(
     set_up_logs("json" if log_format == "json" else "text")
     log = logging.getLogger("service.worker")
 
-    def ready(place: Place) -> None:
-        about = {"worker": place.worker_id, "platform": place.platform.name, "slot": settings.device}
-        log.info("worker ready on %s, sandbox %s", place.device.name, place.sandbox.name, extra=about)
+    def ready(worker: WorkerContext) -> None:
+        about = {"worker": worker.worker_id, "platform": worker.platform.name, "slot": settings.device}
+        log.info("worker ready on %s, sandbox %s", worker.device.name, worker.sandbox.name, extra=about)
 
     store = open_store(settings)
     cancel = CancelToken()

@@ -14,7 +14,7 @@ from sandbox.base import Command, Sandbox
 from service.cancellation import CancelToken
 from service.device_lock import hold_device
 from service.evaluation_context import EvaluationContext
-from service.jobs.prebuild import AT_ONCE, BuildsAhead
+from service.jobs.prebuild import AT_ONCE, Prebuilder
 from service.settings import load_settings
 from tasks.build import task_from_source
 
@@ -65,7 +65,7 @@ def variant(number: int) -> str:
 def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
     context = context_of(sandbox, tmp_path)
-    builds = BuildsAhead(context, lambda text: None)
+    builds = Prebuilder(context, lambda text: None)
     for number in (1, 2):
         builds.start(variant(number))
     while not sandbox.inside:
@@ -90,7 +90,7 @@ def test_jobs_of_a_host_build_two_at_a_time_and_what_waits_is_given_up_when_an_e
     docker_sandbox, tmp_path
 ):
     sandbox, told = Watching(docker_sandbox), []
-    jobs = [BuildsAhead(context_of(sandbox, tmp_path), told.append) for _ in range(2)]
+    jobs = [Prebuilder(context_of(sandbox, tmp_path), told.append) for _ in range(2)]
     for number in range(6):
         jobs[number % 2].start(variant(number))
     while sandbox.inside < AT_ONCE:
@@ -119,7 +119,7 @@ def test_what_cannot_be_built_and_what_builds_quickly_is_not_kept(docker_sandbox
 @pytest.mark.docker
 def test_a_job_that_ends_does_not_wait_for_builds(docker_sandbox, tmp_path):
     sandbox = Watching(docker_sandbox)
-    builds = BuildsAhead(context_of(sandbox, tmp_path), lambda text: None)
+    builds = Prebuilder(context_of(sandbox, tmp_path), lambda text: None)
     for number in range(6):
         builds.start(variant(number))
     while not sandbox.inside:
@@ -135,7 +135,7 @@ def test_nothing_is_built_ahead_where_it_is_quick_or_where_runners_share_a_user(
         name, promises = "shared", frozenset()
 
     context = context_of(Shared(), tmp_path)
-    BuildsAhead(context, lambda text: None).start(CANDIDATE)  # would fail: this sandbox cannot run anything
+    Prebuilder(context, lambda text: None).start(CANDIDATE)  # would fail: this sandbox cannot run anything
     assert not context.platform.builds_slowly("import ctypes, subprocess")
     assert not context.platform.builds_slowly("torch.compile(f)"), "it works at the first call"
     for way in ("load_inline(", "torch.utils.cpp_extension"):

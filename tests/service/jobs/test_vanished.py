@@ -25,7 +25,7 @@ from db.tables import JobRow
 from db.types import utc_now
 from service.database import open_store
 from service.jobs import local
-from service.jobs.liveness import LOST_AFTER_S, lives_here, this_process
+from service.jobs.liveness import LOST_AFTER_S, runs_on_this_host, this_process
 from service.jobs.query import get_job, list_jobs, settle
 from service.mock_llm import Script, start_llm_server
 from service.settings import load_settings
@@ -83,7 +83,7 @@ def test_silence_for_as_long_as_of_a_lost_worker_ends_a_command_of_another_host(
 
 
 def test_a_command_of_this_host_is_there_however_long_it_is_silent(old: Store) -> None:
-    assert lives_here(ME) and not lives_here(ELSEWHERE)
+    assert runs_on_this_host(ME) and not runs_on_this_host(ELSEWHERE)
     job = start(old, ME)
     silent_for(old, job, 3600)
     settle(old)
@@ -118,8 +118,8 @@ def test_beats_end_with_a_job_that_others_have_and_not_with_one_that_ended(store
         jobs.mark_interrupted(session, taken, ELSEWHERE)
         jobs.mark_interrupted(session, moved, ELSEWHERE)
         assert jobs.claim_job(session, moved, ME, sandbox="docker")
-        beats = [jobs.beat(session, job, ELSEWHERE) for job in (ended, taken, moved)]
-    assert beats == [True, False, False]
+        answers = [jobs.beat(session, job, ELSEWHERE) for job in (ended, taken, moved)]
+    assert answers == [True, False, False]
 
 
 def test_workers_jobs_have_no_beats_of_their_own(store: Store) -> None:

@@ -31,9 +31,9 @@ from sandbox.process.sandbox import ProcessSandbox
 from service.cancellation import CancelGroup, Cancelled, CancelToken, cancel_when
 from service.database import open_store
 from service.errors import BadRequest, JobLost
-from service.jobs.device_class import Spot
+from service.jobs.device_class import MeasurementTarget
 from service.jobs.journal import Journal
-from service.jobs.liveness import LOST_AFTER_S, Heart, is_gone_here, this_process
+from service.jobs.liveness import LOST_AFTER_S, Heartbeat, died_on_this_host, this_process
 from service.jobs.local import resume
 from service.jobs.persistence import keep_task
 from service.jobs.query import cancel_job, get_job
@@ -41,12 +41,12 @@ from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import spec_of
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import PRIORITIES, submit
-from service.worker.context import Place
+from service.worker.context import WorkerContext
 from service.worker.main import GivenUp, _work
 from service.worker.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
-from service.worker.queued_evaluator import EvaluationLost, MeasureQueued
-from service.worker.reconcile import CHUNK, MAX_LOSSES, Keeper
-from service.worker.retry import patiently
+from service.worker.queued_evaluator import EvaluationLost, QueuedEvaluator
+from service.worker.reconcile import CHUNK, MAX_LOSSES, Reconciler
+from service.worker.retry import retry_store
 from tasks.task import Task
 from tests.support.worker_processes import OP
 
@@ -118,8 +118,8 @@ def queue(settings: Settings, store: Store, queue_file: Path) -> Iterator[WorkQu
 
 
 @pytest.fixture
-def keeper(store: Store, queue: WorkQueue) -> Keeper:
-    return Keeper(store, queue, steady_s=lambda: 1e9)
+def keeper(store: Store, queue: WorkQueue) -> Reconciler:
+    return Reconciler(store, queue, uninterrupted_s=lambda: 1e9)
 
 
 def add(store: Store, user: str = "local", priority: int = 0, kind: str = "optimize", platform: str = "cpu") -> int:
@@ -285,19 +285,19 @@ def test_a_job_waits_where_only_workers_that_may_take_it_look(store: Store, queu
 
 
 def test_where_a_job_is_measured_is_where_it_began_or_asks_for(store: Store) -> None:
-    docker, process = (Spot("cpu", "a CPU", sandbox) for sandbox in ("docker", "process"))
-    other, any_sandbox = Spot("cpu", "another CPU", "docker"), Spot("cpu", "a CPU")
+    docker, process = (MeasurementTarget("cpu", "a CPU", sandbox) for sandbox in ("docker", "process"))
+    other, any_sandbox = MeasurementTarget("cpu", "another CPU", "docker"), MeasurementTarget("cpu", "a CPU")
     job_id = add(store)
-    keeps = {"device": "a CPU", "device_kind": docker.kind}
-    assert [spot.options_for(look(store, job_id)) for spot in (docker, process, any_sandbox)] == [keeps] * 3
+    kept = {"device": "a CPU", "device_kind": docker.kind}
+    assert [target.options_for(look(store, job_id)) for target in (docker, process, any_sandbox)] == [kept] * 3
     change(store, job_id, options={"sandbox": "docker"})
-    assert [spot.options_for(look(store, job_id)) for spot in (docker, process)] == [keeps, None]
+    assert [target.options_for(look(store, job_id)) for target in (docker, process)] == [kept, None]
     change(store, job_id, options={"device": "a CPU, said otherwise", "device_kind": docker.kind}, sandbox="process")
-    assert [spot.options_for(look(store, job_id)) for spot in (docker, other)] == [None, None]
-    assert process.options_for(look(store, job_id)) == {**keeps, "device": "a CPU, said otherwise"}
-    assert any_sandbox.options_for(look(store, job_id)) == {**keeps, "device": "a CPU, said otherwise"}
+    assert [target.options_for(look(store, job_id)) for target in (docker, other)] == [None, None]
+    assert process.options_for(look(store, job_id)) == {**kept, "device": "a CPU, said otherwise"}
+    assert any_sandbox.options_for(look(store, job_id)) == {**kept, "device": "a CPU, said otherwise"}
     change(store, job_id, options={"device": "a CPU"})
-    assert process.options_for(look(store, job_id)) == keeps
+    assert process.options_for(look(store, job_id)) == kept
 
 
 def test_a_job_that_goes_back_in_line_keeps_its_place(store: Store) -> None:
@@ -391,7 +391,7 @@ def test_a_job_in_line_is_not_resumed_by_hand_and_one_that_runs_is_not_either(st
         assert not jobs.claim_job(session, runs, ME, sandbox="docker")
 
 
-def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keeper: Keeper) -> None:
+def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keeper: Reconciler) -> None:
     job_id = add(store)
     register(store)
     take(store, job_id)
@@ -420,7 +420,7 @@ def job_run(
         ME,
         spec=spec_of(TASK, load_settings(), device="a CPU"),
         journal=journal,
-        measure=contextlib.ExitStack(),  # type: ignore[arg-type]  # nothing is evaluated; it can be closed
+        evaluator=contextlib.ExitStack(),  # type: ignore[arg-type]  # nothing is evaluated; it can be closed
         platform=load_platform("cpu"),
         llm=Answered(),  # type: ignore[arg-type]
         cancel=cancel,
@@ -507,57 +507,57 @@ def test_an_event_that_the_store_refused_is_kept_when_it_answers(store: Store) -
 
 def test_what_waits_is_put_in_line_once_however_many_keepers_there_are(store: Store, queue: WorkQueue) -> None:
     found = [add(store) for _ in range(3)]
-    keepers = [Keeper(store, queue, steady_s=lambda: 1e9) for _ in range(2)]
-    assert [keeper.fill() for keeper in keepers] == [3, 0]
+    reconcilers = [Reconciler(store, queue, uninterrupted_s=lambda: 1e9) for _ in range(2)]
+    assert [keeper.enqueue_waiting() for keeper in reconcilers] == [3, 0]
     assert in_line(queue) == {job_workflow(job_id, 1): "ENQUEUED" for job_id in found}
     late = add(store)
-    assert keepers[1].fill() == 1
+    assert reconcilers[1].enqueue_waiting() == 1
     assert job_workflow(late, 1) in in_line(queue)
 
 
-def test_a_clock_that_is_ahead_keeps_no_job_out_of_line(store: Store, keeper: Keeper) -> None:
+def test_a_clock_that_is_ahead_keeps_no_job_out_of_line(store: Store, keeper: Reconciler) -> None:
     change(store, add(store), created_at=utc_now() + timedelta(hours=3))
-    assert keeper.fill() == 1
+    assert keeper.enqueue_waiting() == 1
 
 
-def test_those_whose_turn_comes_first_are_in_line_first(store: Store, keeper: Keeper, queue: WorkQueue) -> None:
+def test_those_whose_turn_comes_first_are_in_line_first(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
     for number in range(CHUNK + 5):
         add(store, f"user{number % 7}", 1)
     high = add(store, priority=-1)
-    assert keeper.fill() == CHUNK
+    assert keeper.enqueue_waiting() == CHUNK
     assert job_workflow(high, 1) in in_line(queue)
-    assert keeper.fill() == 6
-    assert keeper.fill() == 0
+    assert keeper.enqueue_waiting() == 6
+    assert keeper.enqueue_waiting() == 0
 
 
-def test_a_queue_that_was_emptied_is_filled_again(store: Store, keeper: Keeper, queue: WorkQueue) -> None:
+def test_a_queue_that_was_emptied_is_filled_again(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
     add(store)
-    keeper.fill()
+    keeper.enqueue_waiting()
     with queue._client._sys_db.engine.begin() as connection:
         connection.execute(text("DELETE FROM workflow_status"))
-    keeper._next_verified = 0.0
-    assert keeper.fill() == 1
+    keeper._next_queue_check = 0.0
+    assert keeper.enqueue_waiting() == 1
 
 
 @pytest.mark.parametrize("ended", ["ERROR", "CANCELLED", "SUCCESS", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"])
 def test_a_job_whose_turn_came_to_nothing_gets_another(
-    ended: str, store: Store, keeper: Keeper, queue: WorkQueue
+    ended: str, store: Store, keeper: Reconciler, queue: WorkQueue
 ) -> None:
     job_id = add(store)
-    keeper.fill()
+    keeper.enqueue_waiting()
     as_it_ended(queue, ended)
-    keeper._next_verified = 0.0
-    assert keeper.fill() == 0
-    keeper._next_whole = 0.0
-    assert keeper.fill() == 1
+    keeper._next_queue_check = 0.0
+    assert keeper.enqueue_waiting() == 0
+    keeper._next_full_scan = 0.0
+    assert keeper.enqueue_waiting() == 1
     assert in_line(queue)[job_workflow(job_id, 2)] == "ENQUEUED"
 
 
 def test_a_worker_that_dies_before_it_has_taken_what_it_was_given_leaves_it_in_line(
-    store: Store, keeper: Keeper, queue: WorkQueue
+    store: Store, keeper: Reconciler, queue: WorkQueue
 ) -> None:
     job_id = add(store)
-    keeper.fill()
+    keeper.enqueue_waiting()
     register(store, "gone", DEAD)
     as_if_begun(queue, "gone")
     keeper.take_over()
@@ -568,11 +568,11 @@ def test_a_worker_that_dies_before_it_has_taken_what_it_was_given_leaves_it_in_l
 
 @pytest.mark.parametrize("how", [workers.set_lost, workers.set_stopped])
 def test_a_worker_that_dies_while_it_ends_leaves_nothing_behind(
-    how: Callable[..., bool], store: Store, keeper: Keeper, queue: WorkQueue
+    how: Callable[..., bool], store: Store, keeper: Reconciler, queue: WorkQueue
 ) -> None:
     """Its row says that it has ended, and what it had begun was not yet given back."""
     runs, begun = add(store), add(store)
-    keeper.fill()
+    keeper.enqueue_waiting()
     register(store)
     take(store, runs)
     as_if_begun(queue, "w1")
@@ -583,7 +583,7 @@ def test_a_worker_that_dies_while_it_ends_leaves_nothing_behind(
     assert set(in_line(queue).values()) == {"ENQUEUED"}
 
 
-def test_what_a_lost_worker_begins_after_it_was_given_up_is_taken_from_it(store: Store, keeper: Keeper) -> None:
+def test_what_a_lost_worker_begins_after_it_was_given_up_is_taken_from_it(store: Store, keeper: Reconciler) -> None:
     register(store)
     with store.write() as session:
         workers.set_lost(session, "w1")
@@ -597,8 +597,8 @@ def test_what_a_lost_worker_begins_after_it_was_given_up_is_taken_from_it(store:
 def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) -> None:
     for _ in range(4):
         add(store)
-    keepers = [Keeper(store, queue, steady_s=lambda: 1e9) for _ in range(2)]
-    keepers[0].fill()
+    reconcilers = [Reconciler(store, queue, uninterrupted_s=lambda: 1e9) for _ in range(2)]
+    reconcilers[0].enqueue_waiting()
     register(store, "gone", DEAD)
     as_if_begun(queue, "gone")
     taken: list[int] = []
@@ -609,7 +609,7 @@ def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) 
         return taken[-1]
 
     queue.take_over = counted  # type: ignore[method-assign]
-    threads = [threading.Thread(target=keeper.take_over) for keeper in keepers]
+    threads = [threading.Thread(target=keeper.take_over) for keeper in reconcilers]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -617,12 +617,12 @@ def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) 
     assert sum(taken) == 4
 
 
-def test_a_row_that_something_else_wrote_stops_no_keeper(store: Store, keeper: Keeper, queue: WorkQueue) -> None:
+def test_a_row_that_something_else_wrote_stops_no_keeper(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
     for options in (["not", "a", "dict"], "text", 7, {"device_kind": ["x"]}, {"device_kind": "x" * 100_000}):
         change(store, add(store), options=options)
     change(store, add(store), priority=2**31, fair_tag=-7)
     good = add(store)
-    keeper.fill()
+    keeper.enqueue_waiting()
     assert in_line(queue)[job_workflow(good, 1)] == "ENQUEUED"
 
 
@@ -634,7 +634,7 @@ def test_beats_are_judged_by_the_clock_of_who_listens(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    keeper = Keeper(store, queue, steady_s=lambda: 1e9)
+    keeper = Reconciler(store, queue, uninterrupted_s=lambda: 1e9)
     register(store, "behind", ELSEWHERE)
     register(store, "silent", ELSEWHERE)
     for number in range(10):
@@ -650,15 +650,15 @@ def test_who_cannot_be_heard_himself_gives_nobody_up(
     store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that takes no beats for a while must not make all workers give up one another."""
-    now, steady_s = 1000.0, 0.0
+    now, uninterrupted_s = 1000.0, 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    keeper = Keeper(store, queue, steady_s=lambda: steady_s)
+    keeper = Reconciler(store, queue, uninterrupted_s=lambda: uninterrupted_s)
     register(store, "other", ELSEWHERE)
-    for steady_s in (0.0, 0.0, 5.0, LOST_AFTER_S - 1):  # noqa: B007  # the keeper asks for it
+    for uninterrupted_s in (0.0, 0.0, 5.0, LOST_AFTER_S - 1):  # noqa: B007  # the keeper asks for it
         keeper.take_over()
         now += 60.0
     assert status_of(store, "other") == "alive"
-    steady_s = LOST_AFTER_S + 1
+    uninterrupted_s = LOST_AFTER_S + 1
     keeper.take_over()
     assert status_of(store, "other") == "lost"
 
@@ -674,46 +674,46 @@ def test_of_workers_that_are_there_none_is_left_out(store: Store) -> None:
 
 def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
     rebooted = replace(DEAD, started=f"{DEAD.pid}:1:0000-other-boot:1")
-    assert is_gone_here(DEAD)
-    assert not is_gone_here(rebooted)
-    assert not is_gone_here(replace(DEAD, host="elsewhere"))
-    assert not is_gone_here(ME)
-    assert not is_gone_here(replace(DEAD, started="garbage"))
+    assert died_on_this_host(DEAD)
+    assert not died_on_this_host(rebooted)
+    assert not died_on_this_host(replace(DEAD, host="elsewhere"))
+    assert not died_on_this_host(ME)
+    assert not died_on_this_host(replace(DEAD, started="garbage"))
 
 
 def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.jobs.liveness.BEAT_S", 0.05)
+    monkeypatch.setattr("service.jobs.liveness.HEARTBEAT_S", 0.05)
     register(store)
-    heart = Heart(store, lambda session: workers.beat(session, "w1"))
+    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
     with store.read() as session:
         first = workers.list_workers(session)[0].heartbeat_at
-    heart.start()
+    heartbeat.start()
     time.sleep(0.3)
     with store.write() as session:
         assert workers.list_workers(session)[0].heartbeat_at > first
-        assert not heart.given_up.is_set() and heart.steady_s() > 0
+        assert not heartbeat.lost.is_set() and heartbeat.uninterrupted_s() > 0
         workers.set_lost(session, "w1")
-    assert heart.given_up.wait(5)
-    heart.stop()
+    assert heartbeat.lost.wait(5)
+    heartbeat.stop()
 
 
 def test_a_heart_survives_whatever_befalls_a_beat(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.jobs.liveness.BEAT_S", 0.05)
+    monkeypatch.setattr("service.jobs.liveness.HEARTBEAT_S", 0.05)
     register(store)
     with store.write() as session:
         session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
-    heart = Heart(store, lambda session: workers.beat(session, "w1"))
-    heart.start()
+    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
+    heartbeat.start()
     time.sleep(0.3)
-    assert heart.beats() and not heart.given_up.is_set()
+    assert heartbeat.is_running() and not heartbeat.lost.is_set()
     assert "a beat failed" in caplog.text
     with store.write() as session:
         session.execute(text("DROP TRIGGER no_beat"))
         workers.set_lost(session, "w1")
-    assert heart.given_up.wait(5)
-    heart.stop()
+    assert heartbeat.lost.wait(5)
+    heartbeat.stop()
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -724,14 +724,14 @@ def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
     job_id = add(store)
     assert take(store, job_id)
     cancel = CancelToken()
-    measure = MeasureQueued(store, queue, look(store, job_id), "abc", cancel)
-    evaluation_id = measure._ask("source", "digest", 1, False)
+    evaluator = QueuedEvaluator(store, queue, look(store, job_id), "abc", cancel)
+    evaluation_id = evaluator._ask("source", "digest", 1, False)
     as_it_ended(queue, "SUCCESS")
     if cancelled:
         with store.write() as session:
             jobs.request_cancel(session, job_id)
     with pytest.raises(Cancelled if cancelled else EvaluationLost):
-        measure._wait(evaluation_id)
+        evaluator._wait(evaluation_id)
     assert cancel.reason == ("cancelled" if cancelled else None)
 
 
@@ -740,16 +740,16 @@ def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
 ) -> None:
     platform = load_platform("cpu")
     running = CancelGroup()
-    place = Place("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
+    worker = WorkerContext("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
     register(store)
-    heart = Heart(store, lambda session: workers.beat(session, "w1"))
+    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
     with pytest.raises(GivenUp):
-        _work(place, heart, CancelToken(), [])
-    heart.start()
+        _work(worker, heartbeat, CancelToken(), [])
+    heartbeat.start()
     running.request("interrupted")
     with pytest.raises(GivenUp):
-        _work(place, heart, CancelToken(), [])
-    heart.stop()
+        _work(worker, heartbeat, CancelToken(), [])
+    heartbeat.stop()
 
 
 # being told to stop
@@ -794,10 +794,10 @@ def test_what_the_store_refuses_is_tried_until_it_answers_or_all_ends(monkeypatc
         return "kept"
 
     cancel = CancelToken()
-    assert patiently(action, cancel) == "kept"
+    assert retry_store(action, cancel) == "kept"
     cancel.request("interrupted")
     with pytest.raises(StoreError, match="gone"):
-        patiently(action, cancel)
+        retry_store(action, cancel)
 
 
 # what is put in line
@@ -819,7 +819,7 @@ def test_a_submission_that_makes_no_sense_is_refused_and_nothing_is_queued(store
 
 def test_the_queue_forgets_what_ended_long_ago_and_nothing_that_waits(store, queue, keeper):
     ended, waits = add(store), add(store)
-    assert keeper.fill() == 2
+    assert keeper.enqueue_waiting() == 2
     queue._client.cancel_workflow(job_workflow(ended, 1))
     assert queue.forget(utc_now() - timedelta(minutes=5)) == 0
     assert queue.forget(utc_now() + timedelta(seconds=1)) == 1
