@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.prompting.parse import Advice, Lesson
-from agents.protocols import JSON, Outcome, candidate_hash
+from agents.protocols import JSON, Outcome
 from agents.stop_rules import is_better
+from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash
 
 MAX_LESSONS = 12
 REPAIRS_IN_A_ROW = 2  # after so many in vain, go back to the best candidate
@@ -112,7 +113,7 @@ def _history_entry(entry: Round) -> dict[str, JSON]:
     shown: dict[str, JSON] = {
         "round": entry.number,
         "candidate_hash": outcome.candidate_hash if outcome else None,
-        "verdict": outcome.verdict if outcome else "no_candidate" if entry.problem else "under way",
+        "verdict": outcome.verdict if outcome else NO_CANDIDATE if entry.problem else UNDER_WAY,
         "code": outcome.code if outcome else None,
         "speedup": outcome.speedup if outcome else None,
         "speedup_compile": outcome.speedup_compile if outcome else None,

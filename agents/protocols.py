@@ -1,10 +1,10 @@
 """Building candidates ahead, as the service hands it in; agents never import the evaluator."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Protocol, TypeAlias
 
+from tasks.outcomes import Verdict
 from tasks.text import clean_text
 
 
@@ -34,11 +34,6 @@ NO_BUILDS = NoBuilds()
 
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
-
-
-def candidate_hash(source: str) -> str:
-    """SHA-256 of a candidate's source (UTF-8), in hex: what identifies it everywhere."""
-    return hashlib.sha256(source.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Outcome:
     @property
     def passed(self) -> bool:
         """Whether the candidate is correct and its speedup measured."""
-        return self.verdict == "passed"
+        return self.verdict == Verdict.PASSED
 
     def to_json(self) -> dict[str, JSON]:
         """All fields as plain JSON values; `from_json` reads them back."""

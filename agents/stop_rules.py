@@ -6,12 +6,7 @@ from enum import StrEnum
 
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, PriceUnknown
 from agents.protocols import Outcome
-
-UNRELIABLE = frozenset({"noisy", "beyond_roofline", "too_short", "cold", "uneven"})
-"""Tags of what the evaluator measured and does not vouch for."""
-
-NO_VERDICT = frozenset({"task_invalid", "sandbox_error"})
-"""Verdicts that say nothing about the candidate."""
+from tasks.outcomes import NOT_JUDGED, is_ranked
 
 
 class StopReason(StrEnum):
@@ -58,21 +53,17 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
         return False
     if best is None or best.speedup is None:
         return True
-    if _reliable(new) != _reliable(best):
-        return _reliable(new)
+    if is_ranked(new.tags) != is_ranked(best.tags):
+        return is_ranked(new.tags)
     new_low = new.speedup if new.speedup_low is None else new.speedup_low
     best_high = best.speedup if best.speedup_high is None else best.speedup_high
     return new.speedup > best_high and new_low > best.speedup
 
 
-def _reliable(outcome: Outcome) -> bool:
-    return not set(outcome.tags) & UNRELIABLE
-
-
 def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | None:
     """The rule that ends a job after these rounds (one entry a round; None: no usable candidate), or None to go on."""
     last = outcomes[-1] if outcomes else None
-    if last is not None and last.verdict in NO_VERDICT:
+    if last is not None and last.verdict in NOT_JUDGED:
         return Stop(StopReason(last.verdict), last.message or last.verdict)
     best: Outcome | None = None
     stale = 0  # rounds since the best changed; counted once there is one
@@ -81,7 +72,7 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | N
             best, stale = outcome, 0
         elif best is not None:
             stale += 1
-    fraction = best.roofline_fraction if best is not None and _reliable(best) else None
+    fraction = best.roofline_fraction if best is not None and is_ranked(best.tags) else None
     if fraction is not None and fraction >= rules.roofline_target:
         return Stop(
             StopReason.ROOFLINE,

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.evaluation import candidate_hash
 from evaluator.platforms import Device
 from evaluator.referee_process import harness_hash
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 _MAX_BYTES = 64 * 1024 * 1024

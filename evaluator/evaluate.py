@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from evaluator.build_cache import BuildCache, baseline_key, candidate_key
-from evaluator.evaluation import SCHEMA, Evaluation, Verdict
+from evaluator.evaluation import SCHEMA, Evaluation
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.declarations import declared_in
+from tasks.outcomes import CANCELLED, Verdict
 from tasks.task import Task
 
 
@@ -127,7 +128,7 @@ def _without_result(failure: HarnessFailed, provenance: dict[str, Any], start: f
     return Evaluation(
         verdict=verdict,
         message=failure.message,
-        code="cancelled" if completed.cancelled else None,
+        code=CANCELLED if completed.cancelled else None,
         detail=completed.stderr[-4000:].decode("utf-8", "replace"),
         provenance=provenance,
         cost_s={"total": round(time.perf_counter() - start, 3)},

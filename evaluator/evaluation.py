@@ -1,33 +1,14 @@
-"""An Evaluation: what the evaluator found out about one candidate on one device (DESIGN §5)."""
+"""An Evaluation: what the evaluator found out about one candidate on one device."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any
+
+from tasks.outcomes import Verdict
 
 SCHEMA = "kernelwright.evaluation/1"
 
 Json = Any  # values that json.dumps accepts; checked where they come in
-
-
-class Verdict(StrEnum):
-    """What became of a candidate. Missing evidence is never `passed`."""
-
-    PASSED = "passed"
-    BUILD_FAILED = "build_failed"
-    CRASHED = "crashed"
-    TIMED_OUT = "timed_out"
-    OUT_OF_MEMORY = "out_of_memory"
-    WRONG_OUTPUT = "wrong_output"
-    INTEGRITY = "integrity"
-    TASK_INVALID = "task_invalid"
-    SANDBOX_ERROR = "sandbox_error"
-
-
-def candidate_hash(source: str) -> str:
-    """SHA-256 of a candidate's source in hex: its identity."""
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -113,7 +94,7 @@ class Evaluation:
         return self.verdict is Verdict.PASSED
 
     def to_json(self) -> dict[str, Json]:
-        """The object of DESIGN §5, of plain JSON values."""
+        """The object that `from_json` reads, of plain JSON values."""
         return {"schema": SCHEMA, **asdict(self), "verdict": self.verdict.value, "tags": list(self.tags)}
 
     @classmethod

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from evaluator.evaluate import Effort
-from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.evaluation import Evaluation
 from evaluator.referee_process import HarnessFailed, harness_hash, run_referee
 from sandbox.base import Limits, Sandbox
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 SCHEMA = "kernelwright.profile/1"

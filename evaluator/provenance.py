@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluator.evaluation import candidate_hash
 from evaluator.platforms import Device
 from evaluator.referee_process import harness_hash
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 if TYPE_CHECKING:

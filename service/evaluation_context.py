@@ -18,6 +18,7 @@ from service.cancellation import Cancelled, CancelToken
 from service.device_lock import DeviceLockSandbox, WaitCancelled, device_lock_path, hold_device
 from service.errors import BadRequest
 from service.settings import Settings, environment_secrets, read_key
+from tasks.outcomes import CANCELLED
 from tasks.task import Task
 
 WAITING = "waiting for the device: another job measures on it"
@@ -95,7 +96,7 @@ class EvaluationContext:
                     on_progress=step,
                     cancel=cancel.event,
                 )
-                if (self.profile if profile is None else profile) and evaluation.code != "cancelled":
+                if (self.profile if profile is None else profile) and evaluation.code != CANCELLED:
                     evaluation = with_detail(
                         evaluation,
                         self.task,
@@ -107,7 +108,7 @@ class EvaluationContext:
                     )
         except WaitCancelled as waiting:
             raise Cancelled from waiting
-        if evaluation.code == "cancelled":
+        if evaluation.code == CANCELLED:
             raise Cancelled
         return evaluation
 

@@ -12,8 +12,9 @@ from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.coder import Draft, write_candidate
 from agents.prompting.judge import advise
 from agents.prompting.parse import Advice
-from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record, candidate_hash
-from agents.stop_rules import NO_VERDICT, Stop, StopReason, StopRules, is_better, stop_after, stop_for
+from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record
+from agents.stop_rules import Stop, StopReason, StopRules, is_better, stop_after, stop_for
+from tasks.outcomes import NO_CANDIDATE, NOT_JUDGED, candidate_hash
 
 FIRST_CHANGE = "first candidate"
 
@@ -139,7 +140,7 @@ class SearchContext:
             Exception: whatever the evaluator raises.
         """
         if draft.source is None:
-            self._record(Event("round_done", number, {"verdict": "no_candidate"}))
+            self._record(Event("round_done", number, {"verdict": NO_CANDIDATE}))
             return Round(number, change, problem=draft.problem, parent=parent)
         digest = candidate_hash(draft.source)
         repeat = find_repeat(rounds, draft.source)
@@ -176,7 +177,7 @@ class SearchContext:
                 failed = stop_for(error)
                 break
             rounds = (*rounds, replace(entry, advice=branch.advice))
-            if entry.outcome is not None and entry.outcome.verdict in NO_VERDICT:
+            if entry.outcome is not None and entry.outcome.verdict in NOT_JUDGED:
                 break  # it says nothing about the candidate, and the next one would fare no better
         return rounds, failed or self.stop_now(rounds, plateau=plateau)
 

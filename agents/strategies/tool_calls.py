@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agents.prompting.builder import shorten
 from agents.prompting.parse import candidate_problem
 from agents.protocols import JSON, Outcome, Tool, ToolCall
+from tasks.outcomes import Verdict
 
 MAX_RESULT_CHARS = 6_000
 
@@ -64,7 +65,7 @@ def read_call(call: ToolCall) -> Request:
 
 def result_of(tool: str, outcome: Outcome) -> str:
     """What a tool says of an evaluation, as JSON; bounded."""
-    built = outcome.verdict != "build_failed"
+    built = outcome.verdict != Verdict.BUILD_FAILED
     said: dict[str, JSON]
     if tool == "build" or not built:
         said = {"built": built}

@@ -10,11 +10,12 @@ from agents.history import Round, best_of, find_repeat
 from agents.prompting.builder import tools_messages
 from agents.prompting.coder import Draft
 from agents.prompting.parse import ReplyError, extract_candidate
-from agents.protocols import Message, Outcome, Reply, ToolCall, candidate_hash
+from agents.protocols import Message, Outcome, Reply, ToolCall
 from agents.stop_rules import Stop, StopReason, stop_for
 from agents.strategies.base import run_graph, seed_rounds
 from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.tool_calls import TOOLS, Request, ToolError, read_call, result_of
+from tasks.outcomes import candidate_hash
 
 TURNS_A_ROUND = 6  # a model that never evaluates anything new must end, too
 CALLS_A_TURN = 16

@@ -14,6 +14,7 @@ from db.locks import lock_job
 from db.records import EvaluationRecord, EventRecord, JsonValue, LlmCall, Measured
 from db.tables import CandidateRow, EvaluationRow, EventRow, LlmCallRow, RoundRow
 from db.types import clean_json
+from tasks.outcomes import Verdict
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str)
     """How often an evaluation of this candidate in this job told nothing of it, for the sandbox failed."""
     query = select(func.count()).select_from(EvaluationRow).join(CandidateRow)
     query = query.where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    query = query.where(EvaluationRow.verdict == "sandbox_error")
+    query = query.where(EvaluationRow.verdict == Verdict.SANDBOX_ERROR)
     return session.scalar(query) or 0
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, String, case, cast, exists, func, null, or_, select
 from sqlalchemy.orm import Session
 
-from db.leaderboard.rules import NOT_THE_MODELS_FAULT, SUBMITTED, UNRELIABLE, Claim, Worth, board_key, entry_key, places
+from db.leaderboard.rules import SUBMITTED, Claim, Worth, board_key, entry_key, places
 from db.tables import CandidateRow, EvaluationRow, JobRow, LlmCallRow, TaskRow
+from tasks.outcomes import NOT_JUDGED, UNRANKED, Verdict
 
 FIGURES = (
     "speedup",
@@ -69,7 +70,7 @@ def _best_of_each(*only: ColumnElement[bool]) -> Any:
     model = func.coalesce(JobRow.model, SUBMITTED)
     group = (JobRow.task_id, EvaluationRow.platform, EvaluationRow.device, EvaluationRow.sandbox, model)
     passed = case((_passed(), 1), else_=0)
-    worth = case((~_passed(), Worth.NOTHING), (_unreliable(), Worth.UNRELIABLE), else_=Worth.RANKED)
+    worth = case((~_passed(), Worth.NOTHING), (_unranked(), Worth.UNRANKED), else_=Worth.RANKED)
     chosen = (
         select(
             EvaluationRow.id.label("evaluation_id"),
@@ -89,7 +90,7 @@ def _best_of_each(*only: ColumnElement[bool]) -> Any:
         )
         .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
         .join(JobRow, CandidateRow.job_id == JobRow.id)
-        .where(EvaluationRow.verdict.not_in(NOT_THE_MODELS_FAULT), EvaluationRow.retracted_at.is_(None), *only)
+        .where(EvaluationRow.verdict.not_in(sorted(NOT_JUDGED)), EvaluationRow.retracted_at.is_(None), *only)
         .subquery()
     )
     taken = [column for column in chosen.c if column.name != "place_of_evaluation"]
@@ -117,8 +118,8 @@ def _best_of_each(*only: ColumnElement[bool]) -> Any:
 
 
 def _passed() -> ColumnElement[bool]:
-    return (EvaluationRow.verdict == "passed") & EvaluationRow.speedup.is_not(None)
+    return (EvaluationRow.verdict == Verdict.PASSED) & EvaluationRow.speedup.is_not(None)
 
 
-def _unreliable() -> ColumnElement[bool]:
-    return or_(*(cast(EvaluationRow.tags, String).like(f'%"{tag}"%') for tag in UNRELIABLE))
+def _unranked() -> ColumnElement[bool]:
+    return or_(*(cast(EvaluationRow.tags, String).like(f'%"{tag}"%') for tag in sorted(UNRANKED)))

@@ -16,21 +16,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from tasks.outcomes import Verdict, is_ranked
+
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
-
-UNRELIABLE = ("noisy", "beyond_roofline", "too_short", "cold", "uneven")
-"""Tags of what gets no rank: times of a busy machine, that seem impossible, of little but the hand-over, of cold
-caches, of calls some of which take much longer than the others."""
-
-NOT_THE_MODELS_FAULT = ("task_invalid", "sandbox_error")
 
 
 class Worth(IntEnum):
     """What an entry claims; lower stands higher."""
 
     RANKED = 0
-    UNRELIABLE = 1  # it passed, yet its figures cannot be relied on
+    UNRANKED = 1  # it passed, yet its figures cannot be relied on
     NOTHING = 2  # nothing passed
 
 
@@ -55,9 +51,9 @@ class Place:
 
 def worth_of(verdict: str, speedup: float | None, tags: Iterable[str]) -> Worth:
     """What an evaluation claims."""
-    if verdict != "passed" or speedup is None:
+    if verdict != Verdict.PASSED or speedup is None:
         return Worth.NOTHING
-    return Worth.UNRELIABLE if set(tags) & set(UNRELIABLE) else Worth.RANKED
+    return Worth.RANKED if is_ranked(tags) else Worth.UNRANKED
 
 
 def merit(

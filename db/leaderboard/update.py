@@ -13,9 +13,10 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.leaderboard.rebuild import FIGURES, claim_of, cleared, known_cost, standings_anew
-from db.leaderboard.rules import NOT_THE_MODELS_FAULT, SUBMITTED, Worth, board_key, entry_key, merit, places, worth_of
+from db.leaderboard.rules import SUBMITTED, Worth, board_key, entry_key, merit, places, worth_of
 from db.locks import lock_name
 from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow, TaskRow
+from tasks.outcomes import NOT_JUDGED
 
 COLUMNS = tuple(column.key for column in StandingRow.__table__.columns)
 ALL_BOARDS = "standings"
@@ -34,7 +35,7 @@ class _Origin:
 
 def count_in(session: Session, evaluation: EvaluationRow) -> None:
     """Let an evaluation that was just stored count on its board."""
-    if evaluation.verdict in NOT_THE_MODELS_FAULT or evaluation.retracted_at is not None:
+    if evaluation.verdict in NOT_JUDGED or evaluation.retracted_at is not None:
         return
     origin = _origin(session, evaluation)
     board = _lock_board(session, evaluation, origin)

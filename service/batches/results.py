@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from db.jobs.batches import BestEvaluation
-from db.leaderboard.rules import UNRELIABLE
 from db.records import JobRecord, JobStatus
 from service.batches.statistics import Figures, Sample, best_of, figures
+from tasks.outcomes import NOT_JUDGED, UNRANKED, Verdict, is_ranked
 
 Baseline = Literal["eager", "compile"]
 Outcome = Literal["passed", "failed", "unjudged", "open"]
 """What a job's figures count as. `open`: it has not ended. `unjudged`: the task, the sandbox or the access to the model
 failed, which says nothing of the model; such jobs are told by number and left out of every rate and mean."""
 
-_NOT_BUILT = ("build_failed", "task_invalid", "sandbox_error")
+_NOT_BUILT = frozenset({Verdict.BUILD_FAILED, *NOT_JUDGED})
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def devices_of(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _cell(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> Cell:
-    passed = best is not None and best.verdict == "passed" and not best.retracted
+    passed = best is not None and best.verdict == Verdict.PASSED and not best.retracted
     return Cell(
         job=job,
         outcome=_outcome(job, passed),
         compiled=passed or any(verdict not in _NOT_BUILT for verdict in verdicts),
         best=best,
-        counts=best is not None and passed and not set(best.tags) & set(UNRELIABLE),
+        counts=best is not None and passed and is_ranked(best.tags),
         reason=_reason(job, best, verdicts),
     )
 
@@ -134,4 +134,4 @@ def _reason(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]
         return verdicts[-1] if verdicts else "no candidate"
     if best.retracted:
         return "retracted"
-    return ", ".join(tag for tag in best.tags if tag in UNRELIABLE)
+    return ", ".join(tag for tag in best.tags if tag in UNRANKED)

@@ -11,6 +11,7 @@ from service.cli.signals import exit_status
 from service.errors import BadRequest, Unavailable
 from service.evaluate import summary
 from service.jobs.run import JobReport
+from tasks.outcomes import TAGS, Verdict
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
 WIDTH = 80
 INDENT = " " * 11
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
-TOO_NOISY = "this machine was busy with something else at times; measure again when it is quiet"
-BEYOND_ROOFLINE = "faster than this device seems to allow: quarantined"
-TOO_SHORT = "hardly longer than a call's hand-over; give the op larger inputs"
-COLD = "measured with cold caches, as asked for; not comparable with other results"
-UNEVEN = "some of its calls take much longer than those that the speedup counts, or it prepares untimed"
-UNRELIABLE = {
-    "noisy": TOO_NOISY,
-    "beyond_roofline": BEYOND_ROOFLINE,
-    "too_short": TOO_SHORT,
-    "cold": COLD,
-    "uneven": UNEVEN,
-}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
@@ -90,7 +79,7 @@ def show_results(
         show_repeated(summary(results, repeat))
     else:
         show_evaluation(results[0])
-    passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] == "passed"]
+    passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] == Verdict.PASSED]
     if profile and passed:
         number, result = passed[0]
         _verbatim("" if repeat == 1 else f"\nprofile of evaluation {number} of {len(results)}:")
@@ -98,9 +87,9 @@ def show_results(
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
-    """Verdict, latencies, speedups, roofline and tags of an evaluation (DESIGN §5's object)."""
+    """Verdict, latencies, speedups, roofline and tags of an evaluation, as `Evaluation.to_json` gives it."""
     verdict = result["verdict"] if result.get("code") is None else f"{result['verdict']} ({result['code']})"
-    if result["verdict"] != "passed":
+    if result["verdict"] != Verdict.PASSED:
         _line(f"verdict    {verdict}", result.get("message") or "")
         if result.get("detail"):
             _verbatim(str(result["detail"])[:2000].rstrip())
@@ -108,9 +97,9 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         _latency_table(result, last)
         tags = result.get("tags") or []
         _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}")
-        for tag, text in UNRELIABLE.items():
-            if tag in tags:
-                _line(f"  {tag}: {text}")
+        for tag in TAGS.values():
+            if tag.name in tags and not tag.ranked:
+                _line(f"  {tag.name}: {tag.text}")
     _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:

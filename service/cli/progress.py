@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from service.cli.output import make_console, plain, ratio
+from tasks.outcomes import NO_CANDIDATE, Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,7 +75,7 @@ class Shown:
             case "evaluated":
                 return self._evaluated(event.round, data)
             case "round_done":
-                if data["verdict"] == "no_candidate":
+                if data["verdict"] == NO_CANDIDATE:
                     self.lines.append((str(event.round), self.change(event.round), "no candidate", "-"))
                     return "no candidate"
                 return None
@@ -100,7 +101,7 @@ class Shown:
         verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
         speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
         self.lines.append((str(number), self.change(number), plain(verdict), speedup))
-        if data["verdict"] == "passed":
+        if data["verdict"] == Verdict.PASSED:
             return f"passed, {speedup} over eager"
         return f"{plain(verdict)}: {plain(data['message'])[:200]}"
 

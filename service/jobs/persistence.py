@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 from agents.protocols import JSON, Outcome
 from db.evaluations import results, tasks
 from db.records import Measured
-from evaluator.evaluation import Evaluation, Interval, candidate_hash
+from evaluator.evaluation import Evaluation, Interval
 from evaluator.platforms import Platform
 from service.evaluation_context import EvaluationContext
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 MAX_METRICS = 120

@@ -15,6 +15,7 @@ from db.locks import silence_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
+from tasks.outcomes import NO_CANDIDATE
 
 WORKER_LOST = "worker_lost"
 """The event of a job whose worker died or was cut off; others go on with it."""
@@ -253,8 +254,8 @@ def round_lines(
                     speedup_high=_number(data.get("speedup_high")),
                     candidate_hash=str(data["candidate_hash"]),
                 )
-            case "round_done" if data.get("verdict") == "no_candidate" and number in lines:
-                lines[number] = replace(lines[number], verdict="no_candidate")
+            case "round_done" if data.get("verdict") == NO_CANDIDATE and number in lines:
+                lines[number] = replace(lines[number], verdict=NO_CANDIDATE)
     lines = {number: replace(line, retracted=_is_retracted(line, judged)) for number, line in lines.items()}
     own = [number for number in sorted(lines) if best and lines[number].candidate_hash == best]
     marked = next((number for number in own if not lines[number].retracted), None)

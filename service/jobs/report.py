@@ -8,6 +8,7 @@ from typing import Any
 from agents.llm.names import is_builtin
 from db.records import EvaluationRecord, JobRecord
 from service.jobs.query import RoundLine
+from tasks.outcomes import TAGS
 
 REPORT_MARK = "<!-- Written by Kernelwright -->"
 
@@ -32,26 +33,7 @@ def report_text(
 
 def _summary(job: JobRecord, best: EvaluationRecord) -> str:
     lines = [f"Verdict **{_cell(best.verdict)}**, tags: {_cell(', '.join(best.tags)) or 'none'}."]
-    if "tie" in best.tags:
-        lines.append("The difference to eager lies inside the noise: it is not known to be faster.")
-    if "noisy" in best.tags:
-        lines.append("The machine was busy with something else at times: do not rely on this; measure again.")
-    if "beyond_roofline" in best.tags:
-        lines.append(
-            "It is faster than the device's measured limits seem to allow for this op: "
-            "quarantined, without a rank, until someone has seen why."
-        )
-    if "too_short" in best.tags:
-        lines.append("A call is hardly longer than the hand-over to its process: its times say little of the kernel.")
-    if "uneven" in best.tags:
-        lines.append(
-            "Some of its calls take much longer than those that the speedup counts, or it prepares untimed: "
-            "do not rely on it."
-        )
-    if "cold" in best.tags:
-        lines.append("Measured with cold caches, as asked for: not comparable with other results.")
-    if "slower" in best.tags:
-        lines.append("It is slower than eager.")
+    lines += [tag.text for tag in TAGS.values() if tag.name in best.tags]
     if is_builtin(job.model or ""):
         lines.append("The model is the built-in compiler search. It is not an LLM.")
     if best.sandbox == "process" or not (best.result.get("provenance") or {}).get("security_boundary", False):

@@ -15,7 +15,7 @@ from db.evaluations import results, retractions
 from db.jobs import job_queue, jobs
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
-from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
@@ -27,6 +27,7 @@ from service.jobs.liveness import job_lost, require_run_by
 from service.jobs.persistence import keep_evaluation, outcome_of
 from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, last_stop, read_events
+from tasks.outcomes import Verdict, candidate_hash
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
 INTERRUPTED = "interrupted"
@@ -212,7 +213,7 @@ class JobRun:
         digest = candidate_hash(source)
         with self._store.read() as session:
             kept = results.find_evaluation(session, self._job_id, digest)
-        if kept is None or kept.verdict == "sandbox_error":
+        if kept is None or kept.verdict == Verdict.SANDBOX_ERROR:
             kept = self._evaluator(source, round_number=self._journal.round, profile=self._shows_profiles())
             if self._journal.round < self._spec.rounds:
                 self._evaluator.prepare()

@@ -19,6 +19,7 @@ from service.evaluate import MAX_CANDIDATE_BYTES, Evaluated, evaluate_source, re
 from service.settings import Settings
 from service.tasks import find_task, list_tasks
 from tasks.load import load_task, task_from_source
+from tasks.outcomes import Verdict
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 
@@ -153,7 +154,7 @@ def _evaluate(settings: Settings, arguments: CandidateArguments, step: Step, can
 
 def _profile(settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
     record = _judged(settings, arguments, step, cancel, profile=True).record
-    passed = record.verdict == "passed"
+    passed = record.verdict == Verdict.PASSED
     profile = dict(record.result["profile"])
     return {
         "schema": "kernelwright.profile/1",

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 from db.evaluations import results
 from db.jobs import job_queue, jobs
 from db.store import Store
-from evaluator.evaluation import candidate_hash as hash_of
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
@@ -18,6 +17,7 @@ from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
 from service.submissions.idempotency import once
 from service.submissions.quotas import check_quota
+from tasks.outcomes import candidate_hash as hash_of
 from tasks.task import Task
 from tasks.text import clean_text
 

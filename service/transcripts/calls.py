@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents.protocols import candidate_hash
 from db.evaluations import results
 from db.records import EventRecord, LlmCall
 from db.store import Store
+from tasks.outcomes import Verdict, candidate_hash
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,9 @@ class _Links:
             attempts=_whole(facts.get("attempts")) or 1,
             truncated=facts.get("truncated") is True,
             rejected=self._rejected.get(index),
-            led=max(led, key=lambda each: (each.verdict == "passed", each.speedup or 0.0, each.round), default=None),
+            led=max(
+                led, key=lambda each: (each.verdict == Verdict.PASSED, each.speedup or 0.0, each.round), default=None
+            ),
         )
 
     def _accepted(self, role: str, number: int) -> int | None:
@@ -194,7 +196,7 @@ def _hash_in(call: Mapping[str, Any]) -> str | None:
         value = json.loads(arguments) if isinstance(arguments, str) else None
         source = value.get("source") if isinstance(value, dict) else None
         return candidate_hash(source.rstrip() + "\n") if isinstance(source, str) else None
-    except (ValueError, RecursionError):  # no JSON, or text that UTF-8 cannot encode
+    except (ValueError, RecursionError):  # no JSON
         return None
 
 

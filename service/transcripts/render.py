@@ -8,9 +8,9 @@ from textwrap import wrap
 from typing import Any
 
 from agents.prompting.sections import outside, parse
-from agents.protocols import candidate_hash
 from db.records import EventRecord
 from service.transcripts.calls import Chat, Entry, Led
+from tasks.outcomes import NO_CANDIDATE, candidate_hash
 
 WIDTH = 80
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
@@ -123,7 +123,7 @@ def event_line(event: EventRecord) -> str | None:
             speedup = data.get("speedup")
             shown = f"{speedup:.2f} times eager" if isinstance(speedup, int | float) else "speedup not known"
             return f"best so far: round {event.round}, {shown}"
-        case "round_done" if data.get("verdict") == "no_candidate":
+        case "round_done" if data.get("verdict") == NO_CANDIDATE:
             return f"round {event.round} brought no candidate"
         case "job_stopped" | "ended":
             detail = f": {data['detail']}" if data.get("detail") else ""
@@ -158,10 +158,7 @@ class _Shown:
 
     def round_of(self, source: str) -> int | None:
         """The round that wrote exactly this file."""
-        try:
-            return self.files.get(candidate_hash(source))
-        except UnicodeEncodeError:  # no file has such text
-            return None
+        return self.files.get(candidate_hash(source))
 
 
 @dataclass

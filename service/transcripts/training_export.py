@@ -11,12 +11,12 @@ from typing import Any
 
 from agents.protocols import Tool
 from agents.strategies.tool_calls import TOOLS
-from db.leaderboard.rules import UNRELIABLE
 from db.records import JobRecord
 from db.store import Store
 from service.errors import BadRequest
 from service.jobs.query import get_job
 from service.transcripts.calls import Chat, chats_in, read_story
+from tasks.outcomes import Verdict, is_ranked
 
 ROLES = ("coder", "judge", "all")
 NEAR_FASTEST = 0.95  # of the fastest speedup of a task: as good as it
@@ -63,7 +63,7 @@ def select(chats: Iterable[JobChat], wanted: Wanted) -> list[JobChat]:
         raise BadRequest(f"--role {wanted.role[:80]}: choose one of: {', '.join(ROLES)}")
     kept = [each for each in chats if wanted.role in ("all", each.chat.role)]
     if wanted.passed:
-        kept = [each for each in kept if each.chat.led is not None and each.chat.led.verdict == "passed"]
+        kept = [each for each in kept if each.chat.led is not None and each.chat.led.verdict == Verdict.PASSED]
     if wanted.min_speedup is not None:
         kept = [each for each in kept if reliable_low(each.chat) >= wanted.min_speedup]
     if wanted.shortest_reasoning is not None:
@@ -74,7 +74,7 @@ def select(chats: Iterable[JobChat], wanted: Wanted) -> list[JobChat]:
 def reliable_low(chat: Chat) -> float:
     """The lower end of the speedup that a chat led to; 0 where there is none to rely on."""
     led = chat.led
-    if led is None or led.verdict != "passed" or led.speedup_low is None or set(led.tags) & set(UNRELIABLE):
+    if led is None or led.verdict != Verdict.PASSED or led.speedup_low is None or not is_ranked(led.tags):
         return 0.0
     return led.speedup_low
 

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from agents.protocols import Event
-from agents.stop_rules import UNRELIABLE
 from db.evaluations import results
 from db.jobs import jobs
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
@@ -17,6 +16,7 @@ from service.transcripts.render import event_line
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
 from service.views.wording import REMEDIES, STOPS
+from tasks.outcomes import is_ranked
 
 MAX_LOG_LINES = 400
 
@@ -206,7 +206,7 @@ def _line(job: JobRecord, best: tuple[Measured, tuple[str, ...]] | None) -> JobL
         return JobLine(job, None, False)
     measured, tags = best
     speedup = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
-    return JobLine(job, speedup, bool(UNRELIABLE & set(tags)))
+    return JobLine(job, speedup, not is_ranked(tags))
 
 
 def _log_line(event: EventRecord) -> LogLine | None:
@@ -229,7 +229,7 @@ def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
     return RoundView(
         line=line,
         tags=tags,
-        unreliable=bool(UNRELIABLE & set(tags)),
+        unreliable=not is_ranked(tags),
         repeat_of_round=repeat if isinstance(repeat, int) else None,
         candidate_ms=number(latency.get("candidate")) if isinstance(latency, Mapping) else None,
         roofline_fraction=number(data.get("roofline_fraction")),

@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from db.leaderboard.query import EVERYTHING, Entry, Filters, Sort, count_entries, falls, leaderboard
-from db.leaderboard.rules import UNRELIABLE
 from db.store import Store
 from db.views import page_queries
 from service.views.evaluation import Ratio, ratio
+from tasks.outcomes import is_ranked
 from tasks.task import LOCAL_SUITE
 
 PAGE = 50
@@ -103,7 +103,7 @@ def _line(entry: Entry, shared: Counter[tuple[object, ...]], several: Collection
         name=name,
         ambiguous=suite == LOCAL_SUITE or entry.task in several,
         tied=entry.rank is not None and shared[(*entry.board, entry.rank)] > 1,
-        unreliable=bool(set(entry.tags) & set(UNRELIABLE)) and entry.rank is None,
+        unreliable=not is_ranked(entry.tags) and entry.rank is None,
         eager=ratio(entry.speedup, entry.speedup_low, entry.speedup_high),
         compile=ratio(entry.speedup_compile, entry.speedup_compile_low, entry.speedup_compile_high),
     )

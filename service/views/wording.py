@@ -1,30 +1,4 @@
-"""What tags, verdicts and ends of jobs mean, in words for people."""
-
-TAGS = {
-    "custom_kernel": "A kernel of its own did the work.",
-    "torch_only": "Operators of torch did the work; there is no kernel of its own.",
-    "tie": "The difference to eager lies inside the noise: it is not known to be faster.",
-    "slower": "Slower than eager.",
-    "noisy": "The machine was busy with something else at times: no rank; measure again.",
-    "beyond_roofline": "Faster than the device's measured limits seem to allow: quarantined, no rank.",
-    "too_short": "A call is hardly longer than the hand-over to its process: no rank.",
-    "uneven": "Some calls take much longer than those that the speedup counts, or it prepares untimed: no rank.",
-    "cold": "Measured with cold caches, as asked for: not comparable, no rank.",
-}
-
-VERDICTS = {
-    "passed": "Every check of every output passed, and it was timed.",
-    "build_failed": "It did not compile, or could not be loaded.",
-    "crashed": "Its process died.",
-    "timed_out": "It took longer than it may.",
-    "out_of_memory": "It needed more memory than it may.",
-    "wrong_output": "An output differs from the float64 oracle by more than is allowed.",
-    "integrity": "It tried to get around the referee, or its result cannot be trusted.",
-    "task_invalid": "The task itself cannot be judged; the candidate is not to blame.",
-    "sandbox_error": "The sandbox or the referee failed; the candidate is not to blame.",
-    "no_candidate": "The model's reply held no usable candidate.",
-    "under way": "This round is still going on.",
-}
+"""What ends of jobs mean, in words for people, and what to do about them."""
 
 STOPS = {
     "rounds": "all of its rounds are done",

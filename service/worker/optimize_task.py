@@ -21,6 +21,7 @@ from service.settings import Settings
 from service.worker.context import WorkerContext
 from service.worker.queued_evaluator import QueuedEvaluator
 from service.worker.retry import retry_store
+from tasks.outcomes import Verdict
 
 log = logging.getLogger(__name__)
 NO_KEY = "the model's key cannot be read on this worker"  # its path, which is the server's, is in the log alone
@@ -149,7 +150,7 @@ def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
         try:
             for source in sources.values():
                 kept = evaluator(source, round_number=0, profile=profile)
-                best = kept.id if kept.verdict == "passed" else best
+                best = kept.id if kept.verdict == Verdict.PASSED else best
         except Cancelled:
             reason = cancel.reason or "cancelled"
     if reason == INTERRUPTED:

@@ -8,10 +8,10 @@ from db.evaluations import results
 from db.jobs import jobs
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
-from evaluator.evaluation import candidate_hash
 from service.cancellation import Cancelled, CancelToken
 from service.worker.queue import WorkQueue
 from service.worker.retry import retry_store
+from tasks.outcomes import candidate_hash
 
 POLL_S = 0.2
 _LOOK_AT_QUEUE = 25  # polls

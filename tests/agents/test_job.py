@@ -14,9 +14,10 @@ from agents.history import Round, best_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.sections import parse
-from agents.protocols import NO_PAST, Event, Outcome, Past, Reply, candidate_hash
+from agents.protocols import NO_PAST, Event, Outcome, Past, Reply
 from agents.replay import identity, past_of_events
 from agents.stop_rules import StopReason, is_better
+from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
 
 TASK = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # the reference\n"

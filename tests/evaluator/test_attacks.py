@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 ATTACKS = Path(__file__).parents[1] / "attacks"
 SEPARATOR = "# --- candidate ---\n"

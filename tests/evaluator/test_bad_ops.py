@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from evaluator.task_check import check_task
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 pytestmark = pytest.mark.docker
 EFFORT = Effort(

@@ -7,12 +7,13 @@ import pytest
 
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.referee.correctness.findings import SKIPPED
 from evaluator.referee.protocol.input_families import ENDS, FLIPPED, GENERATED, GROUP, LOW_BITS, NEGATIVE, UP
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 HONEST = Path(__file__).parents[1] / "honest"
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.3, baselines=("eager",))

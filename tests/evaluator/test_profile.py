@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from evaluator.evaluate import Effort
-from evaluator.evaluation import candidate_hash
 from evaluator.platforms import load_platform
 from evaluator.profile import SCHEMA, profile_candidate
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.load import load_task
+from tasks.outcomes import candidate_hash
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EFFORT = Effort(memory_mb=3072, call_timeout_s=30, build_timeout_s=150)

@@ -19,7 +19,7 @@ from typing import Any
 from agents.llm.client import open_llm
 from agents.llm.litellm_import import import_litellm
 from agents.strategies.registry import STRATEGIES, open_strategy
-from evaluator.evaluation import Correctness, Evaluation, Interval, Latency, Verdict
+from evaluator.evaluation import Correctness, Evaluation, Interval, Latency
 from evaluator.platforms import load_platform
 from sandbox.base import Promise
 from service.cancellation import CancelToken
@@ -28,6 +28,7 @@ from service.evaluation_context import EvaluationContext
 from service.jobs import local
 from service.settings import Settings, load_settings
 from tasks.load import find_task
+from tasks.outcomes import Verdict
 
 EVALUATION_S = 0.02
 

@@ -15,11 +15,12 @@ from db.evaluations.tasks import add_task
 from db.jobs import batches, job_queue, jobs, workers
 from db.records import JobStatus, Owner
 from db.store import Store
-from evaluator.evaluation import Evaluation, candidate_hash
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from service.jobs.journal import Journal
 from service.jobs.persistence import device_name, measured_of, outcome_of
 from tasks.load import find_task
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 DATA = Path(__file__).parents[1] / "data"

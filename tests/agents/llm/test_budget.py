@@ -28,12 +28,12 @@ from agents.protocols import (
     Reply,
     Spent,
     Tool,
-    candidate_hash,
     ignore_fault,
 )
 from agents.replay import past_of_events
 from agents.stop_rules import StopRules
 from agents.strategies.context import SearchContext
+from tasks.outcomes import candidate_hash
 
 PRICE = Price(3e-6, 15e-6)
 ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]

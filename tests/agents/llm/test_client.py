@@ -31,10 +31,11 @@ from agents.llm.client import CallLimits, open_llm
 from agents.llm.litellm_import import import_litellm
 from agents.llm.pricing import believable_usage, cost_of, estimate_usage
 from agents.llm.redact import scrub
-from agents.protocols import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall, candidate_hash
+from agents.protocols import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall
 from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.mock_llm import LlmServer, start_llm_server
+from tasks.outcomes import candidate_hash
 
 KEY = "sk-verysecret-0123456789abcdef"
 ODD_KEY = "Zyxw98Vuts76Rqpo54"  # looks like no key of any provider

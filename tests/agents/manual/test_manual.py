@@ -17,9 +17,10 @@ from agents.manual.format import read_reply
 from agents.manual.model import ManualLLM
 from agents.prompting.parse import extract_advice, extract_candidate
 from agents.prompting.sections import render
-from agents.protocols import Message, Outcome, Past, Tool, candidate_hash
+from agents.protocols import Message, Outcome, Past, Tool
 from agents.stop_rules import StopReason
 from db.types import clean_json
+from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
 
 CANDIDATE = 'import torch\n\n\nclass ModelNew(torch.nn.Module):\n    """Fast."""\n'

@@ -18,13 +18,14 @@ from agents.history import Round, lessons_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.parse import Advice, Lesson
-from agents.protocols import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall, candidate_hash
+from agents.protocols import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall
 from agents.replay import past_of_events
 from agents.stop_rules import StopReason
 from agents.strategies.contrastive import choose_scored
 from agents.strategies.sample import pass_at_k, summary_of
 from agents.strategies.tool_calls import TOOLS, ToolError, read_call, result_of
 from agents.strategies.tree import choose_kept
+from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
 
 SPEC = JobSpec(

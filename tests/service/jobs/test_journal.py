@@ -15,7 +15,7 @@ from db.evaluations import results
 from db.jobs import jobs
 from db.records import JobStatus, Owner
 from db.tables import EventRow
-from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline, Verdict, candidate_hash
+from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline
 from evaluator.platforms import load_platform
 from service.cancellation import CancelToken
 from service.cli.job_output import show_spent
@@ -29,6 +29,7 @@ from service.jobs.local import resume
 from service.jobs.persistence import device_name, keep_evaluation, keep_task, measured_of, outcome_of
 from service.jobs.query import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
 from service.settings import load_settings
+from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
 
 SOURCE = "class ModelNew:\n    '''fast\r\n'''\n"

@@ -8,7 +8,6 @@ import pytest
 
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, build_ahead
-from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from sandbox.base import Command, Sandbox
 from service.cancellation import CancelToken
@@ -17,6 +16,7 @@ from service.evaluation_context import EvaluationContext
 from service.jobs.prebuild import AT_ONCE, Prebuilder
 from service.settings import load_settings
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 HONEST = Path(__file__).parents[2] / "honest"
 OP, CANDIDATE = (HONEST / "load_inline.py").read_text().split("# --- candidate ---\n")

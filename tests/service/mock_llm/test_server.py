@@ -20,11 +20,12 @@ from agents.job import JobSpec, run_job
 from agents.llm.client import open_llm
 from agents.prompting.parse import candidate_problem, extract_advice, extract_candidate
 from agents.prompting.sections import render
-from agents.protocols import JSON, Event, Outcome, candidate_hash
+from agents.protocols import JSON, Event, Outcome
 from service.errors import BadRequest
 from service.mock_llm import LlmServer, Script, load_script, request_digest, start_llm_server
 from service.mock_llm.protocol import END_OF_SCRIPT, reference_as_candidate
 from tasks.load import load_task
+from tasks.outcomes import candidate_hash
 from tests.support.commands import KERNELWRIGHT, ROOT
 
 STARTER = sorted((ROOT / "tasks" / "suites" / "starter").glob("[a-z]*.py"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.prompting.sections import render
-from agents.protocols import Event, Outcome, candidate_hash
+from agents.protocols import Event, Outcome
 from db.jobs import jobs
 from db.records import EventRecord, JobRecord, JobStatus, LlmCall, TaskRecord
 from service.database import open_store
@@ -21,6 +21,7 @@ from service.settings import load_settings
 from service.transcripts.calls import Chat, Led, chats_in, read_story, story_of
 from service.transcripts.render import WIDTH, transcript, transcript_json
 from service.transcripts.training_export import JobChat, Wanted, openai_line, reasoning_length, select, write_lines
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 from tests.fakes import fenced
 from tests.support.commands import KERNELWRIGHT, environment

@@ -17,7 +17,6 @@ import pytest
 from agents.replay import past_of_events
 from db.evaluations import results
 from db.jobs import job_queue, jobs
-from evaluator.evaluation import candidate_hash
 from service.device_lock import device_lock_path, hold_device
 from service.jobs.export import export_job
 from service.jobs.persistence import keep_task
@@ -25,6 +24,7 @@ from service.jobs.query import cancel_job, stored_events
 from service.mock_llm import Entry, Script, When, start_llm_server
 from service.mock_llm.server import LlmServer
 from service.worker.queue import queue_url
+from tasks.outcomes import candidate_hash
 from tasks.task import Task
 from tests.fakes import fenced
 from tests.support.worker_processes import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until

@@ -3,8 +3,8 @@
 import pytest
 
 from db.evaluations.results import list_candidate_sources
-from evaluator.evaluation import candidate_hash
 from service.evaluate import MAX_CANDIDATE_BYTES
+from tasks.outcomes import candidate_hash
 from tests.support.web_application import CANDIDATE, OP, opened
 
 API = "/api/v1"

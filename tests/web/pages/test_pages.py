@@ -240,7 +240,7 @@ def test_what_cannot_be_relied_on_is_marked_and_has_no_rank(site):
     page = site.get("/?task=starter/gelu_tanh")
     assert [each["class"] for each in page.all("tr") if each.get("class")] == ["unsure"]
     assert "no rank starter/gelu_tanh" in page.text
-    assert "quarantined, no rank" in page.text  # the legend
+    assert "quarantined until someone has seen why. No rank." in page.text  # the legend
 
 
 def test_results_of_the_process_sandbox_are_marked(site):

@@ -7,10 +7,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from db.leaderboard.rules import UNRELIABLE
 from service.submissions.access import LOCAL, Principal, Role
 from service.version import program_version
-from service.views.wording import TAGS, VERDICTS
+from tasks.outcomes import NOT_JUDGED, TAGS, UNRANKED, explain
 from web.pages.render import format, source, speedup_bars
 from web.pages.render.assets import assets
 from web.pages.render.forms import with_query
@@ -81,8 +80,9 @@ def environment() -> Environment:
         "bar": speedup_bars.bar,
         "bar_width": speedup_bars.WIDTH,
         "code_lines": source.code_lines,
-        "tag_words": TAGS,
-        "verdict_words": VERDICTS,
-        "unreliable_tags": UNRELIABLE,
+        "known_tags": TAGS,
+        "explain": explain,
+        "not_judged": NOT_JUDGED,
+        "unranked_tags": UNRANKED,
     }
     return made

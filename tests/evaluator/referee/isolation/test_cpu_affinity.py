@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Verdict
 from evaluator.platforms import load_platform
 from evaluator.referee.fork_server import imports
 from evaluator.referee.isolation import cpu_affinity
 from evaluator.referee.runner import thread_placement
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 ROOT = Path(__file__).parents[4]
 

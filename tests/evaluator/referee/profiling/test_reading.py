@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.evaluation import Evaluation, Verdict, candidate_hash
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, check_profile, detail_of, with_detail
@@ -21,6 +21,7 @@ from evaluator.referee.protocol import untrusted
 from evaluator.referee.runner.profiling import counters, stack_sampler
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict, candidate_hash
 from tests.support.commands import OP
 
 KERNEL = r"""

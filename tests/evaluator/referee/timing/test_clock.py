@@ -3,10 +3,11 @@
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 pytestmark = pytest.mark.docker
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.5, baselines=("eager",))

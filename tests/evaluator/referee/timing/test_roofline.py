@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Evaluation, Verdict
+from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.referee.protocol.tensors import TensorRow
 from evaluator.referee.runner import peak_measurement
@@ -15,6 +15,7 @@ from evaluator.referee.timing import roofline
 from evaluator.referee.timing.roofline import Work
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 
 PEAKS = Peaks(60e9, 50e9, rotating_read_bytes_per_s=60e9, rotating_written_bytes_per_s=50e9, flops_per_s=200e9)
 BYTES_BOUND = Work(nbytes=100_000_000, output_bytes=40_000_000, written=40_000_000, flops=0, dtypes=())  # 1 ms; 0.8 ms

@@ -1,0 +1,169 @@
+"""What can become of a candidate, for every part of the project: verdicts, their codes, tags, and a candidate's name.
+
+Pages, reports and the command line show the sentences that stand here. The referee imports nothing of ours, because it
+runs alone inside a sandbox; a test holds its words to these.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+def candidate_hash(source: str) -> str:
+    """SHA-256 of a candidate's source in UTF-8, in hex: what identifies it everywhere. Any text has one."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Verdict(StrEnum):
+    """What became of a candidate. Missing evidence is never `passed`."""
+
+    PASSED = "passed"
+    BUILD_FAILED = "build_failed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    WRONG_OUTPUT = "wrong_output"
+    INTEGRITY = "integrity"
+    TASK_INVALID = "task_invalid"
+    SANDBOX_ERROR = "sandbox_error"
+
+
+NOT_JUDGED = frozenset({Verdict.TASK_INVALID, Verdict.SANDBOX_ERROR})
+"""Verdicts that say nothing about the candidate."""
+
+NO_CANDIDATE = "no_candidate"
+"""Stands in a verdict's place where a round brought no candidate."""
+
+UNDER_WAY = "under way"
+"""Stands in a verdict's place while a round goes on."""
+
+CANCELLED = "cancelled"
+"""The code of an evaluation that was cancelled."""
+
+VERDICT_TEXTS: Mapping[str, str] = {
+    Verdict.PASSED: "Every check of every output passed, and it was timed.",
+    Verdict.BUILD_FAILED: "It did not compile, or could not be loaded.",
+    Verdict.CRASHED: "Its process died.",
+    Verdict.TIMED_OUT: "It took longer than it may.",
+    Verdict.OUT_OF_MEMORY: "It needed more memory than it may.",
+    Verdict.WRONG_OUTPUT: "An output differs from the float64 oracle by more than is allowed.",
+    Verdict.INTEGRITY: "It tried to get around the referee, or its result cannot be trusted.",
+    Verdict.TASK_INVALID: "The task itself cannot be judged; the candidate is not to blame.",
+    Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
+    NO_CANDIDATE: "The model's reply held no usable candidate.",
+    UNDER_WAY: "This round is still going on.",
+}
+
+CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
+    Verdict.OUT_OF_MEMORY: {
+        "disk": "It filled the sandbox's space for files.",
+        "files": "It made nearly as many files as the sandbox can hold.",
+        "processes": "It started nearly as many processes as the sandbox allows.",
+        "shared_memory": "It kept System V shared memory that others need.",
+    },
+    Verdict.WRONG_OUTPUT: {
+        "count": "It returns another number of outputs, or nests them in another way.",
+        "type": "It returns something that is neither a tensor nor a plain value.",
+        "shape": "An output has another shape.",
+        "dtype": "An output has another dtype.",
+        "device": "An output is on another device.",
+        "layout": "An output lies in memory in a way that the reference's does not.",
+        "values": "The values of an output are too far off.",
+        "nan": "NaN or Inf stand where the reference has none, or the other way round.",
+        "input_mutated": "It changed an input that the reference leaves alone, or left one that the reference changes.",
+        "buffer_reused": "A later call changed the result of an earlier one.",
+        "state": "Its parameters or buffers are not what the reference's are after the same calls.",
+    },
+    Verdict.INTEGRITY: {
+        "forged_result": "Its process sent what no honest runner sends.",
+        "ran_out_of_turn": "Its processes ran while they were to stand still.",
+        "unreadable_output": "The memory of an output could not be read or written.",
+        "impossible_time": "It was faster than the device can be.",
+        "unkillable": "Processes of a runner could not be killed.",
+    },
+    Verdict.TASK_INVALID: {
+        "timed_out": "The reference took longer than it may.",
+        "out_of_memory": "The reference or its inputs need more memory than there is.",
+        "nondeterministic": "The reference gives different results for the same inputs and seed.",
+        "shape_groups": "get_input_groups() returns no list of input lists.",
+        "inputs_change": "get_inputs() returns larger tensors on a later call.",
+        "protocol": "The reference's process did not answer what it was asked.",
+    },
+    Verdict.SANDBOX_ERROR: {
+        CANCELLED: "The evaluation was cancelled.",
+        "baseline_lost": "torch.compile could run the task before and failed now.",
+        "referee_failed": "The referee itself failed.",
+        "no_room": "The sandbox could not make another process.",
+        "error": "A process of the referee's own raised an error.",
+        "output": "A process of the referee's own returned something that cannot be passed on.",
+        "timed_out": "A process of the referee's own took too long.",
+        "out_of_memory": "A process of the referee's own had too little memory.",
+        "died": "A process of the referee's own died.",
+        "protocol": "A process of the referee's own gave a broken answer.",
+        "out_of_turn": "A process of the referee's own ran while it was to stand still.",
+        "unreadable": "The memory of a process of the referee's own could not be read.",
+    },
+}
+"""What each code says beyond its verdict. A verdict may come without a code."""
+
+
+def explain(verdict: str, code: str | None = None) -> str:
+    """A verdict and its code in words; empty where another version knew them."""
+    return " ".join(filter(None, (VERDICT_TEXTS.get(verdict), CODE_TEXTS.get(verdict, {}).get(code or ""))))
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A remark on a candidate that passed. One that is not `ranked` keeps its figures off the ranks."""
+
+    name: str
+    ranked: bool
+    text: str
+
+
+TAGS: Mapping[str, Tag] = {
+    tag.name: tag
+    for tag in (
+        Tag("custom_kernel", True, "A kernel of its own did the work."),
+        Tag("torch_only", True, "Operators of torch did the work; there is no kernel of its own."),
+        Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster."),
+        Tag("slower", True, "It is slower than eager."),
+        Tag(
+            "noisy",
+            False,
+            "The machine was busy with something else at times: measure again when it is quiet. No rank.",
+        ),
+        Tag(
+            "beyond_roofline",
+            False,
+            "It is faster than the device's measured limits seem to allow for this op: quarantined until someone has "
+            "seen why. No rank.",
+        ),
+        Tag(
+            "too_short",
+            False,
+            "A call takes hardly longer than the hand-over to its process, so its times say little of the kernel: "
+            "give the op larger inputs. No rank.",
+        ),
+        Tag(
+            "uneven",
+            False,
+            "Some of its calls take much longer than those that the speedup counts, or it prepares in time that is "
+            "not counted: do not rely on the speedup. No rank.",
+        ),
+        Tag(
+            "cold",
+            False,
+            "It was measured with cold caches, as asked for: not comparable with other results. No rank.",
+        ),
+    )
+}
+
+UNRANKED = frozenset(tag.name for tag in TAGS.values() if not tag.ranked)
+"""Tags of what the evaluator measured and does not vouch for."""
+
+
+def is_ranked(tags: Iterable[str]) -> bool:
+    """Whether the figures of a candidate that passed with these tags count."""
+    return UNRANKED.isdisjoint(tags)

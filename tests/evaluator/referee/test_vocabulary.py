@@ -1,0 +1,86 @@
+"""The referee imports nothing of ours; its verdicts, codes and tags are those of tasks/outcomes.py all the same."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from evaluator.referee.isolation import exhaustion
+from tasks.outcomes import CANCELLED, CODE_TEXTS, TAGS, Verdict
+
+REFEREE = Path(__file__).parents[3] / "evaluator" / "referee"
+CODE_AT = {"Finding": 2, "Wrong": 0}
+"""Which argument of these calls is a code."""
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(REFEREE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            yield f"{path.relative_to(REFEREE).as_posix()}:{getattr(node, 'lineno', 0)}", node
+
+
+def calls(*names: str) -> Iterator[tuple[str, str, ast.Call]]:
+    for where, node in nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+            if name in names:
+                yield where, name, node
+
+
+def argument(call: ast.Call, position: int, keyword: str) -> ast.expr | None:
+    given = {found.arg: found.value for found in call.keywords}
+    return call.args[position] if position < len(call.args) else given.get(keyword)
+
+
+def texts(node: ast.AST | None) -> set[str]:
+    """The strings that an expression may stand for, as far as they are written in it."""
+    if isinstance(node, ast.IfExp):
+        return texts(node.body) | texts(node.orelse)
+    return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
+
+
+def test_every_verdict_is_written_out_and_known() -> None:
+    found = [(where, texts(argument(call, 0, "verdict"))) for where, _, call in calls("Finding")]
+    assert found
+    assert [where for where, verdicts in found if not verdicts or not verdicts <= set(Verdict)] == []
+
+
+def test_every_code_is_one_of_its_verdicts() -> None:
+    offenders = []
+    for where, name, call in calls("Finding", "Wrong"):
+        [verdict] = texts(argument(call, 0, "verdict")) if name == "Finding" else {Verdict.WRONG_OUTPUT}
+        codes = texts(argument(call, CODE_AT[name], "code"))
+        offenders += [f"{where}: {verdict} ({code})" for code in codes - set(CODE_TEXTS.get(verdict, {}))]
+    assert offenders == []
+
+
+def test_every_way_in_which_a_runner_fails_is_a_code_where_it_is_the_referees_own() -> None:
+    kinds = [texts(argument(call, 0, "kind")) for _, _, call in calls("RunnerFailed")]
+    assert set().union(*kinds) <= set(CODE_TEXTS[Verdict.SANDBOX_ERROR])
+
+
+def test_every_tag_is_known() -> None:
+    found = set().union(*(texts(call.args[0]) for _, _, call in calls("self.tags.append")))
+    assert found == set(TAGS)
+
+
+def test_nothing_is_explained_that_the_referee_does_not_say() -> None:
+    said = {node.value for _, node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    known = {*Verdict, *TAGS, *(code for codes in CODE_TEXTS.values() for code in codes)}
+    assert known - said == {CANCELLED}
+
+
+def test_codes_that_are_not_written_where_they_are_given_are_these() -> None:
+    found = set()
+    for where, name, call in calls("Finding", "Wrong"):
+        code = argument(call, CODE_AT[name], "code")
+        if code is not None and not isinstance(code, ast.Constant):
+            found.add((where.split(":")[0], ast.unparse(code)))
+    assert found == {
+        ("correctness/accuracy.py", "code"),  # device, layout, dtype or shape
+        ("correctness/check.py", "wrong.code"),
+        ("timing/spot_checks.py", "wrong.code"),
+        ("pool/runner_pool.py", "code"),  # what a candidate hoards
+        ("errors.py", "code"),  # timed_out or out_of_memory, of the reference
+        ("errors.py", "failure.kind"),
+    }
+    assert set(exhaustion._BOUNDS) == set(CODE_TEXTS[Verdict.OUT_OF_MEMORY])
