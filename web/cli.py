@@ -7,14 +7,14 @@ import typer
 
 
 def main() -> None:
-    """Entry point of the console script; ends the process with the command's exit status."""
+    """Run the command line and exit with the command's status. Entry point of the console script."""
     from service.cli.app import run
 
     sys.exit(run(sys.argv[1:], more=(add_to,)))
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `serve` to the commands."""
     app.command(epilog="Example: kernelwright serve --port 8765")(serve)
 
 
@@ -32,7 +32,7 @@ def serve(
 ) -> int:
     """Serve the pages and the API until stopped; by default with one worker for this machine beside them.
 
-    On a loopback address whoever reaches it is the user of this machine. Any other requires tokens: docs/access.md.
+    On a loopback address everyone who reaches the server is the local user. Any other requires tokens: docs/access.md.
     """
     from service.database import open_store
     from service.errors import BadRequest
@@ -46,7 +46,7 @@ def serve(
     set_up_logs("json" if log_format == "json" else "text")
     store = open_store(settings)
     try:
-        listening = ServerOptions(host, port, login=login, proxies=proxy, worker=worker, log_format=log_format)
-        return run_server(settings, store, listening, on_ready=lambda url: print(url, flush=True))
+        options = ServerOptions(host, port, login=login, proxies=proxy, worker=worker, log_format=log_format)
+        return run_server(settings, store, options, on_ready=lambda url: print(url, flush=True))
     finally:
         store.close()

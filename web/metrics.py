@@ -45,7 +45,7 @@ class Metrics:
         gauge = Gauge("kernelwright_event_listeners", "Open streams of events.", registry=self._registry)
         gauge.set_function(listeners)
 
-    def note_request(self, method: str, route: str, status: int, took_s: float) -> None:
+    def count_request(self, method: str, route: str, status: int, took_s: float) -> None:
         """Count one request that was answered."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._latency.labels(route).observe(took_s)

@@ -1,4 +1,4 @@
-"""The server process: where it listens, how it ends, and the worker beside it."""
+"""The server process: its socket, its shutdown, and the worker that runs beside it."""
 
 import asyncio
 import contextlib
@@ -23,17 +23,26 @@ from service.submissions.access import any_token_opens
 from web.app import create_app
 from web.dependencies import Dependencies
 from web.security.timeouts import TimeoutProtocol
-from web.worker_process import worker_beside
+from web.worker_process import supervised_worker
 
-END_S = 10
-"""How long requests under way may take once the server is to end."""
+SHUTDOWN_TIMEOUT_S = 10
+"""How long open requests may take after the server was told to stop."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where to listen and whom to believe. `login` asks for tokens on a loopback address, too."""
+    """How the server runs.
+
+    Attributes:
+        host: The address to listen on.
+        port: The port to listen on; 0 for any free one.
+        login: Require tokens on a loopback address, too. On any other address they are always required.
+        proxies: Addresses of proxies, separated by commas, whose X-Forwarded headers are trusted.
+        worker: Run a worker beside the server.
+        log_format: The format of the worker's log, `text` or `json`.
+    """
 
     host: str
     port: int
@@ -44,39 +53,48 @@ class ServerOptions:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose signals are ours to handle."""
+    """uvicorn's server without its signal handlers, which reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen and call `on_ready`."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Install no signal handlers; `run_server` has its own."""
         yield
 
 
-def run_server(settings: Settings, store: Store, listening: ServerOptions, *, on_ready: Callable[[str], None]) -> int:
-    """Serve until a signal says to stop; streams end, then requests under way, then the worker.
+def run_server(settings: Settings, store: Store, options: ServerOptions, *, on_ready: Callable[[str], None]) -> int:
+    """Serve until SIGINT or SIGTERM. Then event streams end first, then open requests, then the worker.
+
+    Args:
+        settings: The server's settings.
+        store: The opened store.
+        options: Where to listen, and what to run.
+        on_ready: Called with the server's URL once it listens.
+
+    Returns:
+        The exit status.
 
     Raises:
-        BadRequest: tokens are required and there is none.
-        Unavailable: the address cannot be listened on.
+        BadRequest: Tokens are required and there is none.
+        Unavailable: The address cannot be listened on.
     """
-    login = listening.login or not is_loopback(listening.host)
+    login = options.login or not is_loopback(options.host)
     if login and not any_token_opens(store):
         raise BadRequest(
-            f"--host {listening.host}: needs a token to log in with, and there is none;"
+            f"--host {options.host}: needs a token to log in with, and there is none;"
             " make one: kernelwright tokens create NAME --role operator"
         )
     stopping = threading.Event()
-    sock = _listen(listening.host, listening.port)
+    sock = _listen(options.host, options.port)
     key = session_key(settings.data_dir)
     app = create_app(Dependencies(settings, store, login=login, session_key=key, stopping=stopping.is_set))
     config = uvicorn.Config(
@@ -87,23 +105,23 @@ def run_server(settings: Settings, store: Store, listening: ServerOptions, *, on
         server_header=False,
         date_header=True,
         proxy_headers=True,
-        forwarded_allow_ips=listening.proxies,
-        timeout_graceful_shutdown=END_S,
+        forwarded_allow_ips=options.proxies,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         timeout_keep_alive=15,
         limit_concurrency=2000,
         h11_max_incomplete_event_size=64 * 1024,
     )
-    url = _url(listening.host, sock.getsockname()[1])
+    url = _url(options.host, sock.getsockname()[1])
     server = _Server(config, lambda: on_ready(url))
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        server.force_exit = server.should_exit  # the second signal waits for nothing
+        server.force_exit = server.should_exit  # a second signal stops the server at once
         server.should_exit = True
         stopping.set()
 
-    with _handling_signals(stop), contextlib.ExitStack() as beside:
-        if listening.worker:
-            beside.enter_context(worker_beside(settings, log_format=listening.log_format))
+    with _handling_signals(stop), contextlib.ExitStack() as stack:
+        if options.worker:
+            stack.enter_context(supervised_worker(settings, log_format=options.log_format))
         try:
             asyncio.run(server.serve(sockets=[sock]))
         finally:
@@ -113,7 +131,7 @@ def run_server(settings: Settings, store: Store, listening: ServerOptions, *, on
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether the address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -123,10 +141,10 @@ def is_loopback(host: str) -> bool:
 
 
 def session_key(folder: Path) -> bytes:
-    """The key that signs sessions, made on first use, for its owner alone to read.
+    """The key that signs sessions. It is created on first use, readable by its owner only.
 
     Raises:
-        Unavailable: it cannot be read or written.
+        Unavailable: The key file cannot be read or written, or is damaged.
     """
     path = folder / "session.key"
     try:
@@ -137,7 +155,7 @@ def session_key(folder: Path) -> bytes:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(32))
             try:
-                os.link(partial, path)  # whoever was first has made it whole
+                os.link(partial, path)  # fails if another process was faster; its file is complete, too
             finally:
                 partial.unlink()
         key = path.read_bytes()

@@ -69,7 +69,7 @@ def test_every_metric_is_one_of_the_servers(store: Store):
 
 def test_labels_in_the_alerts_are_those_of_the_metrics(store: Store):
     metrics = Metrics(store, lambda: 0)
-    metrics.note_request("GET", "/x", 500, 0.1)
+    metrics.count_request("GET", "/x", 500, 0.1)
     text = metrics.text().decode()
     assert 'kernelwright_jobs{status="failed"}' in text
     assert re.search(r'kernelwright_http_requests_total\{[^}]*status="500"', text)
@@ -92,7 +92,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
 def test_times_are_those_of_the_code():
     assert "after its last beat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
     assert COUNTED_EVERY_S == 15  # "at most 15 s old"
-    assert main.END_S <= 15 and server.END_S <= 15  # "within 15 s"
+    assert main.END_S <= 15 and server.SHUTDOWN_TIMEOUT_S <= 15  # "within 15 s"
 
 
 def test_the_queue_is_where_the_page_says_it_is():

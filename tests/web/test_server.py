@@ -131,10 +131,10 @@ def test_the_key_of_sessions_is_kept_for_its_owner_alone(tmp_path):
 
 def test_a_worker_that_dies_is_started_again_after_a_growing_pause_and_logged(tmp_path, caplog):
     mark = tmp_path / "begun"
-    keeper = Supervisor(["/bin/sh", "-c", f"echo x >> {mark}; exit 3"], first_pause_s=0.1)
-    keeper.start()
+    supervisor = Supervisor(["/bin/sh", "-c", f"echo x >> {mark}; exit 3"], first_delay_s=0.1)
+    supervisor.start()
     time.sleep(2.0)
-    keeper.stop()
+    supervisor.stop()
     begun = len(mark.read_text().splitlines())
     assert 3 <= begun <= 6  # after 0.1, 0.2, 0.4, 0.8 s
     said = [record.getMessage() for record in caplog.records]
@@ -144,12 +144,12 @@ def test_a_worker_that_dies_is_started_again_after_a_growing_pause_and_logged(tm
 def test_a_worker_is_asked_to_end_with_the_server(tmp_path):
     mark = tmp_path / "said"
     script = f"trap 'echo ended > {mark}; exit 0' TERM; echo ready > {mark}; while :; do sleep 0.05; done"
-    keeper = Supervisor(["/bin/sh", "-c", script])
-    keeper.start()
+    supervisor = Supervisor(["/bin/sh", "-c", script])
+    supervisor.start()
     deadline = time.monotonic() + 10
     while not mark.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    keeper.stop()
+    supervisor.stop()
     assert mark.read_text() == "ended\n"
 
 

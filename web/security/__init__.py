@@ -1,1 +1,1 @@
-"""Who asks, and what bounds requests."""
+"""Authentication of requests, and limits on their number, size and time."""

@@ -1,4 +1,4 @@
-"""Who asks: the local user, the holder of a token, or a browser that logged in with one."""
+"""Authentication of requests: the local user, an access token, or the session of a browser."""
 
 from typing import Annotated
 
@@ -27,13 +27,13 @@ MAX_TOKEN_CHARS = 200
 
 
 def identify(request: Request) -> Principal:
-    """Who asks, by the headers of the request alone.
+    """Authenticate a request by its headers alone, and count it towards the rate limit.
 
     Raises:
-        NotAuthenticated: nobody that is known.
-        NotAllowed: a session's request that does not come from its own pages.
-        ProblemError: too many requests.
-        StoreError: the store does not answer.
+        NotAuthenticated: There is no valid token or session.
+        NotAllowed: A session's request has no valid CSRF token.
+        ProblemError: The rate limit is reached.
+        StoreError: The store does not answer.
     """
     deps, limits = dependencies_of(request), request.app.state.rate_limits
     if not deps.login:
@@ -45,21 +45,21 @@ def identify(request: Request) -> Principal:
                 raise NotAuthenticated("send the token as `Authorization: Bearer kw_...`")
             principal = authenticate(deps.store, token)
         except NotAuthenticated:
-            limits.note_failure(request.client.host if request.client else "unknown")
+            limits.count_failure(request.client.host if request.client else "unknown")
             raise
     else:
         principal = _by_session(request, deps)
-    limits.check_principal(principal)
+    limits.count_request(principal)
     return principal
 
 
 def principal_of(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
 ) -> Principal:
-    """Who asks; `request.state.principal` keeps it, from before a body was read (security/middleware.py).
+    """The principal of a request. The middleware has stored it in `request.state` if the request has a body.
 
     Raises:
-        NotAuthenticated, NotAllowed, ProblemError, StoreError: as `identify`.
+        NotAuthenticated, NotAllowed, ProblemError, StoreError: See `identify`.
     """
     if getattr(request.state, "principal", None) is None:
         request.state.principal = identify(request)
@@ -72,7 +72,7 @@ def _by_session(request: Request, deps: Dependencies) -> Principal:
     if token_id is None:
         raise NotAuthenticated("log in, or send a token as `Authorization: Bearer kw_...`")
     principal = authenticate_session(deps.store, token_id)
-    # Forms carry theirs in a field, which their routes check: reading the body is theirs, too.
+    # Forms have their CSRF token in a field of the body, which their routes check (pages/parameters.py).
     form = request.headers.get("content-type", "").startswith(("application/x-www-form-urlencoded", "multipart/"))
     if request.method not in _SAFE_METHODS and not (form and not request.url.path.startswith("/api/")):
         given = request.headers.get(CSRF_HEADER, "")

@@ -35,7 +35,7 @@ def log_in(
     try:
         principal = authenticate(deps.store, token.strip())
     except NotAuthenticated:
-        limits.note_failure(address)
+        limits.count_failure(address)
         raise
     if principal.token_id is not None:
         open_session(response, deps.session_key, principal.token_id, secure=is_secure(request))

@@ -1,6 +1,6 @@
-"""What every request passes first and every answer last: its id, who may send it from where, headers, and the log.
+"""The outermost middleware: request ids, checks of host and origin, the body limit, security headers, and the log.
 
-Who sends a body is identified by its headers before any of it is read.
+If login is required, the sender of a body is authenticated by the headers before the body is read.
 """
 
 import logging
@@ -19,7 +19,7 @@ from service.submissions.access import NotAllowed, NotAuthenticated
 from web.metrics import Metrics
 from web.problems import ProblemError, problem_of, respond
 from web.security.identity import identify
-from web.security.request_body import CLOSE, MAX_BODY_BYTES, MAX_LOGIN_BYTES, bounded, has_body
+from web.security.request_body import CLOSE_CONNECTION, MAX_BODY_BYTES, MAX_LOGIN_BYTES, has_body, read_body
 
 _log = logging.getLogger(__name__)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -28,11 +28,10 @@ API = "/api/v1"
 LOGIN = "/login"
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXY_PREFIXES = ("x-forwarded-", "cf-")
-_ASKED_BY_MACHINES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
+_POLLED_ROUTES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,64}")
 
-# plotly adds rules to a style sheet that is there (a link with its id) and sets styles from script, which both need no
-# inline style: docs/access.md.
+# No 'unsafe-inline' for plotly: it adds its rules to an empty style sheet that the page links (docs/access.md).
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -58,7 +57,13 @@ _HEADERS = {
 
 
 class SecurityMiddleware:
-    """Outermost part of the application. `login` False: only names of this machine are answered to."""
+    """Wraps the whole application.
+
+    Args:
+        app: The application.
+        login: Whether login is required. If not, only requests to a loopback name are accepted.
+        fastapi: The FastAPI application, whose state holds the metrics.
+    """
 
     def __init__(self, app: ASGIApp, *, login: bool, fastapi: FastAPI) -> None:
         self._app = app
@@ -66,7 +71,7 @@ class SecurityMiddleware:
         self._fastapi = fastapi
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one ASGI connection. Only HTTP requests are checked and logged."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -75,10 +80,10 @@ class SecurityMiddleware:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         scope["app"] = self._fastapi
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
         status = 0
 
-        async def finish(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -87,23 +92,24 @@ class SecurityMiddleware:
 
         try:
             self._check(scope["method"], headers, scope)
-            most = await self._most_of_body(scope, headers)
-            await self._app(scope, await bounded(headers, receive, most=most), finish)
+            max_bytes = await self._max_body_bytes(scope, headers)
+            await self._app(scope, await read_body(headers, receive, max_bytes=max_bytes), send_with_headers)
         except ProblemError as error:
-            await respond(Request(scope), error)(scope, receive, finish)
+            await respond(Request(scope), error)(scope, receive, send_with_headers)
         except Exception as error:
             _log.exception("request %s failed", request_id, extra={"request_id": request_id})
-            if status:  # half of an answer is out: only the connection's end can say so
+            if status:  # part of the response was sent: only closing the connection can tell the client
                 raise
-            await respond(Request(scope), problem_of(error))(scope, receive, finish)
+            await respond(Request(scope), problem_of(error))(scope, receive, send_with_headers)
         finally:
-            self._note(scope, request_id, status, time.perf_counter() - began_s)
+            self._log_request(scope, request_id, status, time.perf_counter() - started_s)
 
     def _check(self, method: str, headers: Headers, scope: Scope) -> None:
-        """Refuse a request that is not even to be looked at.
+        """Check where a request comes from.
 
         Raises:
-            ProblemError: says why.
+            ProblemError: Without login, the host is no loopback name or a proxy forwarded the request; or the request
+                changes something and comes from another site's page.
         """
         host = headers.get("host", "")
         if not self._login:
@@ -116,11 +122,11 @@ class SecurityMiddleware:
         if method not in _SAFE_METHODS and _crosses_sites(headers, host, scope["scheme"]):
             raise ProblemError(403, "the request comes from another site's page", kind="cross-site")
 
-    async def _most_of_body(self, scope: Scope, headers: Headers) -> int:
-        """How much of a body is read; of those who are not known nothing is, but what they log in with.
+    async def _max_body_bytes(self, scope: Scope, headers: Headers) -> int:
+        """The largest body that is read. Where login is required, only an authenticated client may send a body.
 
         Raises:
-            ProblemError: who sends it may not.
+            ProblemError: The client is not authenticated, or not allowed to send this request.
         """
         if not self._login or not has_body(headers):
             return MAX_BODY_BYTES
@@ -131,19 +137,19 @@ class SecurityMiddleware:
             request.state.principal = await run_in_threadpool(identify, request)
         except (ProblemError, NotAuthenticated, NotAllowed, StoreError) as error:
             problem = problem_of(error)
-            problem.headers |= CLOSE
+            problem.headers |= CLOSE_CONNECTION
             raise problem from error
         return MAX_BODY_BYTES
 
-    def _note(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
+    def _log_request(self, scope: Scope, request_id: str, status: int, took_s: float) -> None:
         route = scope.get("route")
         path = getattr(route, "path", None) or "(none)"
         if scope["path"].startswith(API) and route is not None and not path.startswith(API):
-            path = API + path  # a router knows its routes without the prefix that it was included under
+            path = API + path  # a router's routes lack the prefix that the router was included with
         metrics: Metrics = self._fastapi.state.metrics
-        metrics.note_request(scope["method"], path, status, took_s)
+        metrics.count_request(scope["method"], path, status, took_s)
         _log.log(
-            logging.DEBUG if path in _ASKED_BY_MACHINES and status < 400 else logging.INFO,
+            logging.DEBUG if path in _POLLED_ROUTES and status < 400 else logging.INFO,
             "%s %s %s",
             scope["method"],
             scope["path"],
@@ -153,13 +159,13 @@ class SecurityMiddleware:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without the port; empty where it cannot be read."""
+    """The name in a Host header without the port, or an empty string if the header is malformed."""
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d{1,5})?", host)
     return found[1].lower() if found else ""
 
 
 def _crosses_sites(headers: Headers, host: str, scheme: str) -> bool:
-    """Whether a browser says that another site's page sent this."""
+    """Whether the browser's headers say that a page of another site sent the request."""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return True

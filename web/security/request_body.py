@@ -1,4 +1,4 @@
-"""Bodies of requests, read whole before anything looks at them: within a bound of bytes and of time."""
+"""Reading request bodies whole, with a limit on size and time, before any other code sees them."""
 
 import asyncio
 
@@ -7,57 +7,66 @@ from starlette.types import Message, Receive
 
 from web.problems import ProblemError
 
-MAX_BODY_BYTES = 2 * 1024 * 1024  # an op or a candidate of 1 MiB, and what JSON's escapes add to it
-MAX_LOGIN_BYTES = 16 * 1024  # of those who are not known yet: a token and a path
-MAX_WAIT_S = 30.0
+MAX_BODY_BYTES = 2 * 1024 * 1024  # an op or a candidate of 1 MiB, with the escapes that JSON adds
+MAX_LOGIN_BYTES = 16 * 1024  # a token and a path, from a client that is not authenticated yet
+BODY_TIMEOUT_S = 30.0
 
-# What was not read is still on its way: the connection cannot be used for another request.
-CLOSE = {"Connection": "close"}
+CLOSE_CONNECTION = {"Connection": "close"}
+"""For a response sent before the body was read: the rest of the body makes the connection useless."""
 
 
 def has_body(headers: Headers) -> bool:
-    """Whether a body comes with these headers."""
+    """Whether the request has a body."""
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-async def bounded(headers: Headers, receive: Receive, *, most: int = MAX_BODY_BYTES) -> Receive:
-    """`receive` with the body of at most so many bytes read already, whether its length was told or not.
+async def read_body(headers: Headers, receive: Receive, *, max_bytes: int = MAX_BODY_BYTES) -> Receive:
+    """Read the body of a request, whether its length was declared or not.
+
+    Args:
+        headers: The request's headers.
+        receive: The ASGI function that receives the body.
+        max_bytes: The largest body that is accepted.
+
+    Returns:
+        An ASGI function that gives back the body that was read.
 
     Raises:
-        ProblemError: it is too large, compressed, or does not come to its end.
+        ProblemError: The body is too large, is compressed, or does not arrive in time.
     """
     if not has_body(headers):
         return receive
     if headers.get("content-encoding", "identity") != "identity":
-        raise ProblemError(415, "bodies are taken as they are, without compression", headers=CLOSE)
-    told = headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit() or int(told[:12]) > most:
-        raise _too_large(most)
+        raise ProblemError(415, "bodies are taken as they are, without compression", headers=CLOSE_CONNECTION)
+    declared = headers.get("content-length", "0")
+    if not declared.isascii() or not declared.isdigit() or int(declared[:12]) > max_bytes:
+        raise _too_large(max_bytes)
     body = bytearray()
-    gone = False
+    disconnected = False
     try:
-        async with asyncio.timeout(MAX_WAIT_S):
+        async with asyncio.timeout(BODY_TIMEOUT_S):
             more = True
-            while more and not gone:
+            while more and not disconnected:
                 message = await receive()
-                gone = message["type"] == "http.disconnect"
+                disconnected = message["type"] == "http.disconnect"
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
-                if len(body) > most:
-                    raise _too_large(most)
+                if len(body) > max_bytes:
+                    raise _too_large(max_bytes)
     except TimeoutError:
-        raise ProblemError(408, f"the body did not arrive within {MAX_WAIT_S:.0f} s", headers=CLOSE) from None
-    given = gone
+        detail = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"
+        raise ProblemError(408, detail, headers=CLOSE_CONNECTION) from None
+    given = disconnected
 
     async def replay() -> Message:
         nonlocal given
         if given:
-            return {"type": "http.disconnect"} if gone else await receive()
+            return {"type": "http.disconnect"} if disconnected else await receive()
         given = True
         return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     return replay
 
 
-def _too_large(most: int) -> ProblemError:
-    return ProblemError(413, f"the body is larger than {most // 1024} KiB", headers=CLOSE)
+def _too_large(max_bytes: int) -> ProblemError:
+    return ProblemError(413, f"the body is larger than {max_bytes // 1024} KiB", headers=CLOSE_CONNECTION)

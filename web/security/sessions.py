@@ -1,4 +1,4 @@
-"""Sessions of browsers: a signed cookie that names a token's row, and CSRF tokens that belong to one session."""
+"""Browser sessions: a signed cookie with the id of an access token, and CSRF tokens bound to a session."""
 
 import base64
 import hashlib
@@ -12,12 +12,11 @@ from fastapi.responses import Response
 COOKIE = "kernelwright_session"
 LIFETIME_S = 12 * 3600
 CSRF_HEADER = "X-CSRF-Token"
-CSRF_FIELD = "csrf_token"
 _MAX_CHARS = 200
 
 
 def open_session(response: Response, key: bytes, token_id: int, *, secure: bool) -> None:
-    """Have the browser keep a session of this token; it ends after twelve hours, or with the token."""
+    """Set the session cookie. The session ends after `LIFETIME_S`, or when the token expires or is revoked."""
     value = f"{token_id}.{int(time.time()) + LIFETIME_S}.{secrets.token_urlsafe(12)}"
     response.set_cookie(
         _name(secure),
@@ -31,12 +30,12 @@ def open_session(response: Response, key: bytes, token_id: int, *, secure: bool)
 
 
 def close_session(response: Response, *, secure: bool) -> None:
-    """Have the browser forget its session."""
+    """Delete the session cookie."""
     response.delete_cookie(_name(secure), path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def session_token_id(request: Request, key: bytes) -> int | None:
-    """The token whose session this is; None where there is none, or the cookie is not ours or too old."""
+    """The id of the session's token, or None if the cookie is missing, not signed by us, or expired."""
     value, _, signature = _cookie(request).rpartition(".")
     if not value or not hmac.compare_digest(signature.encode(), _sign(key, "session", value).encode()):
         return None
@@ -45,17 +44,17 @@ def session_token_id(request: Request, key: bytes) -> int | None:
 
 
 def csrf_token(request: Request, key: bytes) -> str:
-    """What forms of this session carry as `csrf_token`, and scripts as the header X-CSRF-Token."""
+    """The CSRF token of this session. Forms send it as the field `csrf_token`, scripts in the header `CSRF_HEADER`."""
     return _sign(key, "csrf", _cookie(request))
 
 
 def csrf_matches(request: Request, key: bytes, given: str) -> bool:
-    """Whether a form or script of this session's own pages sent this."""
+    """Whether `given` is the CSRF token of this session."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), csrf_token(request, key).encode())
 
 
 def is_secure(request: Request) -> bool:
-    """Whether the browser speaks https, here or to the proxy before us."""
+    """Whether the browser uses https, to this server or to the proxy in front of it."""
     return request.url.scheme == "https"
 
 
@@ -65,7 +64,7 @@ def _cookie(request: Request) -> str:
 
 
 def _name(secure: bool) -> str:
-    # With this prefix a browser takes the cookie over https and from this very host only.
+    # Browsers accept a cookie with the prefix `__Host-` only over https and from this host.
     return f"__Host-{COOKIE}" if secure else COOKIE
 
 

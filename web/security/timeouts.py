@@ -1,8 +1,8 @@
-"""Connections of clients that take their time: each has to send a whole request, and take its answer, within bounds.
+"""Timeouts for slow clients: a request has to arrive, and its response has to be read, within bounds.
 
-uvicorn bounds how long a connection rests between two requests, but not how long a request takes to arrive, so that a
-few thousand clients that send a byte a second would keep out all others. The time that a body may take while it is
-waited for is web/security/request_body.py's.
+uvicorn limits how long a connection may be idle between two requests, but not how long a request may take to arrive. A
+few thousand clients that send one byte a second would keep all others out. The timeout for a body that a route waits
+for is in web/security/request_body.py.
 """
 
 import asyncio
@@ -11,61 +11,61 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_TIMEOUT_S = 15.0
-"""From a connection's beginning, or the end of an answer, until the head of the next request is there."""
+"""From the start of a connection, or the end of a response, until the head of the next request has arrived."""
 
 READ_TIMEOUT_S = 60.0
-"""How long a client may leave unread what it was sent."""
+"""How long a client may leave a response unread."""
 
 
 class TimeoutProtocol(H11Protocol):
-    """uvicorn's protocol with deadlines."""
+    """uvicorn's HTTP protocol with both timeouts. A client that exceeds one is disconnected."""
 
-    _late: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    _request_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Start the timeout of the first request."""
         super().connection_made(transport)
-        self._watch()
+        self._update_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines."""
+        """Cancel both timers."""
         super().connection_lost(exc)
-        for timer in (self._late, self._stuck):
+        for timer in (self._request_timer, self._read_timer):
             if timer is not None:
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Go on with what arrived."""
+        """Cancel the timeout if the data completes the head of a request."""
         super().data_received(data)
-        self._watch()
+        self._update_request_timer()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request; what is left of this one's body is part of the wait."""
+        """Start the timeout of the next request. Reading the rest of this request's body counts towards it."""
         super().on_response_complete()
-        self._watch()
+        self._update_request_timer()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to read."""
+        """Start the read timeout: the transport's buffer is full."""
         super().pause_writing()
-        self._stuck = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)
+        self._read_timer = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Cancel the read timeout: the client has read."""
         super().resume_writing()
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _watch(self) -> None:
+    def _update_request_timer(self) -> None:
         answering = self.cycle is not None and not self.cycle.response_complete
-        if answering and self._late is not None:
-            self._late.cancel()
-            self._late = None
-        elif not answering and self._late is None:
-            self._late = self.loop.call_later(REQUEST_TIMEOUT_S, self._end)
+        if answering and self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+        elif not answering and self._request_timer is None:
+            self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._end)
 
     def _end(self) -> None:
-        self.transport.close()  # once what was answered has been read
-        if self._stuck is None:
-            self._stuck = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)
+        self.transport.close()  # waits until the client has read what was sent
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(READ_TIMEOUT_S, self.transport.abort)

@@ -27,7 +27,7 @@ def web(tmp_path):
 def address(web, monkeypatch):
     monkeypatch.setattr(timeouts, "REQUEST_TIMEOUT_S", 1.5)
     monkeypatch.setattr(timeouts, "READ_TIMEOUT_S", 1.5)
-    monkeypatch.setattr(request_body, "MAX_WAIT_S", 1.5)
+    monkeypatch.setattr(request_body, "BODY_TIMEOUT_S", 1.5)
     with listening(web) as address:
         yield address
 
