@@ -100,7 +100,7 @@ class Handle(Leash):
 
         The runner makes tensors of the inputs' places before they lie there, so that what it does then is the model's
         call and little more. The clock runs from before it is let go for that until its answer is here and it has been
-        seen to stop; see DESIGN §4. `state`: what of the model's is told with the answer. `quiet` stops what may run
+        seen to stop (docs/timing.md). `state`: what of the model's is told with the answer. `quiet` stops what may run
         beside the referee, before the runner is let go for whatever reason; `before` is called when the inputs lie
         there, `meanwhile` once the runner runs.
 

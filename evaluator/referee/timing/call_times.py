@@ -1,4 +1,4 @@
-"""How long a call takes: calls of every variant interleaved, in freshly started process sets (DESIGN §4, Timing).
+"""How long a call takes: calls of every variant interleaved, in freshly started process sets; see `docs/timing.md`.
 
 A *set* is one freshly forked process of each variant. A *round* is two turns of each variant, the second ones in the
 mirrored order, on inputs never shown before. In a *turn* comes an untimed call first (so that a variant meets its own
