@@ -1,4 +1,4 @@
-"""What a job has tried: its rounds, the best of them, and which candidate to work on next."""
+"""The rounds of a job: the best candidate among them, the one to change next, and how prompts show them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,23 @@ from agents.stop_rules import is_better
 from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash
 
 MAX_LESSONS = 12
-REPAIRS_IN_A_ROW = 2  # after so many in vain, go back to the best candidate
+MAX_REPAIRS = 2  # in a row that fail; then the best candidate is changed instead
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round, finished or (with neither candidate nor problem) under way beside another.
+    """One round. A round with neither a candidate nor a problem is under way in parallel with others.
 
-    `source` and `outcome` are None where the Coder gave no usable candidate. `change` is what this candidate was meant
-    to change, `parent` the round of the candidate that it changes; `advice` is the Judge's after it, about
-    `choose_subject`'s candidate, whose hash is `advised`; `repeat_of` is the round that had evaluated the identical
-    file.
+    Attributes:
+        number: counts from 1.
+        change: what the candidate was meant to change.
+        source: the candidate; None if the Coder gave no usable one.
+        outcome: its evaluation; None if there is no candidate.
+        advice: the Judge's advice after the round.
+        repeat_of: the round that had evaluated the identical file.
+        problem: why there is no candidate.
+        parent: the round of the candidate that this one changes.
+        advised_hash: the hash of the candidate that `advice` is about.
     """
 
     number: int
@@ -30,19 +36,19 @@ class Round:
     repeat_of: int | None = None
     problem: str = ""
     parent: int | None = None
-    advised: str | None = None
+    advised_hash: str | None = None
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A candidate with the outcome of evaluating exactly it, and the round that brought it."""
+class EvaluatedCandidate:
+    """A candidate with its own outcome, and the round that it is from."""
 
     source: str
     outcome: Outcome
     round: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an outcome of another candidate: advice from a wrong profile is worse than none.
+        """Check that the outcome is this candidate's own: advice from another one's profile is worse than none.
 
         Raises:
             ValueError: the hashes differ.
@@ -52,40 +58,41 @@ class Subject:
             raise ValueError(f"the outcome is of candidate {self.outcome.candidate_hash[:12]}, not of {own[:12]}")
 
 
-def best_of(rounds: Sequence[Round]) -> Subject | None:
-    """The best correct candidate (`stopping.is_better`), or None."""
-    best: Subject | None = None
+def best_of(rounds: Sequence[Round]) -> EvaluatedCandidate | None:
+    """The best correct candidate by `stop_rules.is_better`; None: there is none."""
+    best: EvaluatedCandidate | None = None
     for entry in rounds:
         if entry.source is None or entry.outcome is None:
             continue
         if is_better(entry.outcome, best.outcome if best else None):
-            best = Subject(entry.source, entry.outcome, entry.number)
+            best = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
     return best
 
 
-def choose_subject(rounds: Sequence[Round]) -> Subject | None:
-    """The candidate that the Judge judges and the Coder changes next, or None: nothing to build on yet.
+def choose_candidate(rounds: Sequence[Round]) -> EvaluatedCandidate | None:
+    """The candidate that the Judge judges and the Coder changes next; None: there is none yet.
 
-    A failed one is repaired; once there is a best one, it is improved again after REPAIRS_IN_A_ROW repairs in vain.
+    A candidate that failed is repaired. Once there is a correct one, at most MAX_REPAIRS repairs in a row may fail;
+    then the best one is changed instead.
     """
     best = best_of(rounds)
     failed = 0
     for entry in reversed(rounds):
         if entry.outcome is None:
-            continue  # a round without a candidate says nothing about the one before
+            continue
         if entry.outcome.passed:
             break
         failed += 1
-    if failed == 0 or (best is not None and failed % (REPAIRS_IN_A_ROW + 1) == 0):
+    if failed == 0 or (best is not None and failed % (MAX_REPAIRS + 1) == 0):
         return best
     for entry in reversed(rounds):
         if entry.source is not None and entry.outcome is not None:
-            return Subject(entry.source, entry.outcome, entry.number)
+            return EvaluatedCandidate(entry.source, entry.outcome, entry.number)
     return None
 
 
 def find_repeat(rounds: Sequence[Round], source: str) -> Round | None:
-    """The round that evaluated this identical file, or None."""
+    """The round that evaluated the identical file; None: there is none."""
     wanted = candidate_hash(source)
     for entry in rounds:
         if entry.outcome is not None and entry.repeat_of is None and entry.outcome.candidate_hash == wanted:
@@ -94,7 +101,7 @@ def find_repeat(rounds: Sequence[Round], source: str) -> Round | None:
 
 
 def lessons_of(rounds: Sequence[Round]) -> list[Lesson]:
-    """What the Judge learnt in this job, each lesson once, the latest MAX_LESSONS of them."""
+    """The latest MAX_LESSONS lessons of the Judge, each once."""
     found: dict[Lesson, None] = {}
     for entry in rounds:
         for lesson in entry.advice.lessons if entry.advice else ():
@@ -104,7 +111,7 @@ def lessons_of(rounds: Sequence[Round]) -> list[Lesson]:
 
 
 def history_json(rounds: Sequence[Round]) -> list[JSON]:
-    """One object a round, as prompts show it."""
+    """The rounds as prompts show them, one object each."""
     return [_history_entry(entry) for entry in rounds]
 
 

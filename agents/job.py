@@ -1,16 +1,29 @@
-"""One job: optimize one task on one platform with one strategy, until a stop rule holds."""
+"""A job: one task is optimized on one platform with one strategy until a stop rule holds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.errors import PriceUnknown
 from agents.history import best_of
-from agents.llm.budget import Budget, Purse
+from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
 from agents.llm.names import is_builtin
 from agents.prompting.builder import load_brief
-from agents.protocols import JSON, LLM, NO_BUILDS, NO_PAST, Builds, Evaluate, Event, Outcome, Past, Price, Record, Spent
-from agents.stop_rules import Stop, StopReason, StopRules, stop_for
+from agents.protocols import (
+    FRESH_START,
+    JSON,
+    LLM,
+    NO_BUILDS,
+    Builds,
+    Evaluate,
+    Event,
+    Outcome,
+    Price,
+    Record,
+    ResumeState,
+    Spent,
+)
+from agents.stop_rules import Stop, StopReason, StopRules, stop_for_error
 from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, open_strategy
 
@@ -20,10 +33,17 @@ SEEDS = {"compiler": "builtin/compiler"}
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What to do and within which bounds. `device` is the text about the device that prompts show.
+    """What to optimize, how, and within which limits.
 
-    `judge_model` None: the Coder's model. `seed` None: start from nothing; a key of SEEDS: from that model's candidate.
-    `plateau_rounds` 0: that rule is off. `price` stands in where nobody knows a model's price.
+    Attributes:
+        device: the text about the device that prompts show.
+        model: LiteLLM's name of the Coder's model.
+        judge_model: that of the Judge's; None: the Coder's.
+        seed: a key of SEEDS: round 1 is that model's candidate; None: the job starts from nothing.
+        rounds: the most candidates.
+        price: used for models whose price is not known.
+        plateau_rounds: the job stops after so many rounds without a better candidate; 0: never.
+        roofline_target: the job stops once the best candidate reaches this fraction of the hardware's limit.
     """
 
     task_id: str
@@ -45,9 +65,9 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job delivers: the best correct candidate, if any, and why it stopped.
+    """The best correct candidate of a job, if there is one, and why the job stopped.
 
-    `rounds_done` and `spent` include what earlier runs of the job had done. `summary` holds figures of the strategy's.
+    `rounds_done` and `spent` include earlier runs of the job. `summary` holds figures of the strategy.
     """
 
     best_source: str | None
@@ -66,20 +86,27 @@ def run_job(
     record: Record,
     llm: LLM,
     should_stop: Callable[[], bool],
-    past: Past = NO_PAST,
+    resume_state: ResumeState = FRESH_START,
     builds: Builds = NO_BUILDS,
 ) -> JobResult:
-    """Run a job until a stop rule holds; a failing model or a spent budget ends it with the best so far.
+    """Run a job until a stop rule holds. A model that fails or a budget that is used up ends it with the best so far.
 
-    A job that starts again passes what its events tell as `past` (`agents.replay.past_of_events`): it is run from its
-    beginning, and the calls and evaluations that are in there are answered from there. `record` then sees events again
-    that it has stored (`agents.replay.identity` tells which). `evaluate` must know the candidates that it evaluated.
-    `builds` is told of candidates that are written side by side, before the first of them is evaluated.
-    Every event is recorded when it happens. On KeyboardInterrupt or an exception of `evaluate` there is no
-    `job_stopped` event: the job can be resumed.
+    A job is resumed by running it again from its beginning: recorded calls and evaluations are answered from
+    `resume_state`. `record` then gets events again that it has stored; `agents.replay.event_identity` recognises them.
+    Every event is recorded the moment it happens. On KeyboardInterrupt, or if `evaluate` or `record` raises, there is
+    no `job_stopped` event, and the job can be resumed.
+
+    Args:
+        spec: the job.
+        evaluate: evaluates a candidate's source. It must remember the candidates that it evaluated.
+        record: stores an event before it returns.
+        llm: access to models.
+        should_stop: whether the job was cancelled.
+        resume_state: what earlier runs recorded (`agents.replay.resume_state_from_events`).
+        builds: builds candidates that are written in parallel, before the first of them is evaluated.
 
     Raises:
-        ValueError: the strategy or the platform is unknown, or a bound is out of range.
+        ValueError: the strategy or the platform is unknown, or a limit is out of range.
         Exception: whatever `evaluate` and `record` raise.
     """
     check_spec(spec)
@@ -92,7 +119,8 @@ def run_job(
         device=spec.device,
     )
     judge_model = spec.judge_model or spec.model
-    ledger = Ledger(llm, record, should_stop, Purse(spec.budget, past.spent), past=past, price=spec.price)
+    account = BudgetAccount(spec.budget, resume_state.spent)
+    ledger = Ledger(llm, record, should_stop, account, resume_state=resume_state, price=spec.price)
     context = SearchContext(
         brief=brief,
         rules=StopRules(spec.rounds, spec.plateau_rounds, spec.roofline_target),
@@ -105,7 +133,7 @@ def run_job(
         builds=builds,
         record=record,
         should_stop=should_stop,
-        past=past,
+        resume_state=resume_state,
     )
     started: dict[str, JSON] = {
         "task_id": spec.task_id,
@@ -117,7 +145,7 @@ def run_job(
         "rounds": spec.rounds,
     }
     record(Event("job_started", 0, started))
-    return _finish(_search(spec, context), ledger.purse.spent, record)
+    return _finish(_search(spec, context), account.spent, record)
 
 
 def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
@@ -126,7 +154,7 @@ def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
         try:
             check_prices(context.ledger, models, tokens_capped=spec.budget.tokens is not None)
         except PriceUnknown as error:
-            return SearchResult((), stop_for(error))
+            return SearchResult((), stop_for_error(error))
     if context.should_stop():
         return SearchResult((), Stop(StopReason.CANCELLED, "cancelled before the first candidate"))
     return open_strategy(spec.strategy)(context)
@@ -159,7 +187,7 @@ def _finish(search: SearchResult, spent: Spent, record: Record) -> JobResult:
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Refuse a spec that cannot be run.
+    """Check that a spec can be run.
 
     Raises:
         ValueError: names the field, its value and what is allowed.

@@ -148,7 +148,7 @@ NOTHING_SPENT = Spent()
 
 
 @dataclass(frozen=True)
-class Past:
+class ResumeState:
     """What an earlier run of the same job recorded: replies by their ledger key, how many attempts were made for each
     key, and which candidates (by hash) were evaluated."""
 
@@ -158,7 +158,7 @@ class Past:
     evaluated: frozenset[str] = frozenset()
 
 
-NO_PAST = Past()
+FRESH_START = ResumeState()
 
 Evaluate = Callable[[str], Outcome]
 """Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""

@@ -7,7 +7,7 @@ comes to where it was without paying for anything twice.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agents.protocols import Event, Past, Reply, Spent, ToolCall
+from agents.protocols import Event, Reply, ResumeState, Spent, ToolCall
 
 # What tells one event of these kinds from another; when a job is run again, those that it recorded come again.
 _IDENTITY = {
@@ -22,13 +22,13 @@ _IDENTITY = {
 }
 
 
-def identity(event: Event) -> tuple[object, ...] | None:
+def event_identity(event: Event) -> tuple[object, ...] | None:
     """What makes an event the same as one of an earlier run; None for kinds that are new each time."""
     keys = _IDENTITY.get(event.kind)
     return None if keys is None else (event.kind, event.round, *(event.data.get(key) for key in keys))
 
 
-def past_of_events(events: Iterable[Event], *, wall_s: float = 0.0) -> Past:
+def resume_state_from_events(events: Iterable[Event], *, wall_s: float = 0.0) -> ResumeState:
     """What earlier runs recorded; `wall_s` is how long they ran. Events of calls must hold the replies.
 
     A call that was begun and never ended (the process died) counts at its worst case: it may have been paid for.
@@ -64,7 +64,7 @@ def past_of_events(events: Iterable[Event], *, wall_s: float = 0.0) -> Past:
         evaluations=len(evaluated),
         wall_s=wall_s,
     )
-    return Past(spent, replies, attempts, frozenset(evaluated))
+    return ResumeState(spent, replies, attempts, frozenset(evaluated))
 
 
 def reply_of(data: Mapping[str, Any]) -> Reply:

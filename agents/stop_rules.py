@@ -85,7 +85,7 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | N
     return None
 
 
-def stop_for(error: LLMError) -> Stop:
+def stop_for_error(error: LLMError) -> Stop:
     """The stop that a failed call to a model means for a job."""
     if isinstance(error, LLMCancelled):
         return Stop(StopReason.CANCELLED, "cancelled while waiting for the model")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.llm.names import provider_of
-from agents.protocols import LLM, NO_PAST, Past
+from agents.protocols import FRESH_START, LLM, ResumeState
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
@@ -169,9 +169,9 @@ def open_models(
     *,
     step: Callable[[str], None],
     cancel: CancelToken,
-    past: Past = NO_PAST,
+    resume_state: ResumeState = FRESH_START,
 ) -> LLM:
-    """Access to models for a job with this past.
+    """Access to models for a job; `resume_state` is what its earlier runs recorded.
 
     The built-in compiler runs inside the context's sandbox, and holds the device's lock while it does.
     """
@@ -187,4 +187,4 @@ def open_models(
     others = open_llm(
         builtin=open_builtin(sandbox), api_base=settings.api_base, keys=keys, secrets=environment_secrets()
     )
-    return Models(others, ManualLLM(on_wait=step, past=past))
+    return Models(others, ManualLLM(on_wait=step, resume_state=resume_state))

@@ -1,9 +1,9 @@
-"""What a job may spend, and the one purse that all of its branches spend it from.
+"""Budgets: what a job may spend, and the account that all of its calls and evaluations are charged to.
 
-Every step is checked against its worst case before it is made: the worst case is reserved, and what it really took is
-settled afterwards. So a budget holds whatever happens at the same time, and whatever fails half-way, as long as no call
-is billed beyond its worst case. A provider that charges more than its list, or ignores the limit on the reply, can
-exceed it by the calls under way then; what it billed is counted, so that no further one is made.
+Before a step its worst case is reserved; afterwards the reservation is replaced by what the step really cost. A budget
+therefore holds with several calls at once and with calls that fail, as long as no call is billed beyond its worst case.
+A provider that bills more than its price list, or ignores the limit on the reply, can exceed the budget by the calls
+that are then under way. What it billed is counted, so that no further call is made.
 """
 
 import json
@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from agents.errors import BudgetTooSmall, LLMCancelled
 from agents.protocols import FREE, Message, Price, Reply, Spent, Tool
 
-MIN_REPLY_TOKENS = 1024  # fewer cannot hold a candidate
-_PER_MESSAGE_TOKENS = 16  # role and separators, of every chat format seen
+MIN_REPLY_TOKENS = 1024  # a shorter reply cannot hold a candidate
+_PER_MESSAGE_TOKENS = 16  # role and separators; an upper bound over the chat formats that were checked
 _WAIT_S = 0.05
-# A space before a word, a word, a run of spaces: what tokenizers know in larger pieces than characters.
+# Text that tokenizers encode in pieces longer than a character: lower-case words, runs of spaces.
 _PIECES = re.compile(r" ?([a-z]{2,})|( {2,})")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a job may take; None: no limit. Kept across resumes."""
+    """Limits on what a job may spend, over all of its runs. None: no limit."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -35,7 +35,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Reservation:
-    """The worst case of one call: its prompt, and `reply_tokens` of reply. `usd` is 0 where no price is known."""
+    """The worst case of one call: its prompt and a reply of `reply_tokens`. `usd` is 0 if no price is known."""
 
     prompt_tokens: int
     reply_tokens: int
@@ -43,42 +43,48 @@ class Reservation:
 
     @property
     def tokens(self) -> int:
-        """Prompt and reply together."""
+        """Tokens of prompt and reply."""
         return self.prompt_tokens + self.reply_tokens
 
 
-class Purse:
-    """What is left of a budget; safe to use from several threads. `clock` counts seconds."""
+class BudgetAccount:
+    """What was spent and reserved of one job's budget. Several threads may use it.
+
+    Args:
+        budget: the limits.
+        spent: what earlier runs of the job spent.
+        clock: a monotonic clock in seconds.
+    """
 
     def __init__(self, budget: Budget, spent: Spent, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget = budget
         self._spent = spent
         self._clock = clock
-        self._began = clock()
+        self._started_s = clock()
         self._lock = threading.Condition()
-        self._open = 0  # calls under way
+        self._open_reservations = 0
         self._reserved_usd = 0.0
         self._reserved_tokens = 0
 
     @property
     def spent(self) -> Spent:
-        """What was taken up to now."""
+        """What the job has spent up to now, over all of its runs."""
         with self._lock:
-            return replace(self._spent, wall_s=self._spent.wall_s + self._clock() - self._began)
+            return replace(self._spent, wall_s=self._spent.wall_s + self._clock() - self._started_s)
 
     @property
     def time_left_s(self) -> float | None:
-        """How much wall time is left; None: no limit."""
+        """Wall time left, in seconds; None: no limit."""
         wall_s = self._budget.wall_s
         return None if wall_s is None else max(wall_s - self.spent.wall_s, 0.0)
 
     def time_is_up(self) -> bool:
-        """Whether the wall time is used up."""
+        """Whether the limit on wall time is reached."""
         return self._budget.wall_s is not None and self.spent.wall_s >= self._budget.wall_s
 
     @property
     def budget(self) -> Budget:
-        """The bounds."""
+        """The limits."""
         return self._budget
 
     def reserve(
@@ -90,53 +96,63 @@ class Purse:
         reply_limit: int,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Reservation:
-        """Set the worst case of a call aside; its reply may have as many tokens as that pays for.
+        """Reserve the worst case of a call.
 
-        While calls of other branches are under way, what they will leave of their worst case is waited for.
+        The reply is limited to what the rest of the budget pays for. If that is too little while other calls are under
+        way, this waits until they have ended, because they usually cost less than they reserved.
+
+        Args:
+            model: for error texts.
+            messages: the prompt.
+            tools: the tools that are offered with it.
+            price: None counts as free.
+            reply_limit: the most reply tokens that the model is asked for.
+            should_stop: ends the wait.
 
         Raises:
-            BudgetTooSmall: nothing useful can be paid for.
+            BudgetTooSmall: the budget does not pay for a useful reply.
             LLMCancelled: `should_stop()` held while waiting.
         """
-        prompt = prompt_bound(messages, tools)
-        known = (price or FREE).for_prompt(prompt)
+        prompt_tokens = max_prompt_tokens(messages, tools)
+        rates = (price or FREE).for_prompt(prompt_tokens)
         with self._lock:
             while True:
                 try:
-                    return self._reserve(model, prompt, known, reply_limit)
+                    return self._reserve(model, prompt_tokens, rates, reply_limit)
                 except BudgetTooSmall:
-                    if not self._open:
+                    if not self._open_reservations:
                         raise
                 if should_stop():
                     raise LLMCancelled(model, "cancelled while waiting for its share of the budget.", sent=False)
                 self._lock.wait(_WAIT_S)
 
-    def _reserve(self, model: str, prompt: int, known: Price, reply_limit: int) -> Reservation:
-        reply = reply_limit
+    def _reserve(self, model: str, prompt_tokens: int, rates: Price, reply_limit: int) -> Reservation:
+        reply_tokens = reply_limit
+        smallest = min(MIN_REPLY_TOKENS, reply_limit)
+        prompt_usd = prompt_tokens * rates.prompt_usd
         if self._budget.usd is not None:
             left_usd = self._budget.usd - self._spent.cost_usd - self._spent.unsettled_usd - self._reserved_usd
-            after_usd = left_usd - prompt * known.prompt_usd
-            if known.reply_usd:
-                reply = min(reply, int(after_usd / known.reply_usd))
-            elif after_usd < 0:
-                reply = 0
-            if reply < min(MIN_REPLY_TOKENS, reply_limit):
+            if rates.reply_usd:
+                reply_tokens = min(reply_tokens, int((left_usd - prompt_usd) / rates.reply_usd))
+            elif left_usd < prompt_usd:
+                reply_tokens = 0
+            if reply_tokens < smallest:
                 raise BudgetTooSmall(model, f"${max(left_usd, 0.0):.4f} left does not pay for the next call.")
         if self._budget.tokens is not None:
             left = self._budget.tokens - self._spent.tokens - self._spent.unsettled_tokens - self._reserved_tokens
-            reply = min(reply, left - prompt)
-            if reply < min(MIN_REPLY_TOKENS, reply_limit):
+            reply_tokens = min(reply_tokens, left - prompt_tokens)
+            if reply_tokens < smallest:
                 raise BudgetTooSmall(model, f"{max(left, 0)} tokens left are too few for the next call.")
-        made = Reservation(prompt, reply, prompt * known.prompt_usd + reply * known.reply_usd)
-        self._open += 1
-        self._reserved_usd += made.usd
-        self._reserved_tokens += made.tokens
-        return made
+        reservation = Reservation(prompt_tokens, reply_tokens, prompt_usd + reply_tokens * rates.reply_usd)
+        self._open_reservations += 1
+        self._reserved_usd += reservation.usd
+        self._reserved_tokens += reservation.tokens
+        return reservation
 
-    def settle(self, made: Reservation, reply: Reply) -> None:
-        """Count what a call was billed at in place of its reservation."""
+    def settle(self, reservation: Reservation, reply: Reply) -> None:
+        """Replace the reservation of a call by what its reply was billed at."""
         with self._lock:
-            self._free(made)
+            self._close(reservation)
             self._spent = replace(
                 self._spent,
                 cost_usd=self._spent.cost_usd + (reply.cost_usd or 0.0),
@@ -144,57 +160,61 @@ class Purse:
                 completion_tokens=self._spent.completion_tokens + reply.completion_tokens,
             )
 
-    def release(self, made: Reservation) -> None:
-        """The call cost nothing."""
+    def release(self, reservation: Reservation) -> None:
+        """Drop the reservation of a call that cost nothing."""
         with self._lock:
-            self._free(made)
+            self._close(reservation)
 
-    def lose(self, made: Reservation) -> None:
-        """Nobody knows what the call cost: count the worst."""
+    def settle_at_worst_case(self, reservation: Reservation) -> None:
+        """Count the whole reservation as unsettled: the call may have been billed, and its cost is not known."""
         with self._lock:
-            self._free(made)
+            self._close(reservation)
             self._spent = replace(
                 self._spent,
-                unsettled_usd=self._spent.unsettled_usd + made.usd,
-                unsettled_tokens=self._spent.unsettled_tokens + made.tokens,
+                unsettled_usd=self._spent.unsettled_usd + reservation.usd,
+                unsettled_tokens=self._spent.unsettled_tokens + reservation.tokens,
             )
 
-    def take_evaluation(self, what: str, longest_s: float) -> None:
-        """Count an evaluation that is about to begin; `longest_s` is what the longest one of this job took.
+    def charge_evaluation(self, longest_s: float) -> None:
+        """Count an evaluation that is about to begin.
+
+        Args:
+            longest_s: duration of the longest evaluation of this job so far, in seconds.
 
         Raises:
-            BudgetTooSmall: there is none left, or too little time for one.
+            BudgetTooSmall: no evaluation is left, or less time than `longest_s`.
         """
         used_s = self.spent.wall_s
+        limit, limit_s = self._budget.evaluations, self._budget.wall_s
         with self._lock:
-            if self._budget.evaluations is not None and self._spent.evaluations >= self._budget.evaluations:
-                raise BudgetTooSmall(what, f"all {self._budget.evaluations} evaluations of the budget are used.")
-            if self._budget.wall_s is not None and used_s + longest_s >= self._budget.wall_s:
-                left = max(self._budget.wall_s - used_s, 0.0)
-                raise BudgetTooSmall(what, f"{left:.0f} s left are too few for another evaluation.")
+            if limit is not None and self._spent.evaluations >= limit:
+                raise BudgetTooSmall("evaluation", f"all {limit} evaluations of the budget are used.")
+            if limit_s is not None and used_s + longest_s >= limit_s:
+                left_s = max(limit_s - used_s, 0.0)
+                raise BudgetTooSmall("evaluation", f"{left_s:.0f} s left are too few for another evaluation.")
             self._spent = replace(self._spent, evaluations=self._spent.evaluations + 1)
 
-    def _free(self, made: Reservation) -> None:
-        self._open -= 1
-        self._reserved_usd = self._reserved_usd - made.usd if self._open else 0.0
-        self._reserved_tokens -= made.tokens
+    def _close(self, reservation: Reservation) -> None:
+        self._open_reservations -= 1
+        self._reserved_usd = self._reserved_usd - reservation.usd if self._open_reservations else 0.0
+        self._reserved_tokens -= reservation.tokens
         self._lock.notify_all()
 
 
-def prompt_bound(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """An upper bound of this prompt's tokens: tested with the tokenizers cl100k and o200k, a guess for others.
+def max_prompt_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
+    """An upper bound on the tokens of a prompt, tested with the tokenizers cl100k and o200k; a guess for others.
 
-    Three small letters of a word, with the space before it, count two tokens, and two spaces of a run one; all else
-    (capitals, digits, signs, the bytes of other scripts) counts a token a byte.
+    A lower-case word of n letters with the space before it counts `ceil(2n / 3)` tokens, a run of n spaces
+    `ceil(n / 2)`, and every other byte of the UTF-8 text one token.
     """
     texts = [message.content for message in messages]
     texts += [call.name + call.arguments for message in messages for call in message.tool_calls]
     texts += [f"{tool.name} {tool.description} {json.dumps(tool.parameters)}" for tool in tools]
     overhead = _PER_MESSAGE_TOKENS * (len(messages) + len(tools) + sum(len(message.tool_calls) for message in messages))
-    return sum(map(_tokens_bound, texts)) + overhead
+    return sum(map(_max_tokens, texts)) + overhead
 
 
-def _tokens_bound(text: str) -> int:
+def _max_tokens(text: str) -> int:
     total = len(text.encode("utf-8", "replace"))
     for piece in _PIECES.finditer(text):
         word, spaces = piece[1], piece[2]

@@ -23,7 +23,7 @@ from agents.manual.files import (
     reply_there,
 )
 from agents.manual.format import prompt_text, read_reply, request_of
-from agents.protocols import FREE, NO_PAST, Message, Past, Price, Reply, Tool, ignore_fault
+from agents.protocols import FREE, FRESH_START, Message, Price, Reply, ResumeState, Tool, ignore_fault
 
 PREFIX = "manual/"
 POLL_S = 0.1
@@ -33,16 +33,17 @@ _CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
 class ManualLLM:
     """`agents.protocols.LLM` through files.
 
-    `on_wait` is told which file is waited for, and why one that is there does not count. `past` holds the replies that
-    the job's ledger has already: their files answer nothing else.
+    Args:
+        on_wait: is told which file is waited for, and why an existing one does not count.
+        resume_state: holds the replies that the job's ledger has already. Their files answer no other prompt.
     """
 
-    def __init__(self, on_wait: Callable[[str], None] = ignore_fault, past: Past = NO_PAST) -> None:
+    def __init__(self, on_wait: Callable[[str], None] = ignore_fault, resume_state: ResumeState = FRESH_START) -> None:
         self._on_wait = on_wait
         self._lock = threading.Lock()
         self._taken: set[Path] = set()  # prompts that this job has asked
         self._used: dict[str, list[Reply]] = {}  # replies of the ledger whose files were not come across yet
-        for key, reply in past.replies.items():
+        for key, reply in resume_state.replies.items():
             self._used.setdefault(key.rpartition(":")[2], []).append(reply)
 
     def complete(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from agents.history import Round, Subject, best_of, history_json, lessons_of
+from agents.history import EvaluatedCandidate, Round, best_of, history_json, lessons_of
 from agents.prompting.parse import Advice
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
@@ -69,18 +69,23 @@ def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform
 def coder_messages(
     brief: Brief,
     request: str,
-    subject: Subject | None,
+    candidate: EvaluatedCandidate | None,
     rounds: Sequence[Round],
     *,
     advice: Advice | None = None,
     note: str = "",
 ) -> list[Message]:
-    """The Coder's prompt; `request` is write, improve or repair, `subject` what to change, `note` a word more."""
-    sections = {"request": request, **_common(brief), "exemplar": brief.exemplar, **_about(subject, rounds)}
+    """The Coder's prompt; `request` is write, improve or repair, `candidate` what to change, `note` a word more."""
+    sections = {
+        "request": request,
+        **_job_sections(brief),
+        "exemplar": brief.exemplar,
+        **_candidate_sections(candidate, rounds),
+    }
     last = rounds[-1] if rounds else None
     notes = [note] if note else []
     if advice is not None:
-        sections["advice"] = _advice(advice)
+        sections["advice"] = _advice_json(advice)
     if last is not None and last.repeat_of is not None:
         notes.append(
             f"The file that you gave in round {last.number} is identical to that of round {last.repeat_of}, so it was"
@@ -88,37 +93,39 @@ def coder_messages(
         )
     elif last is not None and last.problem:
         notes.append(f"Round {last.number} brought no usable file: {last.problem}")
-    return _coder(sections, request, notes)
+    return _coder_prompt(sections, request, notes)
 
 
-def contrast_messages(brief: Brief, scored: Sequence[Subject], rounds: Sequence[Round]) -> list[Message]:
+def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds: Sequence[Round]) -> list[Message]:
     """The Coder's prompt with several correct candidates and what each was measured at, the fastest last."""
     shown = [
-        f"# Candidate {number} of {len(scored)}: {subject.outcome.speedup:.3f} times as fast as eager"
-        f" ({_latency(subject)})\n{subject.source.rstrip()}"
-        for number, subject in enumerate(scored, start=1)
+        f"# Candidate {number} of {len(scored)}: {candidate.outcome.speedup:.3f} times as fast as eager"
+        f" ({_latency(candidate)})\n{candidate.source.rstrip()}"
+        for number, candidate in enumerate(scored, start=1)
     ]
-    sections = {"request": "contrast", **_common(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
-    return _coder({**sections, **_past(rounds)}, "contrast", [])
+    sections = {"request": "contrast", **_job_sections(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
+    return _coder_prompt({**sections, **_history_sections(rounds)}, "contrast", [])
 
 
-def tools_messages(brief: Brief, seed: Subject | None, evaluations: int) -> list[Message]:
+def tools_messages(brief: Brief, seed: EvaluatedCandidate | None, evaluations: int) -> list[Message]:
     """The first prompt of a Coder that works by calling tools, `evaluations` of them at most."""
     sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
-    sections |= {"exemplar": brief.exemplar, **_about(seed, ())}
+    sections |= {"exemplar": brief.exemplar, **_candidate_sections(seed, ())}
     sections["note"] = f"At most {evaluations} different files are evaluated."
-    return [Message("system", _template("tools-system")), Message("user", _whole(sections, "tools"))]
+    return [Message("system", _template("tools-system")), Message("user", _user_text(sections, "tools"))]
 
 
-def judge_messages(brief: Brief, subject: Subject, rounds: Sequence[Round], *, note: str = "") -> list[Message]:
-    """The Judge's prompt about `subject`: repair mode if it failed, improve mode if it passed."""
-    request = judge_request(subject)
-    sections = {"request": request, **_common(brief), **_about(subject, rounds)}
-    if subject.outcome.metrics:
-        sections["metrics"] = _dumps(subject.outcome.metrics)
+def judge_messages(
+    brief: Brief, candidate: EvaluatedCandidate, rounds: Sequence[Round], *, note: str = ""
+) -> list[Message]:
+    """The Judge's prompt about `candidate`: repair mode if it failed, improve mode if it passed."""
+    request = judge_request(candidate)
+    sections = {"request": request, **_job_sections(brief), **_candidate_sections(candidate, rounds)}
+    if candidate.outcome.metrics:
+        sections["metrics"] = _dumps(candidate.outcome.metrics)
     if note:
         sections["note"] = note
-    return [Message("system", _template("judge")), Message("user", _whole(sections, request))]
+    return [Message("system", _template("judge")), Message("user", _user_text(sections, request))]
 
 
 def evaluation_text(outcome: Outcome) -> str:
@@ -135,12 +142,12 @@ def profile_text(outcome: Outcome) -> str:
     return shorten(outcome.profile_text, MAX_PROFILE_CHARS)
 
 
-def judge_request(subject: Subject) -> str:
+def judge_request(candidate: EvaluatedCandidate) -> str:
     """`judge-improve` for a candidate that passed, else `judge-repair`."""
-    return "judge-improve" if subject.outcome.passed else "judge-repair"
+    return "judge-improve" if candidate.outcome.passed else "judge-repair"
 
 
-def _common(brief: Brief) -> dict[str, str]:
+def _job_sections(brief: Brief) -> dict[str, str]:
     return {
         "task": brief.task,
         "device": brief.device,
@@ -149,20 +156,20 @@ def _common(brief: Brief) -> dict[str, str]:
     }
 
 
-def _about(subject: Subject | None, rounds: Sequence[Round]) -> dict[str, str]:
+def _candidate_sections(candidate: EvaluatedCandidate | None, rounds: Sequence[Round]) -> dict[str, str]:
     sections: dict[str, str] = {}
     best = best_of(rounds)
-    if subject is not None:
-        sections["candidate"] = subject.source
-        sections["evaluation"] = evaluation_text(subject.outcome)
-        if subject.outcome.profile_text:
-            sections["profile"] = profile_text(subject.outcome)
-    if best is not None and (subject is None or best.source != subject.source):
+    if candidate is not None:
+        sections["candidate"] = candidate.source
+        sections["evaluation"] = evaluation_text(candidate.outcome)
+        if candidate.outcome.profile_text:
+            sections["profile"] = profile_text(candidate.outcome)
+    if best is not None and (candidate is None or best.source != candidate.source):
         sections["best"] = best.source
-    return {**sections, **_past(rounds)}
+    return {**sections, **_history_sections(rounds)}
 
 
-def _past(rounds: Sequence[Round]) -> dict[str, str]:
+def _history_sections(rounds: Sequence[Round]) -> dict[str, str]:
     """What was tried, and what was learnt from it."""
     sections: dict[str, str] = {}
     if lessons := lessons_of(rounds):
@@ -172,23 +179,23 @@ def _past(rounds: Sequence[Round]) -> dict[str, str]:
     return sections
 
 
-def _coder(sections: dict[str, str], request: str, notes: Sequence[str]) -> list[Message]:
+def _coder_prompt(sections: dict[str, str], request: str, notes: Sequence[str]) -> list[Message]:
     if notes:
         sections["note"] = "\n".join(notes)
-    return [Message("system", _template("coder")), Message("user", _whole(sections, request))]
+    return [Message("system", _template("coder")), Message("user", _user_text(sections, request))]
 
 
-def _whole(sections: Mapping[str, str], request: str) -> str:
+def _user_text(sections: Mapping[str, str], request: str) -> str:
     return render(sections) + "\n\n" + _template(request)
 
 
-def _advice(advice: Advice) -> str:
+def _advice_json(advice: Advice) -> str:
     """The advice less its lessons, which have their own section."""
     return _dumps({key: value for key, value in advice.to_json().items() if key != "lessons"})
 
 
-def _latency(subject: Subject) -> str:
-    latency = subject.outcome.latency_ms.get("candidate")
+def _latency(candidate: EvaluatedCandidate) -> str:
+    latency = candidate.outcome.latency_ms.get("candidate")
     return "latency not known" if latency is None else f"{latency:.4f} ms"
 
 

@@ -1,4 +1,4 @@
-"""Whether what a Judge cites is in what it was shown: a figure by its name, or words of the evaluation or profile."""
+"""Checks that the evidence of a Judge's advice cites what its prompt showed: a metric by its name, or a quote."""
 
 import json
 import re
@@ -7,70 +7,73 @@ from collections.abc import Callable, Iterator, Sequence
 from agents.prompting.builder import evaluation_text, profile_text
 from agents.protocols import Outcome
 
-MAX_LINES = 20  # of evidence, looked at
+MAX_LINES = 20  # lines of evidence that are checked
 MAX_LINE_CHARS = 2000
-MIN_QUOTE_CHARS = 12  # a shorter run of text is found in anything
+MIN_QUOTE_CHARS = 12  # a shorter quote occurs in any text
 
 _WORD = re.compile(r"\w+")
-_PART_OF_NAME = re.compile(r"[\w.]")
-_GOES_ON = re.compile(r"\.?\w")  # after a name: it was only the beginning of another; a full stop ends a sentence
+_NAME_CHARACTER = re.compile(r"[\w.]")
+_NAME_CONTINUES = re.compile(r"\.?\w")  # after a name; a full stop alone ends a sentence
 
 
-def evidence_check(outcome: Outcome) -> Callable[[Sequence[str]], str | None]:
-    """Says what is wrong with lines of evidence, None if nothing is.
+def evidence_checker(outcome: Outcome) -> Callable[[Sequence[str]], str | None]:
+    """A function that says what is wrong with lines of evidence about a candidate with this outcome; None: nothing.
 
-    Each must name a metric of this outcome by its full name, hold a line of the evaluation as the prompt shows it, or
-    quote the message, the detail or the profile; and a candidate that was measured is not judged without any. Takes
-    time in proportion to the evidence, of which only the beginning is looked at.
+    Each line must name a metric of `outcome` by its full name, contain a line of the evaluation as the prompt shows it,
+    or quote at least MIN_QUOTE_CHARS of the message, the detail or the profile. Advice on an outcome with metrics must
+    have at least one line. The check takes time in proportion to the evidence, of which only the first MAX_LINES are
+    read.
     """
-    names = tuple(outcome.metrics)
+    metrics = tuple(outcome.metrics)
     evaluation = evaluation_text(outcome)
-    lines = tuple(line for line in map(_line, evaluation.split("\n")) if len(line) >= MIN_QUOTE_CHARS or ":" in line)
+    lines = map(_normalized_line, evaluation.split("\n"))
+    known_lines = tuple(line for line in lines if len(line) >= MIN_QUOTE_CHARS or ":" in line)
     shown = json.loads(evaluation)
-    texts = [outcome.message, str(shown["detail"]), profile_text(outcome)]
-    texts += [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts[:2]]  # as they stand in the evaluation
-    said = tuple(filter(None, map(_squeezed, texts)))
-    quotes = {quote for text in said for quote in _quotes(text)}
+    sources = [outcome.message, str(shown["detail"]), profile_text(outcome)]
+    sources += [json.dumps(text, ensure_ascii=False)[1:-1] for text in sources[:2]]  # as the evaluation's JSON has them
+    texts = tuple(filter(None, map(_normalized, sources)))
+    known_quotes = {quote for text in texts for quote in _shortest_quotes(text)}
 
-    def founded(text: str) -> bool:
-        if any(_names(name, text) for name in names):
+    def is_supported(evidence: str) -> bool:
+        if any(_names(metric, evidence) for metric in metrics):
             return True
-        whole, line = _squeezed(text), _line(text)
-        if any(_names(known, line) for known in lines):
+        line = _normalized_line(evidence)
+        if any(_names(known, line) for known in known_lines):
             return True
-        if whole in said or (len(whole) >= MIN_QUOTE_CHARS and any(whole in each for each in said)):
+        quote = _normalized(evidence)
+        if quote in texts or (len(quote) >= MIN_QUOTE_CHARS and any(quote in text for text in texts)):
             return True
-        return any(quote in quotes for quote in _quotes(whole))
+        return any(part in known_quotes for part in _shortest_quotes(quote))
 
-    def doubt(evidence: Sequence[str]) -> str | None:
-        if names and not evidence:
+    def check(evidence: Sequence[str]) -> str | None:
+        if metrics and not evidence:
             return "The evidence is empty: name at least one figure of `<metrics>`."
         for text in evidence[:MAX_LINES]:
-            if not founded(text[:MAX_LINE_CHARS]):
+            if not is_supported(text[:MAX_LINE_CHARS]):
                 return (
                     f"The evidence {text[:120]!r} names no figure of `<metrics>` by its full name and quotes no line"
                     " of the evaluation or the profile."
                 )
         return None
 
-    return doubt
+    return check
 
 
 def _names(name: str, text: str) -> bool:
-    """Whether `text` holds `name` and not only a longer name that it is a part of."""
+    """Whether `text` holds `name`, and not only as part of a longer name."""
     start = text.find(name) if name else -1
     while start >= 0:
         before = text[start - 1 : start]
-        if not _PART_OF_NAME.match(before) and not _GOES_ON.match(text, start + len(name)):
+        if not _NAME_CHARACTER.match(before) and not _NAME_CONTINUES.match(text, start + len(name)):
             return True
         start = text.find(name, start + 1)
     return False
 
 
-def _quotes(text: str) -> Iterator[str]:
-    """From the beginning of each word to the end of the first word with which a quote is long enough.
+def _shortest_quotes(text: str) -> Iterator[str]:
+    """For each word, the text from its beginning to the end of the first word that makes it long enough for a quote.
 
-    Two texts that share whole words of MIN_QUOTE_CHARS or more share one of these.
+    Two texts that share MIN_QUOTE_CHARS or more in whole words share one of these.
     """
     words = list(_WORD.finditer(text))
     last = 0
@@ -82,10 +85,10 @@ def _quotes(text: str) -> Iterator[str]:
         yield text[word.start() : words[last].end()]
 
 
-def _line(text: str) -> str:
-    """A line of JSON however it is quoted: without quotation marks, and without the comma after it."""
-    return _squeezed(text.replace('"', "")).rstrip(",")
+def _normalized_line(text: str) -> str:
+    """A line of JSON without quotation marks and without the comma at its end, however it was quoted."""
+    return _normalized(text.replace('"', "")).rstrip(",")
 
 
-def _squeezed(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.split()).strip("\"'` ").casefold()

@@ -1,42 +1,53 @@
-"""Reading replies: the Python file in a Coder's, the JSON object in a Judge's. Hostile text, parsed by `ast` alone."""
+"""Reads replies: a Coder's candidate (a whole file, or edits of one), and a Judge's advice (JSON).
+
+Replies are untrusted. Python in them is parsed by `ast` and never executed.
+"""
 
 import ast
 import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agents.prompting.edits import Edit, EditError, apply_edits, find_edits
 from agents.protocols import JSON
 from tasks import syntax
 
 MAX_CANDIDATE_BYTES = 256 * 1024
 MAX_REPLY_CHARS = 2 * 1024 * 1024
-MAX_FENCES = 256  # fence marks looked at, from the end
-MAX_ATTEMPTS = 64  # blocks tried
+MAX_FENCES = 256  # fence lines that are read, the last ones of a reply
+MAX_BLOCKS = 64  # fenced blocks that are tried
+MAX_EDITS = 64
 
-# Possessive, so that a line which is no fence is read once.
+# Possessive quantifiers: a line that is no fence is read only once.
 _FENCE_LINE = re.compile(r"^[ \t]*+(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*+)$")
-
+_EDIT_LINE = re.compile(
+    r"^(?:(?P<search><{5,9}+ ?SEARCH)|(?P<middle>={5,9}+)|(?P<replace>>{5,9}+ ?REPLACE))[ \t]*+(?:\n|\Z)", re.MULTILINE
+)
 
 _PYTHON = frozenset({"python", "py", "python3"})
 _JSON = frozenset({"json", ""})
-_UNNAMED = frozenset({""})
+_NO_LANGUAGE = frozenset({""})
 
-
-_CUT = " The reply was cut off at the size limit: write a shorter file."
+_TRUNCATED_FILE = " The reply was cut off at the size limit: write a shorter file."
+_TRUNCATED_ADVICE = " The reply was cut off at the size limit: answer more briefly."
+_EDIT_NOT_CLOSED = "an edit block is not closed; each needs SEARCH, =======, and REPLACE lines"
 
 
 class ReplyError(ValueError):
-    """A reply without what was asked for. Its text tells the model what to mend."""
+    """A reply that does not hold what was asked for. Its text tells the model what to correct."""
+
+
+class EditError(ValueError):
+    """An edit that cannot be applied. Its text tells the model which one and why."""
 
 
 class Lesson(BaseModel):
-    """Something that holds beyond one round of a job."""
+    """Something that the Judge learnt and that later rounds of the job should know."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, str_strip_whitespace=True)
 
@@ -45,7 +56,7 @@ class Lesson(BaseModel):
 
 
 class Advice(BaseModel):
-    """The Judge's answer: one bottleneck, what shows it, one change to make, lessons, and whether to stop."""
+    """The Judge's answer: one bottleneck, its evidence, one change to make, lessons, and whether to stop."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, str_strip_whitespace=True)
 
@@ -62,10 +73,18 @@ class Advice(BaseModel):
         return {**self.model_dump(), "evidence": list(self.evidence), "lessons": lessons}
 
 
-def candidate_problem(source: str) -> str | None:
-    """Why this text cannot be a candidate, or None: it must parse, define a class `ModelNew`, and stay within 256 KiB.
+@dataclass(frozen=True)
+class Edit:
+    """Replaces the lines `old` by the lines `new`."""
 
-    The text is parsed, never executed.
+    old: str
+    new: str
+
+
+def candidate_problem(source: str) -> str | None:
+    """Why a text cannot be a candidate; None if it can.
+
+    A candidate has at most MAX_CANDIDATE_BYTES of UTF-8, is valid Python, and defines a top-level class `ModelNew`.
     """
     try:
         size = len(source.encode())
@@ -85,28 +104,34 @@ def candidate_problem(source: str) -> str | None:
 
 
 def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = False) -> str:
-    """The candidate in a Coder's reply, with `\\n` line ends and one at the end.
+    """The candidate in a Coder's reply, with `\\n` as line end and one at the end of the file.
 
-    A reply with edit blocks (`agents.prompting.edits`) changes `base`, the candidate that the prompt showed.
+    1. A reply with edit blocks is applied to `base`.
+    2. Of several fenced blocks the last one that is a candidate counts, because models correct themselves further
+       down. Where the file holds fence lines itself, say in a docstring, a block may end at a later fence than the
+       first. A block that is not closed counts unless the reply was truncated.
+    3. A reply without a fence counts if the whole of it is a candidate.
 
-    Of several fenced blocks the last one that is a candidate counts (a model that corrects itself does so below); a
-    fence may be closed by a later mark than the first where the file itself holds fences, say in a docstring. A reply
-    without a fence counts if the whole of it is a candidate. An unclosed fence counts unless the reply was cut off.
+    Args:
+        reply: the text of the reply.
+        base: the candidate that the prompt showed; None: edits are not accepted.
+        truncated: whether the reply was cut off at the size limit.
 
     Raises:
-        ReplyError: there is none; says which rule the best attempt breaks.
+        ReplyError: the reply holds no candidate; the text names the rule that the best attempt breaks.
     """
-    text = _normalised(reply)
-    problem = None
+    text = _normalized(reply)
+    hint = _TRUNCATED_FILE if truncated else ""
     if base is not None and "REPLACE" in text:
         try:
             edits = find_edits(text)
             if edits:
-                return _edited(base, edits, truncated)
+                return _edited(base, edits, hint)
         except EditError as error:
-            raise ReplyError(f"The edits cannot be made: {error}.{_CUT if truncated else ''}") from error
-    for languages in (_PYTHON, _UNNAMED):
-        for body in islice(_blocks(text, languages, unclosed=not truncated), MAX_ATTEMPTS):
+            raise ReplyError(f"The edits cannot be made: {error}.{hint}") from error
+    problem = None
+    for languages in (_PYTHON, _NO_LANGUAGE):
+        for body in islice(_fenced_blocks(text, languages, unclosed=not truncated), MAX_BLOCKS):
             found = candidate_problem(body)
             if found is None:
                 return body.rstrip() + "\n"
@@ -114,32 +139,74 @@ def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = 
                 problem = problem or found
     if not truncated and candidate_problem(text) is None:
         return text.rstrip() + "\n"
-    cut = _CUT if truncated else ""
     if problem is None:
-        raise ReplyError("The reply holds no closed ```python block with the whole file." + cut)
-    raise ReplyError(f"The ```python block is not usable: {problem}.{cut}")
+        raise ReplyError("The reply holds no closed ```python block with the whole file." + hint)
+    raise ReplyError(f"The ```python block is not usable: {problem}.{hint}")
 
 
-def _edited(base: str, edits: tuple[Edit, ...], truncated: bool) -> str:
-    edited = apply_edits(_normalised(base), edits)
-    problem = candidate_problem(edited)
-    if problem is not None:
-        raise ReplyError(f"After the edits {problem}.{_CUT if truncated else ''}")
-    return edited.rstrip() + "\n"
+def find_edits(reply: str) -> tuple[Edit, ...]:
+    """The edit blocks of a reply, in order.
+
+    Raises:
+        EditError: a block is not closed, or there are more than MAX_EDITS.
+    """
+    edits: list[Edit] = []
+    search: re.Match[str] | None = None  # the SEARCH line of the open block
+    middle: re.Match[str] | None = None  # its ======= line
+    for line in _EDIT_LINE.finditer(reply):
+        if line["search"] is not None:
+            if search is not None:
+                raise EditError(_EDIT_NOT_CLOSED)
+            if len(edits) == MAX_EDITS:
+                raise EditError(f"there are too many edits; at most {MAX_EDITS} are made, give the whole file instead")
+            search = line
+        elif line["middle"] is not None:
+            if search is not None and middle is None:
+                middle = line
+        elif search is not None and middle is not None:
+            edits.append(Edit(reply[search.end() : middle.start()], reply[middle.end() : line.start()]))
+            search = middle = None
+    if search is not None:
+        raise EditError(_EDIT_NOT_CLOSED)
+    return tuple(edits)
+
+
+def apply_edits(source: str, edits: tuple[Edit, ...]) -> str:
+    """A file after all edits, each applied to the result of the one before.
+
+    Raises:
+        EditError: the lines that an edit replaces are empty, not in the file, or there more than once.
+    """
+    for number, edit in enumerate(edits, start=1):
+        if not edit.old.strip():
+            raise EditError(f"edit {number} searches for nothing; quote the lines that it replaces")
+        found = source.count(edit.old)
+        if found != 1:
+            first = edit.old.strip().splitlines()[0][:80]
+            what = "is not in the file" if found == 0 else f"is in the file {found} times"
+            raise EditError(f"the text that edit {number} searches for {what} (it begins with {first!r})")
+        source = source.replace(edit.old, edit.new)
+    return source
 
 
 def extract_advice(
-    reply: str, *, doubt: Callable[[Sequence[str]], str | None] = lambda evidence: None, truncated: bool = False
+    reply: str,
+    *,
+    check_evidence: Callable[[Sequence[str]], str | None] = lambda evidence: None,
+    truncated: bool = False,
 ) -> Advice:
-    """The Judge's JSON in a reply: the last fenced block that fits the schema, or else what starts at the first `{`.
+    """The Judge's advice in a reply: the last fenced block that fits the schema, or else the text from the first `{`.
 
-    `doubt` says what is wrong with the lines of evidence, if anything.
+    Args:
+        reply: the text of the reply.
+        check_evidence: says what is wrong with the lines of `evidence`; None: nothing.
+        truncated: whether the reply was cut off at the size limit.
 
     Raises:
-        ReplyError: there is no JSON object, or it breaks the schema; names the field.
+        ReplyError: there is no JSON object, it breaks the schema, or its evidence is wrong; the text names the field.
     """
-    text = _normalised(reply)
-    bodies = [*islice(_blocks(text, _JSON), MAX_ATTEMPTS)]
+    text = _normalized(reply)
+    bodies = [*islice(_fenced_blocks(text, _JSON), MAX_BLOCKS)]
     if "{" in text:
         bodies.append(text[text.index("{") :])
     problem = "The reply holds no JSON object."
@@ -154,39 +221,48 @@ def extract_advice(
             continue
         try:
             advice = Advice.model_validate(value)
-            doubtful = doubt(advice.evidence)
-            if doubtful is None:
-                return advice
-            problem = doubtful
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "object"
             problem = f"The JSON breaks the schema: {where}: {first['msg']}."
-    raise ReplyError(problem + (" The reply was cut off at the size limit: answer more briefly." if truncated else ""))
+            continue
+        wrong_evidence = check_evidence(advice.evidence)
+        if wrong_evidence is None:
+            return advice
+        problem = wrong_evidence
+    raise ReplyError(problem + (_TRUNCATED_ADVICE if truncated else ""))
 
 
-def _normalised(reply: str) -> str:
+def _edited(base: str, edits: tuple[Edit, ...], hint: str) -> str:
+    source = apply_edits(_normalized(base), edits)
+    problem = candidate_problem(source)
+    if problem is not None:
+        raise ReplyError(f"After the edits {problem}.{hint}")
+    return source.rstrip() + "\n"
+
+
+def _normalized(reply: str) -> str:
     if len(reply) > MAX_REPLY_CHARS:
         raise ReplyError(f"The reply has {len(reply)} characters; at most {MAX_REPLY_CHARS} are read.")
     return reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
 
 
-def _blocks(text: str, languages: frozenset[str], *, unclosed: bool = True) -> Iterator[str]:
-    """Bodies of fenced blocks in these languages, the last opened first; each with every possible end, shortest first.
+def _fenced_blocks(text: str, languages: frozenset[str], *, unclosed: bool = True) -> Iterator[str]:
+    """Bodies of the fenced blocks in these languages: the last opened first, each with every possible end.
 
-    A block without an end runs to the end of the text, if `unclosed` ones are wanted.
+    The shortest body of a block comes first. With `unclosed`, a block without an end runs to the end of the text.
     """
     lines = text.split("\n")
-    marks = [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
-    for position in range(len(marks) - 1, -1, -1):
-        start, opening = marks[position]
+    fences = [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
+    for position in range(len(fences) - 1, -1, -1):
+        start, opening = fences[position]
         words = opening["info"].split()
         if (words[0].lower() if words else "") not in languages:
             continue
         ends = [
             number
-            for number, mark in marks[position + 1 :]
-            if not mark["info"].strip() and mark["mark"].startswith(opening["mark"])
+            for number, fence in fences[position + 1 :]
+            if not fence["info"].strip() and fence["mark"].startswith(opening["mark"])
         ]
         if not ends and unclosed:
             ends = [len(lines)]

@@ -8,7 +8,7 @@ from langsmith import tracing_context
 from agents.errors import LLMError
 from agents.history import Round
 from agents.prompting.builder import coder_messages
-from agents.stop_rules import Stop, stop_for
+from agents.stop_rules import Stop, stop_for_error
 from agents.strategies.context import SearchContext
 
 
@@ -32,8 +32,8 @@ def seed_rounds(context: SearchContext, *, plateau: bool = True) -> tuple[tuple[
         context.start_round(1, "write", None)
         messages = coder_messages(context.brief, "write", None, ())
         try:
-            draft = context.write(1, messages, request="write", subject=None, model=context.seed_model)
+            draft = context.write(1, messages, request="write", base=None, model=context.seed_model)
             rounds = (context.finish_round(1, draft, (), change=CHANGE),)
         except LLMError as error:
-            return (), stop_for(error)
+            return (), stop_for_error(error)
     return rounds, context.stop_now(rounds, plateau=plateau)

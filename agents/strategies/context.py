@@ -1,27 +1,37 @@
-"""What every strategy works with: the steps of a round, each recorded as it happens and checked against the budget."""
+"""The steps that every strategy is made of: asking Coder and Judge, evaluating, and recording each of it."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from agents.errors import LLMError
-from agents.history import Round, Subject, best_of, find_repeat
+from agents.history import EvaluatedCandidate, Round, best_of, find_repeat
 from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
-from agents.prompting.coder import Draft, write_candidate
-from agents.prompting.judge import advise
-from agents.prompting.parse import Advice
-from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Past, Record
-from agents.stop_rules import Stop, StopReason, StopRules, is_better, stop_after, stop_for
+from agents.prompting.citations import evidence_checker
+from agents.prompting.parse import Advice, ReplyError, extract_advice, extract_candidate
+from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Record, Reply, ResumeState
+from agents.stop_rules import Stop, StopReason, StopRules, is_better, stop_after, stop_for_error
 from tasks.outcomes import NO_CANDIDATE, NOT_JUDGED, candidate_hash
 
+MAX_REPLIES = 3  # to one request: a reply that cannot be used is sent back at most twice
 FIRST_CHANGE = "first candidate"
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A candidate that is not evaluated yet: its source, or None and what was wrong with the Coder's last reply."""
+
+    source: str | None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A round written beside others: its draft, or why the models gave none."""
+    """One of several rounds that are written in parallel: its draft, or the error that ended it."""
 
     number: int
     draft: Draft | LLMError
@@ -32,7 +42,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """How a strategy went: its rounds in order, why it stopped, and figures of its own for the job's summary."""
+    """What a strategy gives back: its rounds in order, why it stopped, and figures of its own for the job's summary."""
 
     rounds: tuple[Round, ...]
     stop: Stop
@@ -42,8 +52,8 @@ class SearchResult:
 class Strategy(Protocol):
     """Searches for candidates until a stop rule holds.
 
-    It must do the same again from the same replies and outcomes, in whatever order those come in: a job that was
-    killed is run again from its beginning, and its ledger answers what was done.
+    A strategy must be deterministic: the same replies and outcomes lead to the same requests, in whatever order they
+    arrive. A job that was killed is run again from its beginning, and its ledger answers the calls that it had made.
     """
 
     def __call__(self, context: "SearchContext") -> SearchResult:
@@ -52,7 +62,22 @@ class Strategy(Protocol):
 
 
 class SearchContext:
-    """The models, the evaluator and the record of one job."""
+    """What a strategy works with: the models, the evaluator and the record of one job.
+
+    Args:
+        brief: the part of prompts that stays the same.
+        rules: when the job stops.
+        coder_model: LiteLLM's name of the Coder's model.
+        judge_model: LiteLLM's name of the Judge's model.
+        seed_model: the model whose candidate is round 1; None: no seed.
+        coder_is_deterministic: whether the Coder's model answers the same prompt always alike.
+        ledger: calls the models.
+        evaluate: evaluates a candidate's source.
+        builds: builds candidates before their evaluation.
+        record: stores events.
+        should_stop: whether the job was cancelled.
+        resume_state: what earlier runs of the job recorded.
+    """
 
     def __init__(
         self,
@@ -68,28 +93,27 @@ class SearchContext:
         builds: Builds,
         record: Record,
         should_stop: Callable[[], bool],
-        past: Past,
+        resume_state: ResumeState,
     ) -> None:
         self.brief = brief
         self.rules = rules
         self.coder_model = coder_model
         self.judge_model = judge_model
         self.seed_model = seed_model
-        self.coder_is_deterministic = coder_is_deterministic  # gives the same answer to the same question
+        self.coder_is_deterministic = coder_is_deterministic
         self.ledger = ledger
         self.should_stop = should_stop
         self._evaluate = evaluate
         self._builds = builds
         self._record = record
-        self._evaluated = set(past.evaluated)
-        self._prebuilt: set[str] = set()  # candidates that are built ahead
-        self._longest_s = 0.0
+        self._evaluated = set(resume_state.evaluated)
+        self._prebuilt: set[str] = set()
+        self._longest_evaluation_s = 0.0
         self._evaluation_lock = threading.Lock()  # a device measures one candidate at a time
 
-    def start_round(self, number: int, request: str, subject: Subject | None) -> None:
-        """Record that a round begins."""
-        parent = subject.round if subject else None
-        self._record(Event("round_started", number, {"request": request, "parent": parent}))
+    def start_round(self, number: int, request: str, parent: EvaluatedCandidate | None) -> None:
+        """Record that a round begins; `parent` is the candidate that it changes, None if it starts from nothing."""
+        self._record(Event("round_started", number, {"request": request, "parent": parent.round if parent else None}))
 
     def write(
         self,
@@ -97,32 +121,37 @@ class SearchContext:
         messages: Sequence[Message],
         *,
         request: str,
-        subject: Subject | None,
+        base: EvaluatedCandidate | None,
         model: str | None = None,
     ) -> Draft:
-        """The Coder's candidate for a round; `subject` is the one that the prompt shows.
+        """Ask for a candidate. A reply without a usable one is sent back with the reason, MAX_REPLIES - 1 times.
+
+        Args:
+            number: the round.
+            messages: the prompt.
+            request: what the prompt requests, for events.
+            base: the candidate that the prompt shows, which edits in a reply apply to.
+            model: asked in place of the Coder's model.
 
         Raises:
-            LLMError: no reply to work with, or no budget for one.
+            LLMError: as `Ledger.ask`.
         """
-        return write_candidate(
-            self.ledger,
-            model or self.coder_model,
-            messages,
-            base=subject.source if subject else None,
-            purpose=request,
-            round_number=number,
-        )
+
+        def read(reply: Reply) -> str:
+            return extract_candidate(reply.text, base=base.source if base else None, truncated=reply.truncated)
+
+        source, problem = self._ask(number, "coder", model or self.coder_model, messages, request, read)
+        return Draft(source, problem)
 
     def write_in_parallel(
-        self, number: int, messages: Sequence[Message], *, request: str, subject: Subject | None
+        self, number: int, messages: Sequence[Message], *, request: str, base: EvaluatedCandidate | None
     ) -> Draft:
-        """As `write`, for a candidate that others are written beside: it is built while they are.
+        """As `write`, for one of several candidates that are written at the same time. Its build starts at once.
 
         Raises:
-            LLMError: no reply to work with, or no budget for one.
+            LLMError: as `Ledger.ask`.
         """
-        draft = self.write(number, messages, request=request, subject=subject)
+        draft = self.write(number, messages, request=request, base=base)
         if draft.source is not None:
             digest = candidate_hash(draft.source)
             if digest not in self._evaluated | self._prebuilt:
@@ -133,7 +162,16 @@ class SearchContext:
     def finish_round(
         self, number: int, draft: Draft, rounds: Sequence[Round], *, change: str, parent: int | None = None
     ) -> Round:
-        """Evaluate a round's candidate, unless one of `rounds` had the identical file or there is none.
+        """Evaluate a round's draft and record the end of the round.
+
+        A draft without a source is not evaluated. If one of `rounds` had the identical file, its outcome is used.
+
+        Args:
+            number: the round.
+            draft: what the Coder wrote.
+            rounds: the rounds before it.
+            change: what the draft was meant to change, in one line.
+            parent: the round whose candidate it changes.
 
         Raises:
             BudgetTooSmall: no evaluation is left.
@@ -143,12 +181,11 @@ class SearchContext:
             self._record(Event("round_done", number, {"verdict": NO_CANDIDATE}))
             return Round(number, change, problem=draft.problem, parent=parent)
         digest = candidate_hash(draft.source)
-        repeat = find_repeat(rounds, draft.source)
-        repeat_of = repeat.number if repeat else None
+        repeated = find_repeat(rounds, draft.source)
+        repeat_of = repeated.number if repeated else None
         data: dict[str, JSON] = {"hash": digest, "source": draft.source, "change": change, "repeat_of_round": repeat_of}
         self._record(Event("candidate", number, data))
-        remembered = repeat.outcome if repeat else None
-        outcome = remembered or self.evaluate(number, draft.source)
+        outcome = (repeated.outcome if repeated else None) or self.evaluate(number, draft.source)
         self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
         best = best_of(rounds)
         if is_better(outcome, best.outcome if best else None):
@@ -159,30 +196,44 @@ class SearchContext:
     def finish_branches(
         self, branches: Sequence[Branch], rounds: tuple[Round, ...], *, plateau: bool
     ) -> tuple[tuple[Round, ...], Stop | None]:
-        """Evaluate what was written side by side, in order; a branch without a reply ends the job once that is done."""
+        """Evaluate branches in order, once all of their builds have ended.
+
+        A branch that failed ends the job after the others were evaluated.
+
+        Args:
+            branches: what was written in parallel.
+            rounds: the rounds before them.
+            plateau: whether the plateau rule applies.
+
+        Returns:
+            All rounds, and why the job stops here; None: it goes on.
+
+        Raises:
+            Exception: whatever the evaluator raises.
+        """
         failed: Stop | None = None
         if not self.should_stop():
-            self._builds.finish(self.ledger.purse.time_left_s)
+            self._builds.finish(self.ledger.account.time_left_s)
         for branch in branches:
             if self.should_stop():
                 break
             if isinstance(branch.draft, LLMError):
-                failed = failed or stop_for(branch.draft)
+                failed = failed or stop_for_error(branch.draft)
                 continue
             try:
                 entry = self.finish_round(
                     branch.number, branch.draft, rounds, change=branch.change, parent=branch.parent
                 )
             except LLMError as error:
-                failed = stop_for(error)
+                failed = stop_for_error(error)
                 break
             rounds = (*rounds, replace(entry, advice=branch.advice))
             if entry.outcome is not None and entry.outcome.verdict in NOT_JUDGED:
-                break  # it says nothing about the candidate, and the next one would fare no better
+                break  # the fault is the task's or the sandbox's, so the other branches would meet it, too
         return rounds, failed or self.stop_now(rounds, plateau=plateau)
 
     def evaluate(self, number: int, source: str) -> Outcome:
-        """The evaluator's word on a candidate, counted against the budget unless an earlier run had it.
+        """Evaluate a candidate. It counts against the budget unless an earlier run of the job had evaluated it.
 
         Raises:
             BudgetTooSmall: no evaluation is left.
@@ -191,36 +242,55 @@ class SearchContext:
         digest = candidate_hash(source)
         with self._evaluation_lock:
             if digest not in self._evaluated:
-                self.ledger.purse.take_evaluation("evaluation", self._longest_s)
+                self.ledger.account.charge_evaluation(self._longest_evaluation_s)
                 self._evaluated.add(digest)
             self._record(Event("evaluation_started", number, {"hash": digest}))
             outcome = self._evaluate(source)
-            self._longest_s = max(self._longest_s, outcome.took_s)
+            self._longest_evaluation_s = max(self._longest_evaluation_s, outcome.took_s)
             return outcome
 
     def evaluations_left(self, rounds: Sequence[Round]) -> int | None:
         """How many more candidates may be evaluated after these rounds; None: no limit."""
-        limit = self.ledger.purse.budget.evaluations
+        limit = self.ledger.account.budget.evaluations
         if limit is None:
             return None
         return max(limit - len({entry.outcome.candidate_hash for entry in rounds if entry.outcome}), 0)
 
-    def advise(self, number: int, subject: Subject, rounds: Sequence[Round], *, note: str = "") -> Advice | None:
-        """The Judge's advice on a candidate, or None if nothing usable came; `note` is the platform's word to it.
+    def advise(
+        self, number: int, candidate: EvaluatedCandidate, rounds: Sequence[Round], *, note: str = ""
+    ) -> Advice | None:
+        """Ask the Judge for advice on a candidate.
+
+        A reply that breaks the schema, or cites what the prompt does not hold, is sent back with the reason,
+        MAX_REPLIES - 1 times.
+
+        Args:
+            number: the round.
+            candidate: the candidate to judge.
+            rounds: the rounds so far.
+            note: one more remark in the prompt.
+
+        Returns:
+            The advice; None if no reply was usable. The Coder then goes on without advice.
 
         Raises:
-            LLMError: no reply to work with, or no budget for one.
+            LLMError: as `Ledger.ask`.
         """
-        mode = judge_request(subject)
-        messages = judge_messages(self.brief, subject, rounds, note=note)
-        advice = advise(self.ledger, self.judge_model, messages, subject.outcome, purpose=mode, round_number=number)
+        check_evidence = evidence_checker(candidate.outcome)
+
+        def read(reply: Reply) -> Advice:
+            return extract_advice(reply.text, check_evidence=check_evidence, truncated=reply.truncated)
+
+        mode = judge_request(candidate)
+        messages = judge_messages(self.brief, candidate, rounds, note=note)
+        advice, _ = self._ask(number, "judge", self.judge_model, messages, mode, read)
         if advice is not None:
-            about = {"mode": mode, "subject_hash": subject.outcome.candidate_hash}
+            about = {"mode": mode, "subject_hash": candidate.outcome.candidate_hash}
             self._record(Event("advice", number, {**advice.to_json(), **about}))
         return advice
 
     def stop_now(self, rounds: Sequence[Round], *, plateau: bool = True) -> Stop | None:
-        """The rule that ends the job here, if any."""
+        """Why the job stops after these rounds; None: it goes on. `plateau`: whether the plateau rule applies."""
         if self.should_stop():
             return Stop(StopReason.CANCELLED, "cancelled")
         rules = self.rules if plateau else replace(self.rules, plateau_rounds=0)
@@ -228,3 +298,29 @@ class SearchContext:
         if stop is None and self.evaluations_left(rounds) == 0:
             return Stop(StopReason.BUDGET, "all evaluations of the budget are used")
         return stop
+
+    def _ask(
+        self,
+        number: int,
+        role: str,
+        model: str,
+        messages: Sequence[Message],
+        purpose: str,
+        read: Callable[[Reply], Parsed],
+    ) -> tuple[Parsed | None, str]:
+        """What `read` makes of the first usable reply, or None and what was wrong with the last one."""
+        conversation, problem = list(messages), ""
+        for attempt in range(MAX_REPLIES):
+            slot = f"{number}/{role}/{attempt}"
+            reply = self.ledger.ask(slot, model, conversation, role=role, purpose=purpose, round_number=number)
+            try:
+                return read(reply), ""
+            except ReplyError as error:
+                problem = str(error)
+            self.ledger.reject(role, problem, number)
+            conversation = [
+                *messages,
+                Message("assistant", reply.text or "(an empty reply)"),
+                Message("user", f"{problem} Answer again, whole, in the form that was asked for."),
+            ]
+        return None, problem

@@ -10,12 +10,11 @@ from typing import Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from agents.errors import LLMError
-from agents.history import Round, Subject, choose_subject
+from agents.history import EvaluatedCandidate, Round, choose_candidate
 from agents.prompting.builder import coder_messages, contrast_messages
-from agents.prompting.coder import Draft
-from agents.stop_rules import Stop, StopReason, stop_for
+from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
-from agents.strategies.context import FIRST_CHANGE, SearchContext, SearchResult
+from agents.strategies.context import FIRST_CHANGE, Draft, SearchContext, SearchResult
 
 SHOWN = 3  # candidates in a prompt
 BUCKET = 1.15  # candidates whose speed differs by less than this factor are of one kind
@@ -43,19 +42,19 @@ def run(context: SearchContext) -> SearchResult:
     return SearchResult(final["rounds"], final["stop"])
 
 
-def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[Subject]:
+def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[EvaluatedCandidate]:
     """Up to SHOWN correct candidates from different speed buckets, the fastest last.
 
     The fastest bucket is always among them; of the others, faster ones are likelier.
     """
-    buckets: dict[int, Subject] = {}
+    buckets: dict[int, EvaluatedCandidate] = {}
     for entry in rounds:
         if entry.source is None or entry.outcome is None or not entry.outcome.passed or not entry.outcome.speedup:
             continue
         bucket = floor(log(entry.outcome.speedup) / log(BUCKET))
         known = buckets.get(bucket)
         if known is None or (known.outcome.speedup or 0.0) < entry.outcome.speedup:
-            buckets[bucket] = Subject(entry.source, entry.outcome, entry.number)
+            buckets[bucket] = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
     order = sorted(buckets)
     chosen = order[-1:]
     others = order[:-1]
@@ -74,21 +73,21 @@ def _seed(context: SearchContext, state: State) -> State:
 
 def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
-    number, subject = len(rounds) + 1, choose_subject(rounds)
-    request = _request(subject)
+    number, candidate = len(rounds) + 1, choose_candidate(rounds)
+    request = _request(candidate)
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
-    context.start_round(number, request, subject)
+    context.start_round(number, request, candidate)
     if request == "contrast":
         rng = random.Random(f"{context.brief.task}/{number}")  # noqa: S311  # the same choice when the job resumes
         messages = contrast_messages(context.brief, choose_scored(rounds, rng), rounds)
     else:
-        messages = coder_messages(context.brief, request, subject, rounds)
-    base = subject if request == "repair" else None
+        messages = coder_messages(context.brief, request, candidate, rounds)
+    base = candidate if request == "repair" else None
     try:
-        draft = context.write(number, messages, request=request, subject=base)
+        draft = context.write(number, messages, request=request, base=base)
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     return {**state, "draft": draft}
 
 
@@ -97,22 +96,22 @@ def _evaluate(context: SearchContext, state: State) -> State:
     assert draft is not None, "routed here with a draft only"
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
-    subject = choose_subject(rounds)
-    change = FIRST_CHANGE if subject is None else _request(subject)
+    candidate = choose_candidate(rounds)
+    change = FIRST_CHANGE if candidate is None else _request(candidate)
     try:
         entry = context.finish_round(
-            len(rounds) + 1, draft, rounds, change=change, parent=subject.round if subject else None
+            len(rounds) + 1, draft, rounds, change=change, parent=candidate.round if candidate else None
         )
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     rounds = (*rounds, entry)
     return {"rounds": rounds, "draft": None, "stop": context.stop_now(rounds)}
 
 
-def _request(subject: Subject | None) -> str:
-    if subject is None:
+def _request(candidate: EvaluatedCandidate | None) -> str:
+    if candidate is None:
         return "write"
-    return "contrast" if subject.outcome.passed else "repair"
+    return "contrast" if candidate.outcome.passed else "repair"
 
 
 def _next_node(state: State) -> Literal["write", "evaluate", "end"]:

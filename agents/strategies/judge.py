@@ -8,13 +8,12 @@ from typing import Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from agents.errors import LLMError
-from agents.history import Round, choose_subject
+from agents.history import Round, choose_candidate
 from agents.prompting.builder import coder_messages
-from agents.prompting.coder import Draft
 from agents.prompting.parse import Advice
-from agents.stop_rules import Stop, StopReason, stop_for
+from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
-from agents.strategies.context import FIRST_CHANGE, SearchContext, SearchResult
+from agents.strategies.context import FIRST_CHANGE, Draft, SearchContext, SearchResult
 
 Where = Literal["write", "evaluate", "judge", "end"]
 
@@ -52,16 +51,16 @@ def _seed(context: SearchContext, state: State) -> State:
 def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     number = len(rounds) + 1
-    subject = choose_subject(rounds)
-    request = "write" if subject is None else "improve" if subject.outcome.passed else "repair"
+    candidate = choose_candidate(rounds)
+    request = "write" if candidate is None else "improve" if candidate.outcome.passed else "repair"
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
-    context.start_round(number, request, subject)
-    messages = coder_messages(context.brief, request, subject, rounds, advice=_advice(rounds))
+    context.start_round(number, request, candidate)
+    messages = coder_messages(context.brief, request, candidate, rounds, advice=_advice(rounds))
     try:
-        draft = context.write(number, messages, request=request, subject=subject)
+        draft = context.write(number, messages, request=request, base=candidate)
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     return {**state, "draft": draft}
 
 
@@ -70,33 +69,33 @@ def _evaluate(context: SearchContext, state: State) -> State:
     assert draft is not None, "routed here with a draft only"
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the evaluation")}
-    number, subject = len(rounds) + 1, choose_subject(rounds)
+    number, candidate = len(rounds) + 1, choose_candidate(rounds)
     try:
         entry = context.finish_round(
-            number, draft, rounds, change=_change(rounds), parent=subject.round if subject else None
+            number, draft, rounds, change=_change(rounds), parent=candidate.round if candidate else None
         )
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     # Advice that brought no candidate has not been followed yet.
     unfollowed = _advice(rounds) if draft.source is None else None
-    rounds = (*rounds, replace(entry, advice=unfollowed, advised=rounds[-1].advised if unfollowed else None))
+    rounds = (*rounds, replace(entry, advice=unfollowed, advised_hash=rounds[-1].advised_hash if unfollowed else None))
     return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": context.stop_now(rounds)}
 
 
 def _judge(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
-    subject = choose_subject(rounds)
-    assert subject is not None, "routed here with a candidate only"
+    candidate = choose_candidate(rounds)
+    assert candidate is not None, "routed here with a candidate only"
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the Judge")}
     try:
-        advice = context.advise(len(rounds), subject, rounds)
+        advice = context.advise(len(rounds), candidate, rounds)
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     if advice is None:
         return {**state, "judged": True}
     stop = Stop(StopReason.JUDGE, advice.bottleneck[:500]) if advice.stop else None
-    rounds = (*rounds[:-1], replace(rounds[-1], advice=advice, advised=subject.outcome.candidate_hash))
+    rounds = (*rounds[:-1], replace(rounds[-1], advice=advice, advised_hash=candidate.outcome.candidate_hash))
     return {"rounds": rounds, "draft": None, "judged": True, "stop": stop}
 
 
@@ -105,15 +104,15 @@ def _next_node(state: State) -> Where:
         return "end"
     if state["draft"] is not None:
         return "evaluate"
-    if state["rounds"] and not state["judged"] and choose_subject(state["rounds"]) is not None:
+    if state["rounds"] and not state["judged"] and choose_candidate(state["rounds"]) is not None:
         return "judge"
     return "write"
 
 
 def _advice(rounds: tuple[Round, ...]) -> Advice | None:
     """The Judge's last words, if they are about the candidate that is worked on next."""
-    subject = choose_subject(rounds)
-    if subject is None or rounds[-1].advised != subject.outcome.candidate_hash:
+    candidate = choose_candidate(rounds)
+    if candidate is None or rounds[-1].advised_hash != candidate.outcome.candidate_hash:
         return None
     return rounds[-1].advice
 

@@ -10,11 +10,10 @@ from langgraph.graph import END, START, StateGraph
 from agents.history import Round, best_of
 from agents.llm.concurrency import AT_ONCE, all_of
 from agents.prompting.builder import coder_messages
-from agents.prompting.coder import Draft
 from agents.protocols import JSON
 from agents.stop_rules import Stop
 from agents.strategies.base import run_graph, seed_rounds
-from agents.strategies.context import Branch, SearchContext, SearchResult
+from agents.strategies.context import Branch, Draft, SearchContext, SearchResult
 
 CHANGE = "an independent try"
 
@@ -88,7 +87,7 @@ def _write(context: SearchContext, state: State) -> State:
     def write(number: int) -> Draft:
         messages = coder_messages(context.brief, request, seed, rounds[: state["seeds"]])
         context.start_round(number, request, seed)
-        return context.write_in_parallel(number, messages, request=request, subject=seed)
+        return context.write_in_parallel(number, messages, request=request, base=seed)
 
     numbers = range(first, first + count)
     drafts = all_of([partial(write, number) for number in numbers])

@@ -8,12 +8,11 @@ from langgraph.graph import END, START, StateGraph
 from agents.errors import LLMError
 from agents.history import Round, best_of, find_repeat
 from agents.prompting.builder import tools_messages
-from agents.prompting.coder import Draft
 from agents.prompting.parse import ReplyError, extract_candidate
 from agents.protocols import Message, Outcome, Reply, ToolCall
-from agents.stop_rules import Stop, StopReason, stop_for
+from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
-from agents.strategies.context import SearchContext, SearchResult
+from agents.strategies.context import Draft, SearchContext, SearchResult
 from agents.strategies.tool_calls import TOOLS, Request, ToolError, read_call, result_of
 from tasks.outcomes import candidate_hash
 
@@ -72,7 +71,7 @@ def _ask(context: SearchContext, state: State) -> State:
             tools=TOOLS,
         )
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}
+        return {**state, "stop": stop_for_error(error)}
     said = Message("assistant", reply.text, tool_calls=reply.tool_calls[:CALLS_A_TURN])
     return {**state, "messages": (*state["messages"], said), "reply": reply, "turns": state["turns"] + 1}
 
@@ -120,7 +119,7 @@ def _evaluated(context: SearchContext, state: State, request: Request) -> tuple[
     try:
         entry = context.finish_round(number, Draft(request.source), rounds, change=f"tool {request.tool}")
     except LLMError as error:
-        return {**state, "stop": stop_for(error)}, None
+        return {**state, "stop": stop_for_error(error)}, None
     rounds = (*rounds, entry)
     return {**state, "rounds": rounds, "stop": context.stop_now(rounds)}, entry.outcome
 

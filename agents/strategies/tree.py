@@ -10,10 +10,10 @@ from typing import Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from agents.errors import LLMError
-from agents.history import Round, Subject, best_of
+from agents.history import EvaluatedCandidate, Round, best_of
 from agents.llm.concurrency import all_of
 from agents.prompting.builder import coder_messages
-from agents.stop_rules import Stop, StopReason, stop_for
+from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
 from agents.strategies.context import FIRST_CHANGE, Branch, SearchContext, SearchResult
 
@@ -54,33 +54,36 @@ def run(context: SearchContext) -> SearchResult:
     return SearchResult(final["rounds"], final["stop"])
 
 
-def choose_kept(rounds: Sequence[Round], closed: frozenset[str]) -> list[Subject]:
+def choose_kept(rounds: Sequence[Round], closed: frozenset[str]) -> list[EvaluatedCandidate]:
     """The candidates to take further: the best correct one first, then by speed and by how much they differ from it.
 
     Where none is correct, the last ones, to be repaired.
     """
-    found: dict[str, Subject] = {}
+    found: dict[str, EvaluatedCandidate] = {}
     for entry in rounds:
         if entry.source is not None and entry.outcome is not None and entry.repeat_of is None:
-            found[entry.outcome.candidate_hash] = Subject(entry.source, entry.outcome, entry.number)
-    left = [subject for digest, subject in found.items() if digest not in closed]
-    passed = [subject for subject in left if subject.outcome.passed and subject.outcome.speedup]
-    if not any(subject.outcome.passed for subject in found.values()):
+            found[entry.outcome.candidate_hash] = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
+    left = [candidate for digest, candidate in found.items() if digest not in closed]
+    passed = [candidate for candidate in left if candidate.outcome.passed and candidate.outcome.speedup]
+    if not any(candidate.outcome.passed for candidate in found.values()):
         return left[-KEPT:]
     best = best_of(rounds)
     top = best.outcome.speedup if best and best.outcome.speedup else 1.0
-    kept = [subject for subject in passed if best and subject.source == best.source]
+    kept = [candidate for candidate in passed if best and candidate.source == best.source]
     while len(kept) < KEPT and len(kept) < len(passed):
-        rest = [subject for subject in passed if subject not in kept]
+        rest = [candidate for candidate in passed if candidate not in kept]
         kept.append(
-            max(rest, key=lambda subject: (subject.outcome.speedup or 0.0) / top + NOVELTY * _novelty(subject, kept))
+            max(
+                rest,
+                key=lambda candidate: (candidate.outcome.speedup or 0.0) / top + NOVELTY * _novelty(candidate, kept),
+            )
         )
     return kept
 
 
-def _novelty(subject: Subject, others: Sequence[Subject]) -> float:
+def _novelty(candidate: EvaluatedCandidate, others: Sequence[EvaluatedCandidate]) -> float:
     """1 for a file that shares no line with any of the others, 0 for one that shares all with one of them."""
-    own = _lines(subject.source)
+    own = _lines(candidate.source)
     return min((1 - len(own & _lines(other.source)) / len(own | _lines(other.source)) for other in others), default=1.0)
 
 
@@ -108,19 +111,19 @@ def _grow(context: SearchContext, state: State) -> State:
         return {**state, "stop": Stop(StopReason.JUDGE, "the Judge sees no change worth a try on any branch")}
     shares = [len(range(index, min(left, KEPT * CHILDREN), len(kept))) for index in range(len(kept))]
     calls, number = [], first
-    for subject, count in zip(kept, shares, strict=True):
+    for candidate, count in zip(kept, shares, strict=True):
         if count:
-            calls.append(partial(_take_further, context, subject, rounds, number, count))
+            calls.append(partial(_take_further, context, candidate, rounds, number, count))
             number += count
     branches: list[Branch] = []
     closed, stop = set(state["closed"]), None
-    for subject, result in zip(kept, all_of(calls), strict=False):
+    for candidate, result in zip(kept, all_of(calls), strict=False):
         if isinstance(result, LLMError):
-            stop = stop or stop_for(result)
+            stop = stop or stop_for_error(result)
             continue
         branches += result
         if not result:
-            closed.add(subject.outcome.candidate_hash)
+            closed.add(candidate.outcome.candidate_hash)
     return {**state, "branches": tuple(branches), "closed": frozenset(closed), "stop": stop}
 
 
@@ -131,7 +134,7 @@ def _openings(context: SearchContext, first: int, left: int) -> tuple[Branch, ..
         context.start_round(number, "write", None)
         messages = coder_messages(context.brief, "write", None, (), note=note)
         try:
-            draft = context.write_in_parallel(number, messages, request="write", subject=None)
+            draft = context.write_in_parallel(number, messages, request="write", base=None)
         except LLMError as error:
             return Branch(number, error, FIRST_CHANGE)
         return Branch(number, draft, FIRST_CHANGE)
@@ -141,26 +144,26 @@ def _openings(context: SearchContext, first: int, left: int) -> tuple[Branch, ..
 
 
 def _take_further(
-    context: SearchContext, subject: Subject, rounds: tuple[Round, ...], first: int, count: int
+    context: SearchContext, candidate: EvaluatedCandidate, rounds: tuple[Round, ...], first: int, count: int
 ) -> list[Branch]:
     """`count` ways on from one candidate, each told of the ones before it; fewer where the Judge sees no more."""
     branches: list[Branch] = []
-    request = "improve" if subject.outcome.passed else "repair"
+    request = "improve" if candidate.outcome.passed else "repair"
     for number in range(first, first + count):
-        beside = tuple(Round(branch.number, branch.change, parent=subject.round) for branch in branches)
+        beside = tuple(Round(branch.number, branch.change, parent=candidate.round) for branch in branches)
         note = f"Another branch tries: {branches[-1].change} Advise another change." if branches else ""
         try:
-            advice = context.advise(number, subject, (*rounds, *beside), note=note)
+            advice = context.advise(number, candidate, (*rounds, *beside), note=note)
             if advice is not None and advice.stop:
                 break
-            context.start_round(number, request, subject)
-            messages = coder_messages(context.brief, request, subject, (*rounds, *beside), advice=advice)
-            draft = context.write_in_parallel(number, messages, request=request, subject=subject)
+            context.start_round(number, request, candidate)
+            messages = coder_messages(context.brief, request, candidate, (*rounds, *beside), advice=advice)
+            draft = context.write_in_parallel(number, messages, request=request, base=candidate)
         except LLMError as error:
-            branches.append(Branch(number, error, "no reply", subject.round))
+            branches.append(Branch(number, error, "no reply", candidate.round))
             break
         change = advice.change if advice else "no advice"
-        branches.append(Branch(number, draft, change, subject.round, advice))
+        branches.append(Branch(number, draft, change, candidate.round, advice))
     return branches
 
 

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from agents.llm.names import only_builtin
 from agents.protocols import Event
-from agents.replay import past_of_events
+from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import batches, jobs
 from db.records import JobCost, JobRecord, JobStatus, Owner
@@ -24,7 +24,7 @@ def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
         Event(event.kind, event.round, {"reply": "", **event.data})
         for event in results.list_events(session, job.id, kinds=("llm_started", "llm_call", "llm_failed"))
     ]
-    spent = past_of_events(events).spent
+    spent = resume_state_from_events(events).spent
     return spent.cost_usd + spent.unsettled_usd
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from agents.protocols import Event, Outcome
-from agents.replay import identity
+from agents.replay import event_identity
 from agents.stop_rules import is_better
 from db.evaluations import results
 from db.jobs import jobs
@@ -60,7 +60,7 @@ class Journal:
         self._store = store
         self._job_id = job_id
         self._observer = observer
-        self._past = Counter(identity(event) for event in past)
+        self._past = Counter(event_identity(event) for event in past)
         self._owner = owner
         self._keep = keep
         self._lock = threading.RLock()
@@ -74,7 +74,7 @@ class Journal:
         """
         with self._lock:
             self.round = event.round
-            own = identity(event)
+            own = event_identity(event)
             if own is not None and self._past[own] > 0:
                 self._past[own] -= 1
             else:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.llm.names import only_builtin
-from agents.protocols import NO_PAST, Past
+from agents.protocols import FRESH_START, ResumeState
 from db.jobs import batches, job_queue, jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
@@ -20,7 +20,7 @@ from service.jobs.journal import Journal, Observer
 from service.jobs.liveness import job_heartbeat, this_process
 from service.jobs.persistence import keep_task
 from service.jobs.prebuild import Prebuilder
-from service.jobs.query import end_job, get_job, past_of, read_events, settle
+from service.jobs.query import end_job, get_job, load_resume_state, read_events, settle
 from service.jobs.run import JobReport, JobRun, LocalEvaluator
 from service.jobs.spec import options_of, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
@@ -62,7 +62,7 @@ def optimize(
                 options=options,
             )
         journal = Journal(store, job_id, observe, owner=owner)
-        return run_here(store, job_id, owner, context, options["device"], journal, cancel, NO_PAST)
+        return run_here(store, job_id, owner, context, options["device"], journal, cancel, FRESH_START)
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken) -> JobReport:
@@ -98,9 +98,11 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
                 more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
                 raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
             context = replace(context, settings=settings_of(jobs.get_job(session, job_id), settings))
-        events, past = past_of(store, job_id)  # whoever ran it before has written the last of them by now
+        events, resume_state = load_resume_state(
+            store, job_id
+        )  # whoever ran it before has written the last of them by now
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, past)
+        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, resume_state)
 
 
 def run_here(
@@ -111,7 +113,7 @@ def run_here(
     device: str,
     journal: Journal,
     cancel: CancelToken,
-    past: Past,
+    resume_state: ResumeState,
 ) -> JobReport:
     """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it.
 
@@ -128,12 +130,12 @@ def run_here(
         journal=journal,
         evaluator=LocalEvaluator(store, job_id, owner, context, journal.step, cancel),
         platform=context.platform,
-        llm=open_models(context.settings, context, step=journal.step, cancel=cancel, past=past),
+        llm=open_models(context.settings, context, step=journal.step, cancel=cancel, resume_state=resume_state),
         cancel=cancel,
         builds=Prebuilder(context, journal.step),
     )
     with job_heartbeat(store, job_id, owner, cancel):
-        report = run.run(past)
+        report = run.run(resume_state)
     if report.best is None:
         return report
     return replace(report, exported=_export(store, report.job, context.settings, journal))
@@ -186,9 +188,9 @@ def run_queued(
             jobs.set_options(session, job_id, **kept)
             taken = jobs.get_job(session, job_id)
         context = replace(context, settings=settings_of(taken, settings))
-        events, past = past_of(store, job_id)
+        events, resume_state = load_resume_state(store, job_id)
         journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, past)
+        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, resume_state)
 
 
 def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, cancel: CancelToken) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.protocols import Event, Past
-from agents.replay import past_of_events
+from agents.protocols import Event, ResumeState
+from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import job_queue, jobs
@@ -192,10 +192,10 @@ def stored_events(store: Store, job_id: int) -> list[Event]:
     return whole
 
 
-def past_of(store: Store, job_id: int) -> tuple[list[Event], Past]:
+def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeState]:
     """A job's events, and what they tell of what it did and paid for, for whoever takes it up again."""
     events = stored_events(store, job_id)
-    return events, past_of_events(events, wall_s=worked_s(store, job_id))
+    return events, resume_state_from_events(events, wall_s=worked_s(store, job_id))
 
 
 def worked_s(store: Store, job_id: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.names import is_builtin
-from agents.protocols import LLM, NO_BUILDS, Outcome, Past
+from agents.protocols import LLM, NO_BUILDS, Outcome, ResumeState
 from agents.stop_rules import StopReason
 from agents.strategies.registry import SHOWS_PROFILES
 from db.errors import StoreError
@@ -148,7 +148,7 @@ class JobRun:
         self._worker_id = worker_id
         self._builds = builds
 
-    def run(self, past: Past) -> JobReport:
+    def run(self, resume_state: ResumeState) -> JobReport:
         """Work until the job ends or is stopped; its row says how, whatever happens here but a kill.
 
         Raises:
@@ -160,7 +160,7 @@ class JobRun:
                 contextlib.nullcontext() if self._builds is None else contextlib.closing(self._builds),
                 cancel_when(lambda: cancel_requested(self._store, self._job_id), self._cancel, "cancelled"),
             ):
-                reason, detail = self._work(past)
+                reason, detail = self._work(resume_state)
         except KeyboardInterrupt:
             self._finish(JobStatus.INTERRUPTED, INTERRUPTED, "")
             raise
@@ -179,7 +179,7 @@ class JobRun:
         end = last_stop(read_events(self._store, job.id))
         return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.unpriced_calls, end.summary)
 
-    def _work(self, past: Past) -> tuple[str, str]:
+    def _work(self, resume_state: ResumeState) -> tuple[str, str]:
         """Why the agents stopped, and one line of detail."""
         self._evaluator.prepare()
         try:
@@ -190,7 +190,7 @@ class JobRun:
                 record=self._journal,
                 llm=self._llm,
                 should_stop=self._cancel.requested,
-                past=past,
+                resume_state=resume_state,
             )
         except Cancelled:
             return self._cancel.reason or "cancelled", ""

@@ -14,7 +14,7 @@ from service.evaluation_context import EvaluationContext, open_models
 from service.jobs.batch_budget import allot, finish_without_budget
 from service.jobs.journal import Journal, Observer
 from service.jobs.prebuild import Prebuilder
-from service.jobs.query import cancel_requested, end_job, get_job, past_of
+from service.jobs.query import cancel_requested, end_job, get_job, load_resume_state
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import for_provider, settings_of, spec_of, task_of
 from service.settings import Settings
@@ -98,7 +98,7 @@ def _refuse(worker: WorkerContext, job_id: int, error: str) -> None:
 def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
     settings = _settings_of(worker, job)
     task = task_of(job)
-    events, past = past_of(worker.store, job.id)
+    events, resume_state = load_resume_state(worker.store, job.id)
     journal = Journal(
         worker.store,
         job.id,
@@ -116,11 +116,11 @@ def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
         journal=journal,
         evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.kind, cancel),
         platform=worker.platform,
-        llm=open_models(settings, context, step=journal.step, cancel=cancel, past=past),
+        llm=open_models(settings, context, step=journal.step, cancel=cancel, resume_state=resume_state),
         cancel=cancel,
         worker_id=worker.worker_id,
         builds=Prebuilder(context, journal.step) if _evaluates_alone(worker) else None,
-    ).run(past)
+    ).run(resume_state)
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
 

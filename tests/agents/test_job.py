@@ -14,8 +14,8 @@ from agents.history import Round, best_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.sections import parse
-from agents.protocols import NO_PAST, Event, Outcome, Past, Reply
-from agents.replay import identity, past_of_events
+from agents.protocols import FRESH_START, Event, Outcome, Reply, ResumeState
+from agents.replay import event_identity, resume_state_from_events
 from agents.stop_rules import StopReason, is_better
 from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
@@ -95,7 +95,7 @@ def run(
     llm: ScriptedLLM,
     spec: JobSpec = SPEC,
     should_stop: Callable[[], bool] = lambda: False,
-    past: Past = NO_PAST,
+    resume_state: ResumeState = FRESH_START,
 ) -> JobResult:
     return run_job(
         spec,
@@ -103,7 +103,7 @@ def run(
         record=bench.events.append,
         llm=llm,
         should_stop=should_stop,
-        past=past,
+        resume_state=resume_state,
     )
 
 
@@ -501,7 +501,7 @@ def test_long_compiler_output_is_shortened_in_the_middle() -> None:
 def resumed(bench: Bench, llm: ScriptedLLM, events: list[Event], spec: JobSpec) -> JobResult:
     outcomes = [Outcome.from_json(event.data) for event in events if event.kind == "evaluated"]
     bench.kept = {outcome.candidate_hash: outcome for outcome in outcomes}
-    return run(bench, llm, spec, past=past_of_events(events))
+    return run(bench, llm, spec, resume_state=resume_state_from_events(events))
 
 
 def test_job_cut_off_at_any_event_goes_on_to_the_same_result() -> None:
@@ -522,7 +522,9 @@ def test_job_cut_off_at_any_event_goes_on_to_the_same_result() -> None:
         assert len(bench.evaluated) == 4 - evaluated, "no candidate is evaluated twice"
         assert result.spent.cost_usd == pytest.approx(0.01 * len(script)), "no reply is paid for twice"
         assert (result.spent.unsettled_usd > 0) == (started > called), "but the one in flight may have been"
-        before, after = ([identity(event) for event in some if identity(event)] for some in (events, bench.events))
+        before, after = (
+            [event_identity(event) for event in some if event_identity(event)] for some in (events, bench.events)
+        )
         assert after[: len(before)] == before, "what was recorded comes again in the same order"
 
 
@@ -551,7 +553,7 @@ def test_lost_replies_are_asked_for_again_and_counted_at_their_worst() -> None:
     failure, (_, second) = bench.data("llm_failed")[0], bench.data("llm_started")
     assert (failure["maybe_paid"], failure["attempt"], second["attempt"]) == (True, 1, 2)
     assert result.spent.unsettled_usd == bench.data("llm_started")[0]["worst_usd"]
-    assert past_of_events(bench.events).spent.unsettled_usd == result.spent.unsettled_usd
+    assert resume_state_from_events(bench.events).spent.unsettled_usd == result.spent.unsettled_usd
 
 
 def test_reply_that_never_arrives_ends_the_job() -> None:

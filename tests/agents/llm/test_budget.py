@@ -11,26 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
-from agents.llm.budget import Budget, Purse, prompt_bound
+from agents.llm.budget import Budget, BudgetAccount, max_prompt_tokens
 from agents.llm.ledger import Ledger, check_prices, ledger_key
 from agents.llm.litellm_import import import_litellm
 from agents.llm.pricing import price_of
 from agents.prompting.builder import Brief
 from agents.protocols import (
+    FRESH_START,
     NO_BUILDS,
-    NO_PAST,
     NOTHING_SPENT,
     Event,
     Message,
     Outcome,
-    Past,
     Price,
     Reply,
+    ResumeState,
     Spent,
     Tool,
     ignore_fault,
 )
-from agents.replay import past_of_events
+from agents.replay import resume_state_from_events
 from agents.stop_rules import StopRules
 from agents.strategies.context import SearchContext
 from tasks.outcomes import candidate_hash
@@ -73,7 +73,7 @@ class Provider:
             deed = self.deeds.pop(0) if self.deeds else Deed(1.0, 1.0, "")
             if deed.fault == "free":
                 raise LLMFailed(model, "rate limit")
-            prompt = round(prompt_bound(messages, tools) * deed.prompt_share)
+            prompt = round(max_prompt_tokens(messages, tools) * deed.prompt_share)
             reply = round(reply_tokens * deed.reply_share)
             cost = prompt * PRICE.prompt_usd + reply * PRICE.reply_usd
             if deed.fault != "lost_unbilled":
@@ -106,15 +106,22 @@ def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, p
     provider, events = Provider([*done], price_known), list[Event]()
     budget = Budget(usd=usd, tokens=tokens)
     for number in range(60):
-        past = past_of_events(events)
-        ledger = Ledger(provider, events.append, lambda: False, Purse(budget, past.spent), past=past, price=PRICE)
+        resume_state = resume_state_from_events(events)
+        ledger = Ledger(
+            provider,
+            events.append,
+            lambda: False,
+            BudgetAccount(budget, resume_state.spent),
+            resume_state=resume_state,
+            price=PRICE,
+        )
         try:
             ask(ledger, f"{number}/coder/0")
         except BudgetTooSmall:
             break
         except (LLMError, KeyboardInterrupt):
             pass
-        spent = past_of_events(events).spent
+        spent = resume_state_from_events(events).spent
         assert provider.billed_usd <= usd + 1e-9
         assert provider.billed_tokens <= tokens
         assert spent.cost_usd <= provider.billed_usd + 1e-9, "never more than was billed is called spent"
@@ -125,8 +132,8 @@ def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, p
 @given(st.lists(deeds.filter(lambda deed: deed.fault != "killed"), max_size=40), st.floats(0, 0.5))
 def test_branches_side_by_side_share_one_purse(done: list[Deed], usd: float) -> None:
     provider, events = Provider([*done]), list[Event]()
-    purse = Purse(Budget(usd=usd), NOTHING_SPENT)
-    ledger = Ledger(provider, events.append, lambda: False, purse)
+    account = BudgetAccount(Budget(usd=usd), NOTHING_SPENT)
+    ledger = Ledger(provider, events.append, lambda: False, account)
 
     def work(branch: int) -> None:
         for number in range(8):
@@ -143,7 +150,7 @@ def test_branches_side_by_side_share_one_purse(done: list[Deed], usd: float) -> 
     for thread in threads:
         thread.join()
     assert provider.billed_usd <= usd + 1e-9
-    spent = purse.spent
+    spent = account.spent
     assert spent.cost_usd <= provider.billed_usd + 1e-9 <= spent.cost_usd + spent.unsettled_usd + 2e-9
 
 
@@ -155,8 +162,8 @@ def test_the_reply_is_limited_to_what_is_left() -> None:
             limits.append(reply_tokens)
             return Reply("x", "m", 0, reply_tokens or 0, (reply_tokens or 0) * PRICE.reply_usd, 0.0)
 
-    bound = prompt_bound(ASK)
-    ledger = Ledger(Short([]), lambda event: None, lambda: False, Purse(Budget(tokens=6000), NOTHING_SPENT))
+    bound = max_prompt_tokens(ASK)
+    ledger = Ledger(Short([]), lambda event: None, lambda: False, BudgetAccount(Budget(tokens=6000), NOTHING_SPENT))
     ask(ledger, "1")
     ask(ledger, "2")
     assert limits == [4000, 2000 - bound]
@@ -166,17 +173,17 @@ def test_the_reply_is_limited_to_what_is_left() -> None:
 
 def test_nothing_is_sent_that_cannot_be_paid_for() -> None:
     provider, events = Provider([]), list[Event]()
-    ledger = Ledger(provider, events.append, lambda: False, Purse(Budget(usd=0.001), NOTHING_SPENT))
+    ledger = Ledger(provider, events.append, lambda: False, BudgetAccount(Budget(usd=0.001), NOTHING_SPENT))
     with pytest.raises(BudgetTooSmall, match=r"\$0\.0010 left does not pay for the next call"):
         ask(ledger, "1")
     assert provider.billed_usd == 0
     assert [event.kind for event in events] == ["llm_failed"]
-    assert past_of_events(events).spent == Spent()
+    assert resume_state_from_events(events).spent == Spent()
 
 
 def test_wall_time_counts_over_all_runs_and_cuts_a_call_short() -> None:
     now = [0.0]
-    purse = Purse(Budget(wall_s=100), Spent(wall_s=90), clock=lambda: now[0])
+    account = BudgetAccount(Budget(wall_s=100), Spent(wall_s=90), clock=lambda: now[0])
 
     class Slow(Provider):
         def complete(self, model: str, *args: object, should_stop: Callable[[], bool], **more: object) -> Reply:
@@ -186,10 +193,10 @@ def test_wall_time_counts_over_all_runs_and_cuts_a_call_short() -> None:
             assert should_stop()
             raise LLMCancelled(model, "cancelled")
 
-    ledger = Ledger(Slow([]), lambda event: None, lambda: False, purse)
+    ledger = Ledger(Slow([]), lambda event: None, lambda: False, account)
     with pytest.raises(BudgetTooSmall, match="wall time"):
         ask(ledger, "1")
-    assert purse.spent.unsettled_usd > 0, "the provider may bill what was cut short"
+    assert account.spent.unsettled_usd > 0, "the provider may bill what was cut short"
     with pytest.raises(BudgetTooSmall, match="wall time"):
         ask(ledger, "2")
 
@@ -206,27 +213,27 @@ class Cancelled(Provider):
 
 def test_a_call_cancelled_before_it_was_sent_counts_nothing() -> None:
     events = list[Event]()
-    worst = prompt_bound(ASK) + 4000
-    purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
-    ledger = Ledger(Cancelled([], sent=False), events.append, lambda: False, purse)
+    worst = max_prompt_tokens(ASK) + 4000
+    account = BudgetAccount(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
+    ledger = Ledger(Cancelled([], sent=False), events.append, lambda: False, account)
     for _ in range(3):  # the budget bears one call, and after each the whole of it is there again
         with pytest.raises(LLMCancelled):
             ask(ledger, "1")
-    assert purse.spent == NOTHING_SPENT
+    assert account.spent == NOTHING_SPENT
     assert [event.data["maybe_paid"] for event in events if event.kind == "llm_failed"] == [False] * 3
-    assert past_of_events(events).spent == NOTHING_SPENT, "nor does it count when the job is taken up again"
+    assert resume_state_from_events(events).spent == NOTHING_SPENT, "nor does it count when the job is taken up again"
 
 
 def test_a_call_cancelled_after_it_was_sent_counts_at_its_worst() -> None:
     events = list[Event]()
-    worst = prompt_bound(ASK) + 4000
-    purse = Purse(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
-    ledger = Ledger(Cancelled([], sent=True), events.append, lambda: False, purse)
+    worst = max_prompt_tokens(ASK) + 4000
+    account = BudgetAccount(Budget(usd=1.0, tokens=worst), NOTHING_SPENT, clock=lambda: 0.0)
+    ledger = Ledger(Cancelled([], sent=True), events.append, lambda: False, account)
     with pytest.raises(LLMCancelled):
         ask(ledger, "1")
-    usd = prompt_bound(ASK) * PRICE.prompt_usd + 4000 * PRICE.reply_usd
-    assert purse.spent == Spent(unsettled_usd=pytest.approx(usd), unsettled_tokens=worst)
-    assert past_of_events(events).spent == purse.spent
+    usd = max_prompt_tokens(ASK) * PRICE.prompt_usd + 4000 * PRICE.reply_usd
+    assert account.spent == Spent(unsettled_usd=pytest.approx(usd), unsettled_tokens=worst)
+    assert resume_state_from_events(events).spent == account.spent
     with pytest.raises(BudgetTooSmall):
         ask(ledger, "2")
 
@@ -234,25 +241,27 @@ def test_a_call_cancelled_after_it_was_sent_counts_at_its_worst() -> None:
 def test_a_provider_that_bills_beyond_the_worst_case_does_so_once() -> None:
     """What it takes above the list is found out when the call is paid; nobody can prevent that."""
     provider = Provider([Deed(1.0, 3.0, "")])
-    purse = Purse(Budget(usd=0.1), NOTHING_SPENT)
-    ledger = Ledger(provider, lambda event: None, lambda: False, purse)
+    account = BudgetAccount(Budget(usd=0.1), NOTHING_SPENT)
+    ledger = Ledger(provider, lambda event: None, lambda: False, account)
     ask(ledger, "1")
-    assert purse.spent.cost_usd == provider.billed_usd > 0.1
+    assert account.spent.cost_usd == provider.billed_usd > 0.1
     with pytest.raises(BudgetTooSmall):
         ask(ledger, "2")
 
 
 def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
     now = [0.0]
-    purse = Purse(Budget(wall_s=30, evaluations=2), Spent(evaluations=1), clock=lambda: now[0])
+    account = BudgetAccount(Budget(wall_s=30, evaluations=2), Spent(evaluations=1), clock=lambda: now[0])
     with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
-        purse.take_evaluation("evaluation", longest_s=31.0)
-    purse.take_evaluation("evaluation", longest_s=5.0)
+        account.charge_evaluation(longest_s=31.0)
+    account.charge_evaluation(longest_s=5.0)
     with pytest.raises(BudgetTooSmall, match="all 2 evaluations"):
-        purse.take_evaluation("evaluation", longest_s=5.0)
+        account.charge_evaluation(longest_s=5.0)
 
 
-def search_context(purse: Purse, evaluate: Callable[[str], Outcome], past: Past = NO_PAST) -> SearchContext:
+def search_context(
+    account: BudgetAccount, evaluate: Callable[[str], Outcome], resume_state: ResumeState = FRESH_START
+) -> SearchContext:
     return SearchContext(
         brief=Brief("task", "reference", "device", "platform", "exemplar"),
         rules=StopRules(rounds=9, plateau_rounds=0, roofline_target=1.0),
@@ -260,12 +269,12 @@ def search_context(purse: Purse, evaluate: Callable[[str], Outcome], past: Past 
         judge_model="openai/x",
         seed_model=None,
         coder_is_deterministic=False,
-        ledger=Ledger(Provider([]), lambda event: None, lambda: False, purse),
+        ledger=Ledger(Provider([]), lambda event: None, lambda: False, account),
         evaluate=evaluate,
         builds=NO_BUILDS,
         record=lambda event: None,
         should_stop=lambda: False,
-        past=past,
+        resume_state=resume_state,
     )
 
 
@@ -278,46 +287,50 @@ def test_the_next_evaluation_must_fit_by_what_one_took_and_not_by_what_it_waited
         now[0] += 50
         return Outcome(candidate_hash(source), "wrong_output", took_s=took_s)
 
-    purse = Purse(Budget(wall_s=100), NOTHING_SPENT, clock=lambda: now[0])
-    job = search_context(purse, evaluate)
+    account = BudgetAccount(Budget(wall_s=100), NOTHING_SPENT, clock=lambda: now[0])
+    job = search_context(account, evaluate)
     job.evaluate(1, "first")
     if fits:
         job.evaluate(2, "second")
     else:
         with pytest.raises(BudgetTooSmall, match="50 s left are too few for another evaluation"):
             job.evaluate(2, "second")
-    assert purse.spent.evaluations == 1 + fits
+    assert account.spent.evaluations == 1 + fits
 
 
 def test_what_evaluations_of_an_earlier_run_took_is_known_when_the_job_is_taken_up_again() -> None:
     known = Outcome(candidate_hash("first"), "wrong_output", took_s=40.0)
-    purse = Purse(Budget(wall_s=100), Spent(wall_s=70, evaluations=1), clock=lambda: 0.0)
-    job = search_context(purse, lambda source: known, Past(purse.spent, evaluated=frozenset({known.candidate_hash})))
+    account = BudgetAccount(Budget(wall_s=100), Spent(wall_s=70, evaluations=1), clock=lambda: 0.0)
+    job = search_context(
+        account, lambda source: known, ResumeState(account.spent, evaluated=frozenset({known.candidate_hash}))
+    )
     job.evaluate(1, "first")  # answered from the store; counts nothing
     with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
         job.evaluate(2, "second")
-    assert purse.spent.evaluations == 1
+    assert account.spent.evaluations == 1
 
 
 def test_a_model_without_a_price_needs_one_or_a_cap_in_tokens() -> None:
     provider = Provider([], price_known=False)
-    ledger = Ledger(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT))
+    ledger = Ledger(provider, lambda event: None, lambda: False, BudgetAccount(Budget(usd=1), NOTHING_SPENT))
     with pytest.raises(PriceUnknown, match="--price or a cap in tokens"):
         check_prices(ledger, ["openai/x"], tokens_capped=False)
     check_prices(ledger, ["openai/x"], tokens_capped=True)
-    priced = Ledger(provider, lambda event: None, lambda: False, Purse(Budget(usd=1), NOTHING_SPENT), price=PRICE)
+    priced = Ledger(
+        provider, lambda event: None, lambda: False, BudgetAccount(Budget(usd=1), NOTHING_SPENT), price=PRICE
+    )
     check_prices(priced, ["openai/x"], tokens_capped=False)
-    assert ask(priced, "1").cost_usd == pytest.approx(prompt_bound(ASK) * 3e-6 + 4000 * 15e-6)
+    assert ask(priced, "1").cost_usd == pytest.approx(max_prompt_tokens(ASK) * 3e-6 + 4000 * 15e-6)
 
 
 def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
     known = Reply("kept", "openai/x", 10, 10, 0.5, 0.0)
-    past = Past(Spent(cost_usd=0.5), {ledger_key("1/coder/0", "openai/x", ASK): known})
+    resume_state = ResumeState(Spent(cost_usd=0.5), {ledger_key("1/coder/0", "openai/x", ASK): known})
     provider = Provider([])
-    purse = Purse(Budget(usd=0.5), past.spent)
-    ledger = Ledger(provider, lambda event: None, lambda: False, purse, past=past)
+    account = BudgetAccount(Budget(usd=0.5), resume_state.spent)
+    ledger = Ledger(provider, lambda event: None, lambda: False, account, resume_state=resume_state)
     assert ask(ledger, "1/coder/0") == known
-    assert (provider.billed_usd, purse.spent.cost_usd) == (0.0, 0.5)
+    assert (provider.billed_usd, account.spent.cost_usd) == (0.0, 0.5)
     with pytest.raises(BudgetTooSmall):
         ask(ledger, "2/coder/0")
 
@@ -341,23 +354,23 @@ def test_a_reply_in_the_ledger_is_not_asked_for_again() -> None:
 )
 def test_neither_cl100k_nor_o200k_makes_more_of_a_prompt_than_the_bound(model: str, text: str) -> None:
     counted = import_litellm().token_counter(model=model, text=text)
-    assert counted <= prompt_bound([Message("user", text)])
+    assert counted <= max_prompt_tokens([Message("user", text)])
 
 
 def test_ordinary_prompts_are_not_overrated_grossly() -> None:
     text = (Path(__file__).parents[3] / "agents/exemplars/cpu/normalization.py").read_text()
     counted = import_litellm().token_counter(model="gpt-4o", text=text)
-    assert prompt_bound([Message("user", text)]) < 3.5 * counted
+    assert max_prompt_tokens([Message("user", text)]) < 3.5 * counted
 
 
 def test_longer_prompts_may_cost_more_a_token() -> None:
     price = Price(1e-6, 4e-6, longer=((200_000, 2e-6, 6e-6),))
     assert price.for_prompt(200_000) == Price(1e-6, 4e-6)
     assert price.for_prompt(200_001) == Price(2e-6, 6e-6)
-    purse = Purse(Budget(usd=10.0), NOTHING_SPENT)
+    account = BudgetAccount(Budget(usd=10.0), NOTHING_SPENT)
     long = [Message("user", "1" * 300_000)]
-    bound = prompt_bound(long)
-    made = purse.reserve("m", long, (), price, 1000)
+    bound = max_prompt_tokens(long)
+    made = account.reserve("m", long, (), price, 1000)
     assert made.usd == pytest.approx(bound * 2e-6 + 1000 * 6e-6)
 
 
@@ -373,8 +386,8 @@ def test_the_price_list_tells_of_steps() -> None:
 
 
 def test_who_waits_for_a_share_of_the_budget_can_be_stopped() -> None:
-    purse = Purse(Budget(tokens=5000), NOTHING_SPENT)
-    purse.reserve("m", ASK, (), PRICE, 4500)
+    account = BudgetAccount(Budget(tokens=5000), NOTHING_SPENT)
+    account.reserve("m", ASK, (), PRICE, 4500)
     asked = []
 
     def should_stop() -> bool:
@@ -382,7 +395,7 @@ def test_who_waits_for_a_share_of_the_budget_can_be_stopped() -> None:
         return len(asked) > 2
 
     with pytest.raises(LLMCancelled) as stopped:
-        purse.reserve("m", ASK, (), PRICE, 4500, should_stop)
+        account.reserve("m", ASK, (), PRICE, 4500, should_stop)
     assert "waiting for its share" in str(stopped.value)
     assert not stopped.value.sent
 
@@ -401,7 +414,7 @@ def test_keys_tell_calls_apart(one: str, other: str) -> None:
 
 @given(st.text(max_size=500))
 def test_the_bound_on_a_prompt_grows_with_it(text: str) -> None:
-    short, long = prompt_bound([Message("user", text)]), prompt_bound([Message("user", text + "word ")])
+    short, long = max_prompt_tokens([Message("user", text)]), max_prompt_tokens([Message("user", text + "word ")])
     assert 16 <= short < long
     assert short <= len(text.encode("utf-8", "replace")) + 16
-    assert NO_PAST.replies == {}
+    assert FRESH_START.replies == {}

@@ -17,7 +17,7 @@ from agents.manual.format import read_reply
 from agents.manual.model import ManualLLM
 from agents.prompting.parse import extract_advice, extract_candidate
 from agents.prompting.sections import render
-from agents.protocols import Message, Outcome, Past, Tool
+from agents.protocols import Message, Outcome, ResumeState, Tool
 from agents.stop_rules import StopReason
 from db.types import clean_json
 from tasks.outcomes import candidate_hash
@@ -153,9 +153,9 @@ def test_replies_that_the_ledger_has_answer_nothing_else(tmp_path):
         thread.join(5)
     threading.excepthook = excepthook
     key = ledger_key("", f"manual/{tmp_path}", PROMPT)
-    past = Past(replies={f"1/coder/0{key}": replies[0], f"3/coder/0{key}": replies[1]})
+    resume_state = ResumeState(replies={f"1/coder/0{key}": replies[0], f"3/coder/0{key}": replies[1]})
     (tmp_path / "002-repair.reply.md").write_text("late")
-    again = ManualLLM(past=past)
+    again = ManualLLM(resume_state=resume_state)
     (tmp_path / "004-repair.reply.md").write_text("new")
     assert [ask(tmp_path, llm=again).text for _ in range(2)] == ["late", "new"]
 
@@ -214,9 +214,9 @@ def test_reply_with_a_null_byte_is_known_again_as_the_ledger_has_it(tmp_path):
     (tmp_path / "001-repair.reply.md").write_bytes(b"a\0b")
     reply = ask(tmp_path)
     assert reply.text == "a\ufffdb"
-    past = Past(replies={"1/coder/0" + ledger_key("", f"manual/{tmp_path}", PROMPT): reply})
+    resume_state = ResumeState(replies={"1/coder/0" + ledger_key("", f"manual/{tmp_path}", PROMPT): reply})
     (tmp_path / "002-repair.reply.md").write_text("new")
-    assert ask(tmp_path, llm=ManualLLM(past=past)).text == "new"
+    assert ask(tmp_path, llm=ManualLLM(resume_state=resume_state)).text == "new"
 
 
 def test_a_bare_candidate_and_bare_advice_are_as_good_as_fenced_ones(tmp_path):

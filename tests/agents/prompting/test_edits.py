@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.prompting.edits import Edit, EditError, apply_edits, find_edits
-from agents.prompting.parse import ReplyError, extract_candidate
+from agents.prompting.parse import Edit, EditError, ReplyError, apply_edits, extract_candidate, find_edits
 
 FILE = "import torch\n\n\nclass ModelNew:\n    width = 4\n    depth = 4\n"
 

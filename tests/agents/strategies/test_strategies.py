@@ -18,8 +18,18 @@ from agents.history import Round, lessons_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.parse import Advice, Lesson
-from agents.protocols import NO_BUILDS, NO_PAST, Builds, Event, Message, Outcome, Past, Reply, ToolCall
-from agents.replay import past_of_events
+from agents.protocols import (
+    FRESH_START,
+    NO_BUILDS,
+    Builds,
+    Event,
+    Message,
+    Outcome,
+    Reply,
+    ResumeState,
+    ToolCall,
+)
+from agents.replay import resume_state_from_events
 from agents.stop_rules import StopReason
 from agents.strategies.contrastive import choose_scored
 from agents.strategies.sample import pass_at_k, summary_of
@@ -77,7 +87,7 @@ class Bench:
 def run(
     bench: Bench,
     llm: AnsweringLLM | ScriptedLLM,
-    past: Past = NO_PAST,
+    resume_state: ResumeState = FRESH_START,
     builds: Builds = NO_BUILDS,
     **change: object,
 ) -> JobResult:
@@ -87,7 +97,7 @@ def run(
         record=bench.record,
         llm=llm,
         should_stop=lambda: False,
-        past=past,
+        resume_state=resume_state,
         builds=builds,
     )
 
@@ -223,7 +233,7 @@ def test_contrastive_repairs_while_nothing_passes() -> None:
 @given(st.lists(st.floats(0.05, 50), max_size=12), st.integers())
 def test_scored_candidates_are_of_different_kinds_and_hold_the_fastest(speeds: list[float], seed: int) -> None:
     chosen = choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
-    shown = [subject.outcome.speedup or 0.0 for subject in chosen]
+    shown = [candidate.outcome.speedup or 0.0 for candidate in chosen]
     assert shown == sorted(shown) and len(set(shown)) == len(shown) <= 3
     assert not speeds or shown[-1] == max(speeds)
     assert chosen == choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
@@ -273,8 +283,8 @@ def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_i
         assert done <= place, "its build began no later than its turn came"
     assert {done for _, done in begun[:3]} == {0}
     count = len(begun)
-    past = past_of_events(bench.events)
-    run(Bench(), AnsweringLLM(improving), past, strategy=strategy, rounds=5, builds=builds)
+    resume_state = resume_state_from_events(bench.events)
+    run(Bench(), AnsweringLLM(improving), resume_state, strategy=strategy, rounds=5, builds=builds)
     assert len(begun) == count, "what an earlier run evaluated is not built"
 
 
@@ -314,7 +324,7 @@ def test_a_sandbox_that_fails_ends_the_job_at_once_and_resume_goes_on_from_there
     whole = Bench()
     expected = run(whole, AnsweringLLM(improving), strategy="tree", rounds=7)
     again, mended = AnsweringLLM(improving), Bench()
-    found = run(mended, again, past_of_events(bench.events), strategy="tree", rounds=7)
+    found = run(mended, again, resume_state_from_events(bench.events), strategy="tree", rounds=7)
     assert (found.best_source, found.rounds_done) == (expected.best_source, 7)
     calls = sum(event.kind == "llm_call" for event in whole.events)
     assert len(again.prompts) == calls - asked, "the openings were paid for"
@@ -337,7 +347,7 @@ def test_the_best_is_always_taken_further(speeds: list[float]) -> None:
     if passed:
         assert kept[0].outcome.speedup == max(filter(None, passed))
     else:
-        assert [subject.round for subject in kept] == [entry.number for entry in rounds][-2:]
+        assert [candidate.round for candidate in kept] == [entry.number for entry in rounds][-2:]
 
 
 def test_of_two_equally_fast_the_one_that_differs_more_is_kept() -> None:
@@ -353,7 +363,7 @@ def test_of_two_equally_fast_the_one_that_differs_more_is_kept() -> None:
     rounds = tuple(
         Round(number, "", text, outcome) for number, (text, outcome) in enumerate(zip(texts, outcomes, strict=False), 1)
     )
-    assert [subject.round for subject in choose_kept(rounds, frozenset())] == [1, 3]
+    assert [candidate.round for candidate in choose_kept(rounds, frozenset())] == [1, 3]
 
 
 # tools
@@ -484,7 +494,7 @@ def test_cut_off_anywhere_every_strategy_comes_to_the_same_and_asks_nothing_twic
         events = whole.events[:length]
         replied = sum(event.kind == "llm_call" for event in events)
         llm, bench = script_for(strategy), Bench()
-        result = run(bench, llm, past_of_events(events), strategy=strategy)
+        result = run(bench, llm, resume_state_from_events(events), strategy=strategy)
         assert (result.best_source, result.rounds_done) == (expected.best_source, expected.rounds_done)
         assert result.stop_reason == expected.stop_reason
         assert len(llm.prompts) == len(asked.prompts) - replied, f"cut off after {length} events"

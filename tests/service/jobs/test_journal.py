@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents.protocols import Event, Outcome
-from agents.replay import past_of_events
+from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import jobs
 from db.records import JobStatus, Owner
@@ -180,11 +180,11 @@ def test_rounds_candidates_calls_and_the_best_are_kept(store, context):
 def test_agents_can_go_on_from_what_is_stored(store, context):
     job_id = start_job(store, context)
     play(store, context, job_id)
-    past = past_of_events(stored_events(store, job_id), wall_s=worked_s(store, job_id))
-    assert past.evaluated == {candidate_hash("bad"), candidate_hash(SOURCE)}
-    reply = past.replies["2/coder/0:ab"]
+    resume_state = resume_state_from_events(stored_events(store, job_id), wall_s=worked_s(store, job_id))
+    assert resume_state.evaluated == {candidate_hash("bad"), candidate_hash(SOURCE)}
+    reply = resume_state.replies["2/coder/0:ab"]
     assert (reply.text, reply.reasoning, reply.reasoning_tokens, reply.cost_usd) == ("text", "hm", 2, 0.5)
-    spent = past.spent
+    spent = resume_state.spent
     assert (spent.cost_usd, spent.prompt_tokens, spent.completion_tokens, spent.unsettled_usd) == (1.0, 14, 6, 0.0)
     assert spent.evaluations == 2
     assert 0 < spent.wall_s < 60

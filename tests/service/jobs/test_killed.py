@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agents.replay import past_of_events
+from agents.replay import resume_state_from_events
 from service.database import open_store
 from service.jobs.query import get_job, stored_events
 from service.mock_llm import Entry, Script, ScriptedCall, When, start_llm_server
@@ -139,7 +139,7 @@ def state(data: Path) -> dict[str, Any]:
         "bests": len(hashes),
         "evaluated": Counter(evaluated),
         "cost_usd": job.cost_usd,
-        "spent": past_of_events(events).spent,
+        "spent": resume_state_from_events(events).spent,
         "open_calls": len(started - settled),
         "replies": len(settled),
     }

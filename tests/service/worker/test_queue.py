@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, text, update
 
-from agents.protocols import NO_PAST, Event
+from agents.protocols import FRESH_START, Event
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, workers
@@ -446,8 +446,8 @@ def test_what_ends_for_reasons_of_a_worker_goes_back_in_line_in_one_step(
     run = job_run(
         store, job_id, Journal(store, job_id, lambda event: None, owner=ME), CancelToken(), worker_id=worker_id
     )
-    run._work = lambda past: (reason, "why")  # type: ignore[method-assign]
-    run.run(NO_PAST)
+    run._work = lambda resume_state: (reason, "why")  # type: ignore[method-assign]
+    run.run(FRESH_START)
     job = look(store, job_id)
     assert (job.status, job.attempt) == (status, attempt)
 
@@ -462,9 +462,9 @@ def test_who_has_lost_a_job_writes_nothing_more_to_it(store: Store) -> None:
     with pytest.raises(JobLost):
         journal(Event("round_started", 1, {}))
     run = job_run(store, job_id, journal, CancelToken())
-    run._work = lambda past: ("rounds", "")  # type: ignore[method-assign]
+    run._work = lambda resume_state: ("rounds", "")  # type: ignore[method-assign]
     with pytest.raises(JobLost):
-        run.run(NO_PAST)
+        run.run(FRESH_START)
     with store.read() as session:
         assert results.list_events(session, job_id) == []
     assert look(store, job_id) == before
@@ -475,12 +475,12 @@ def test_a_job_whose_store_is_gone_is_not_said_to_have_failed(store: Store) -> N
     take(store, job_id)
     run = job_run(store, job_id, Journal(store, job_id, lambda event: None, owner=ME), CancelToken())
 
-    def gone(past: object) -> NoReturn:
+    def gone(resume_state: object) -> NoReturn:
         raise StoreError("gone")
 
     run._work = gone  # type: ignore[method-assign]
     with pytest.raises(StoreError):
-        run.run(NO_PAST)
+        run.run(FRESH_START)
     assert look(store, job_id).status is JobStatus.RUNNING
 
 

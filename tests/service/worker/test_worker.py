@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.replay import past_of_events
+from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import job_queue, jobs
 from service.device_lock import device_lock_path, hold_device
@@ -152,9 +152,9 @@ def test_a_call_that_a_kill_cut_off_is_counted_once_at_its_worst(there: Fleet) -
         stats = model.stats()
     assert (job.status.value, len(there.calls(job_id)), len(there.evaluated(job_id))) == ("done", 1, 1)
     billed_usd = stats["prompt_tokens"] * 1.5e-6 + stats["completion_tokens"] * 6e-6
-    past = past_of_events(stored_events(there.store, job_id))
-    assert job.cost_usd == pytest.approx(past.spent.cost_usd)
-    assert job.unsettled_usd == pytest.approx(past.spent.unsettled_usd)
+    resume_state = resume_state_from_events(stored_events(there.store, job_id))
+    assert job.cost_usd == pytest.approx(resume_state.spent.cost_usd)
+    assert job.unsettled_usd == pytest.approx(resume_state.spent.unsettled_usd)
     assert job.cost_usd <= billed_usd + 1e-9
     assert billed_usd <= job.cost_usd + job.unsettled_usd + 1e-9
 

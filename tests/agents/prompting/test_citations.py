@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.prompting.builder import evaluation_text
-from agents.prompting.judge import evidence_check
+from agents.prompting.citations import evidence_checker
 from agents.protocols import Outcome
 
 DETAIL = "kernel.cpp:12:5: error: 'floatx' was not declared in this scope\n   12 |     floatx y;\n      |     ^~~~~~"
@@ -46,7 +46,7 @@ PASSED = Outcome(
     ],
 )
 def test_honest_evidence_of_a_failure_is_taken(line: str) -> None:
-    assert evidence_check(FAILED)([line]) is None
+    assert evidence_checker(FAILED)([line]) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_honest_evidence_of_a_failure_is_taken(line: str) -> None:
     ],
 )
 def test_honest_evidence_of_a_measurement_is_taken(line: str) -> None:
-    assert evidence_check(PASSED)([line]) is None
+    assert evidence_checker(PASSED)([line]) is None
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_honest_evidence_of_a_measurement_is_taken(line: str) -> None:
     ],
 )
 def test_evidence_of_nothing_that_was_shown_is_not_taken(line: str) -> None:
-    doubt = evidence_check(PASSED)(["profile.gb_per_s", line])
+    doubt = evidence_checker(PASSED)(["profile.gb_per_s", line])
     assert doubt is not None and "names no figure" in doubt
 
 
 def test_what_was_measured_is_not_judged_without_evidence() -> None:
-    assert "is empty" in (evidence_check(PASSED)([]) or "")
-    assert evidence_check(FAILED)([]) is None
+    assert "is empty" in (evidence_checker(PASSED)([]) or "")
+    assert evidence_checker(FAILED)([]) is None
 
 
 @given(st.text(max_size=200), st.text(max_size=200), st.text(max_size=200))
 def test_every_line_of_an_evaluation_is_evidence(message: str, detail: str, profile: str) -> None:
     outcome = Outcome("2" * 64, "wrong_output", "values", message, detail, profile_text=profile)
-    check = evidence_check(outcome)
+    check = evidence_checker(outcome)
     for line in evaluation_text(outcome).split("\n"):
         if ":" in line:
             assert check([line.strip()]) is None
@@ -121,7 +121,7 @@ def test_a_long_quote_is_found_whatever_stands_around_it(
     outcome = Outcome("3" * 64, "wrong_output", detail=" ".join(words))
     squeezed = " ".join(quote.split()).strip("=()` ")
     if len(squeezed) >= 12 and squeezed[0].isalnum() and squeezed[-1].isalnum():
-        assert evidence_check(outcome)([f"{before} {quote} {after}"]) is None
+        assert evidence_checker(outcome)([f"{before} {quote} {after}"]) is None
 
 
 @pytest.mark.parametrize("unit", ["a", "a ", "profile.", "profile.gb_per_s_", "aaaaaaaaaaaa ", '"', ": ", " "])
@@ -129,7 +129,7 @@ def test_endless_evidence_takes_no_time(unit: str) -> None:
     metrics = {f"profile.gb_per_s_{number}.{'a' * 50}": 1 for number in range(300)}
     detail = "a" * 100_000 + " a" * 100_000
     started = time.monotonic()
-    check = evidence_check(
+    check = evidence_checker(
         Outcome("4" * 64, "passed", message=detail, detail=detail, profile_text=detail, metrics=metrics)
     )
     for _ in range(5):
@@ -138,5 +138,5 @@ def test_endless_evidence_takes_no_time(unit: str) -> None:
 
 
 def test_what_stands_far_behind_in_a_line_is_not_looked_at() -> None:
-    assert evidence_check(PASSED)(["-" * 2000 + " profile.gb_per_s"]) is not None
-    assert evidence_check(PASSED)(["-" * 1900 + " profile.gb_per_s"]) is None
+    assert evidence_checker(PASSED)(["-" * 2000 + " profile.gb_per_s"]) is not None
+    assert evidence_checker(PASSED)(["-" * 1900 + " profile.gb_per_s"]) is None
