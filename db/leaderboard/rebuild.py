@@ -1,7 +1,4 @@
-"""The leaderboard's lines computed from the evaluations alone: what the table `standings` must always say.
-
-The migration that makes the table runs this, so it may ask only for columns that are older than that.
-"""
+"""The leaderboard's lines computed from the evaluations alone: what the table `standings` must always say."""
 
 from collections.abc import Mapping
 from itertools import groupby

@@ -1,6 +1,8 @@
 """Stores of older versions: they are brought to the newest revision with all that is in them."""
 
+import ast
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from sqlalchemy import Engine, MetaData, Table, insert, select, text
 from db.engine import alembic_config, differences, integrity_problems, make_engine, migrating, open_store, revision_of
 from db.errors import StoreError
 
+VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 MEANT = {"status": "done", "verdict": "passed", "tags": [], "kind": "optimize", "tool_calls": []}
 PLAIN: dict[type, Any] = {bool: False, int: 1, float: 1.5, datetime: NOW, dict: {}, str: "x"}
@@ -87,3 +90,12 @@ def test_a_store_with_rows_that_refer_to_nothing_is_left_as_it_is(tmp_path: Any)
         open_store(url)
     assert revision_of(engine) == "0002"
     engine.dispose()
+
+
+@pytest.mark.parametrize("path", sorted(VERSIONS.glob("v*.py")), ids=lambda path: path.stem)
+def test_a_migration_runs_no_code_that_may_change_after_it(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {"tasks", "sandbox", "evaluator", "agents", "db", "service", "web"}
+    assert {name.split(".")[0] for name in imported} & ours == set()

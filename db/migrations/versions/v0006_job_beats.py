@@ -3,8 +3,6 @@
 import sqlalchemy as sa
 from alembic import op
 
-from db.types import UtcDateTime
-
 revision = "0006"
 down_revision = "0005"
 branch_labels = None
@@ -13,7 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     """To this revision."""
-    op.add_column("jobs", sa.Column("heartbeat_at", UtcDateTime(), nullable=True))
+    op.add_column("jobs", sa.Column("heartbeat_at", sa.DateTime(timezone=True), nullable=True))
 
 
 def downgrade() -> None:

@@ -188,8 +188,19 @@ def at_revision(store, revision):
 def test_a_store_from_before_the_table_has_its_leaderboard_after_the_upgrade(board):
     board.add(None, 1.5)
     board.add("b", 9.0, verdict="integrity", task="local/other")
+    for model, speedup, spread, tags in (
+        ("a", 2.0, 0.01, ()),  # as fast as its first one, which stays
+        ("b", 1.2, 0.3, ()),  # its better one, which overlaps with that of the next model
+        ("d", 1.5, None, ("custom_kernel",)),
+        ("e", 9.0, 0.1, ("uneven",)),
+        ("e", 0.5, 0.1, ()),  # what has a rank stands for its model
+        ("f", None, None, ()),
+    ):
+        board.add(model, speedup, spread, tags=tags)
+    board.add("g", 3.0, verdict="sandbox_error")
+    board.add("a", 3.0, device="CPU B")
     good = board.entries()
-    assert len(good) == 5
+    assert len(good) == 9
     at_revision(board.store, "0003")
     at_revision(board.store, "head")
     assert board.entries() == good
