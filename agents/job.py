@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.errors import PriceUnknown
 from agents.history import best_of
 from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
-from agents.llm.names import is_builtin
+from agents.llm.models import is_builtin
 from agents.prompting.builder import load_brief
 from agents.protocols import (
     FRESH_START,
     JSON,
     LLM,
-    NO_BUILDS,
-    Builds,
+    NO_PREBUILDS,
     Evaluate,
     Event,
     Outcome,
+    Prebuilds,
     Price,
+    PriceUnknown,
     Record,
     ResumeState,
     Spent,
@@ -87,7 +87,7 @@ def run_job(
     llm: LLM,
     should_stop: Callable[[], bool],
     resume_state: ResumeState = FRESH_START,
-    builds: Builds = NO_BUILDS,
+    prebuilds: Prebuilds = NO_PREBUILDS,
 ) -> JobResult:
     """Run a job until a stop rule holds. A model that fails or a budget that is used up ends it with the best so far.
 
@@ -103,7 +103,7 @@ def run_job(
         llm: access to models.
         should_stop: whether the job was cancelled.
         resume_state: what earlier runs recorded (`agents.replay.resume_state_from_events`).
-        builds: builds candidates that are written in parallel, before the first of them is evaluated.
+        prebuilds: builds candidates that are written in parallel, before the first of them is evaluated.
 
     Raises:
         ValueError: the strategy or the platform is unknown, or a limit is out of range.
@@ -130,7 +130,7 @@ def run_job(
         coder_is_deterministic=is_builtin(spec.model),
         ledger=ledger,
         evaluate=evaluate,
-        builds=builds,
+        prebuilds=prebuilds,
         record=record,
         should_stop=should_stop,
         resume_state=resume_state,

@@ -1,4 +1,7 @@
-"""Building candidates ahead, as the service hands it in; agents never import the evaluator."""
+"""What the agents exchange with the service and with models: plain values, callables, and the errors of models.
+
+The agents import neither the evaluator nor the store. The service hands both in as callables.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -7,43 +10,27 @@ from typing import Protocol, TypeAlias
 from tasks.outcomes import Verdict
 from tasks.text import clean_text
 
-
-class Builds(Protocol):
-    """Builds candidates that are written side by side, before their evaluation is due."""
-
-    def start(self, source: str) -> None:
-        """Begin to build one, if that is worth it; returns at once. Threads may call it."""
-        ...
-
-    def finish(self, limit_s: float | None) -> None:
-        """Wait for those that are under way, so long at most."""
-        ...
-
-
-class NoBuilds:
-    """Leaves each build to its evaluation."""
-
-    def start(self, source: str) -> None:
-        """Nothing."""
-
-    def finish(self, limit_s: float | None) -> None:
-        """Nothing."""
-
-
-NO_BUILDS = NoBuilds()
-
-
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the agents need to know of one evaluation of one candidate.
+    """The result of an evaluation as the agents see it.
 
-    Speedups are ratios over eager (`speedup_compile`: over torch.compile), None unless `verdict` is `"passed"`.
-    `latency_ms` holds the medians of `candidate`, `eager` and `compile` as far as measured. `metrics` are the figures
-    that a Judge may cite, by name (`profile.achieved_gb_per_s`), units in the names. `took_s` is what the evaluation
-    took, without the wait for the device.
+    Attributes:
+        candidate_hash: the candidate that was evaluated.
+        verdict: `passed`, or why the candidate is not correct.
+        code, message, detail: more about a verdict other than `passed`.
+        tags: remarks on a candidate that passed.
+        speedup: over eager, with its interval; None unless the verdict is `passed`.
+        speedup_compile: over torch.compile.
+        latency_ms: medians of `candidate`, `eager` and `compile`, as far as measured.
+        roofline_fraction: the reached fraction of the hardware's limit.
+        roofline_bound: what sets that limit.
+        profile_text: where the candidate's time goes.
+        metrics: figures that a Judge may cite, by name with the unit (`profile.achieved_gb_per_s`).
+        took_s: duration of the evaluation, without the wait for the device.
+        evaluation_id: its identifier in the store.
     """
 
     candidate_hash: str
@@ -70,7 +57,7 @@ class Outcome:
         return self.verdict == Verdict.PASSED
 
     def to_json(self) -> dict[str, JSON]:
-        """All fields as plain JSON values; `from_json` reads them back."""
+        """All fields as plain JSON values."""
         return {
             **asdict(self),
             "tags": list(self.tags),
@@ -80,7 +67,7 @@ class Outcome:
 
     @staticmethod
     def from_json(data: Mapping[str, JSON]) -> "Outcome":
-        """The Outcome that `to_json` wrote; keys it does not know are ignored.
+        """The Outcome that `to_json` wrote. Unknown keys are ignored.
 
         Raises:
             TypeError: `candidate_hash` or `verdict` is missing.
@@ -89,31 +76,31 @@ class Outcome:
         values = {key: value for key, value in data.items() if key in known}
         tags = values.get("tags")
         values["tags"] = tuple(tags) if isinstance(tags, Sequence) and not isinstance(tags, str) else ()
-        return Outcome(**values)  # type: ignore[arg-type]  # our own JSON, read back
+        return Outcome(**values)  # type: ignore[arg-type]  # written by `to_json`
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened in a job, reported the moment it happened. Rounds count from 1; 0 is before the first.
+    """Something that happened in a job. Rounds count from 1; 0 is before the first.
 
     Kinds and their data:
         job_started     task_id, platform, model, judge_model, strategy, seed, rounds, best_hash (or None)
         round_started   request (write | improve | repair | contrast | tools), parent (the round it builds on, or None)
         llm_started     key, attempt, model, role, purpose, worst_usd, worst_tokens; a request is about to be sent
-        llm_fault       model, role, message; an attempt failed that cost nothing, and is made again
+        llm_fault       model, role, message; a request failed at no cost and is sent again
         llm_call        key, attempt, model, role (coder | judge), purpose, prompt_tokens, completion_tokens, cost_usd
                         (or None), latency_s, attempts, truncated, messages, reply, reasoning, reasoning_tokens (or
                         None), tool_calls
-        llm_failed      key, attempt, model, role, purpose, error (class), message, maybe_paid; it brought no reply
-        reply_rejected  role, reason; the reply held no usable candidate or advice and is asked for again, or given up
+        llm_failed      key, attempt, model, role, purpose, error (class), message, maybe_paid; there is no reply
+        reply_rejected  role, reason; the reply holds no usable candidate or advice
         candidate       hash, source, change, repeat_of_round (or None)
         evaluation_started  hash
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
         advice          the Judge's JSON, mode (judge-repair | judge-improve), subject_hash (the candidate judged)
         best            hash, speedup
-        round_done      verdict (`no_candidate` where the Coder gave none)
+        round_done      verdict (`no_candidate`: the Coder gave none)
         job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens,
-                        unsettled_usd, summary (figures of the strategy's own)
+                        unsettled_usd, summary (figures of the strategy)
     """
 
     kind: str
@@ -123,11 +110,15 @@ class Event:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a job has taken so far.
+    """What a job has spent so far.
 
-    `cost_usd` and the tokens are what replies were billed at (calls of unknown price count 0). `unsettled_usd` and
-    `unsettled_tokens` are the most that requests may have cost whose reply was lost or cut off: nobody but the
-    provider knows the bill, so budgets count them in full. `wall_s` is the time in which the job ran.
+    Attributes:
+        cost_usd: billed for replies; calls of unknown price count 0.
+        prompt_tokens, completion_tokens: of these replies.
+        unsettled_usd, unsettled_tokens: the worst case of requests whose reply was lost or cut off. They may have been
+            billed, so budgets count them in full.
+        evaluations: candidates evaluated.
+        wall_s: time in which the job ran.
     """
 
     cost_usd: float = 0.0
@@ -140,7 +131,7 @@ class Spent:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all prompts and replies that were billed."""
+        """Tokens of prompts and replies that were billed."""
         return self.prompt_tokens + self.completion_tokens
 
 
@@ -149,8 +140,14 @@ NOTHING_SPENT = Spent()
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What an earlier run of the same job recorded: replies by their ledger key, how many attempts were made for each
-    key, and which candidates (by hash) were evaluated."""
+    """What earlier runs of a job recorded.
+
+    Attributes:
+        spent: by these runs.
+        replies: by ledger key.
+        attempts: how many requests were sent for each ledger key.
+        evaluated: hashes of the candidates that were evaluated.
+    """
 
     spent: Spent = NOTHING_SPENT
     replies: Mapping[str, "Reply"] = field(default_factory=dict)
@@ -161,10 +158,35 @@ class ResumeState:
 FRESH_START = ResumeState()
 
 Evaluate = Callable[[str], Outcome]
-"""Evaluates a candidate's source. Exceptions (no sandbox, KeyboardInterrupt) pass through `run_job` to its caller."""
+"""Evaluates a candidate's source. Its exceptions (no sandbox, KeyboardInterrupt) pass through `run_job`."""
 
 Record = Callable[[Event], None]
-"""Stores an event before it returns, so that nothing that was recorded is lost by what happens next."""
+"""Stores an event. It is stored when the call returns."""
+
+
+class Prebuilds(Protocol):
+    """Prebuilds candidates that are written in parallel before their evaluations, which then find the builds done."""
+
+    def start(self, source: str) -> None:
+        """Start to build a candidate if that takes long enough to be worth it. Returns at once; threads may call it."""
+        ...
+
+    def wait(self, limit_s: float | None) -> None:
+        """Wait for the builds that were started, at most `limit_s` seconds; None: no limit."""
+        ...
+
+
+class NoPrebuilds:
+    """Leaves each build to the evaluation."""
+
+    def start(self, source: str) -> None:
+        """Do nothing."""
+
+    def wait(self, limit_s: float | None) -> None:
+        """Do nothing."""
+
+
+NO_PREBUILDS = NoPrebuilds()
 
 
 @dataclass(frozen=True)
@@ -178,24 +200,24 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A model's wish to call a tool; `arguments` is the JSON text as the model wrote it, valid or not."""
+    """A call of a tool that a model asks for; `arguments` is its JSON text, which may be invalid."""
 
     id: str
     name: str
     arguments: str
 
     def cleaned(self) -> "ToolCall":
-        """This call as the store keeps it."""
+        """This call with texts that the store can hold."""
         return ToolCall(clean_text(self.id), clean_text(self.name), clean_text(self.arguments))
 
     def to_json(self) -> dict[str, JSON]:
-        """As the Chat Completions protocol writes it."""
+        """In the form of the Chat Completions protocol."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True)
 class Message:
-    """One chat message; `role` is system, user, assistant or tool (the answer to the call `tool_call_id`)."""
+    """A chat message. `role` is system, user, assistant or tool (the result of the call `tool_call_id`)."""
 
     role: str
     content: str
@@ -203,7 +225,7 @@ class Message:
     tool_call_id: str | None = None
 
     def to_json(self) -> dict[str, JSON]:
-        """As the Chat Completions protocol writes it."""
+        """In the form of the Chat Completions protocol."""
         shown: dict[str, JSON] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             shown["tool_calls"] = [call.to_json() for call in self.tool_calls]
@@ -214,12 +236,15 @@ class Message:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer and what it took. `cost_usd` is None where no price is known; latency covers every attempt.
+    """A model's reply. Its texts are clean (`tasks.text.clean_text`), so that the store holds them unchanged.
 
-    Its texts are clean (`tasks.text`): a job that is taken up again reads the same from the store.
-
-    `reasoning` is what the model thought aloud, as far as its provider shows it; `reasoning_tokens` (part of
-    `completion_tokens`) is None where the provider does not count it.
+    Attributes:
+        cost_usd: None: no price is known.
+        latency_s: over all attempts.
+        truncated: whether the reply was cut off at the size limit.
+        attempts: how many requests were sent.
+        reasoning: the model's reasoning as far as the provider shows it.
+        reasoning_tokens: part of `completion_tokens`; None: the provider does not count them.
     """
 
     text: str
@@ -237,15 +262,18 @@ class Reply:
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars for one token. `longer` are the prices of longer prompts: above how many tokens, prompt, reply."""
+    """Dollars for one token of a prompt and of a reply.
+
+    `long_prompts` are the prices for longer prompts: (above how many tokens, prompt, reply).
+    """
 
     prompt_usd: float
     reply_usd: float
-    longer: tuple[tuple[int, float, float], ...] = ()
+    long_prompts: tuple[tuple[int, float, float], ...] = ()
 
     def for_prompt(self, tokens: int) -> "Price":
-        """The highest price that a prompt of at most so many tokens can have."""
-        reached = [(prompt, reply) for above, prompt, reply in self.longer if tokens > above]
+        """The highest price that a prompt of at most `tokens` tokens can have."""
+        reached = [(prompt, reply) for above, prompt, reply in self.long_prompts if tokens > above]
         return Price(
             max([self.prompt_usd, *(prompt for prompt, _ in reached)]),
             max([self.reply_usd, *(reply for _, reply in reached)]),
@@ -253,11 +281,60 @@ class Price:
 
 
 FREE = Price(0.0, 0.0)
-"""A person's, or a model's on this machine: nothing is owed for it."""
+"""The price of models on this machine and of replies from files."""
 
 
 def ignore_fault(line: str) -> None:
-    """What `LLM.complete` tells of faults goes nowhere."""
+    """Drop what `LLM.complete` reports of faults."""
+
+
+class LLMError(RuntimeError):
+    """There is no usable reply from a model. The text names the model and holds no key."""
+
+    def __init__(self, model: str, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{model}: {problem}" + (f" {remedy}" if remedy else ""))
+        self.model = model
+        self.problem = problem
+        self.remedy = remedy
+
+
+class ModelUnavailable(LLMError):
+    """The model cannot be called: no key, a wrong key, an unknown name, no connection. `remedy` says what to set."""
+
+
+class LLMRefused(LLMError):
+    """The model or its provider declined to answer this prompt. A retry would not help."""
+
+
+class ContextTooLong(LLMError):
+    """The prompt does not fit the model's context window."""
+
+
+class LLMFailed(LLMError):
+    """The provider failed (rate limit, server error, time limit, unreadable response), and so did the retries."""
+
+
+class ReplyLost(LLMFailed):
+    """The request was sent and its reply did not arrive whole (time limit, dropped stream, unreadable response).
+
+    It may have been billed, so it is sent again only after another check of the budget.
+    """
+
+
+class LLMCancelled(LLMError):
+    """The job was cancelled while it waited for the model. `sent`: a request was under way, which may be billed."""
+
+    def __init__(self, model: str, problem: str, remedy: str = "", *, sent: bool = True) -> None:
+        super().__init__(model, problem, remedy)
+        self.sent = sent
+
+
+class BudgetTooSmall(LLMError):
+    """The rest of the budget does not cover the worst case of the next step. Nothing was sent."""
+
+
+class PriceUnknown(LLMError):
+    """No price is known for this model, so a budget in dollars could not be kept. Nothing was sent."""
 
 
 class LLM(Protocol):
@@ -273,20 +350,24 @@ class LLM(Protocol):
         tools: Sequence[Tool] = (),
         on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
-        """One chat completion; gives up waiting once `should_stop()` holds.
+        """One chat completion. Faults that cost nothing (rate limit, overloaded server, no connection) are retried.
 
-        Asks for at most `reply_tokens` tokens (None: `reply_limit(model)`, which bounds it anyway). Tries again by
-        itself only after faults that cost nothing (rate limit, overloaded server, nobody listening), and tells
-        `on_fault` of each in one line: what it was, and how long it waits.
+        Args:
+            model: LiteLLM's name of the model.
+            messages: the prompt.
+            should_stop: cancels the call.
+            reply_tokens: the most reply tokens to ask for; None, and at most: `reply_limit(model)`.
+            tools: tools that the model may call.
+            on_fault: is told of each fault in one line, with the wait before the next request.
 
         Raises:
-            agents.errors.ReplyLost: the reply did not arrive whole and may have been paid for; not tried again here.
-            agents.errors.LLMError: no reply to work with; each subclass says what to do.
+            ReplyLost: the reply did not arrive whole and may have been billed; it is not retried here.
+            LLMError: there is no reply; each subclass says what to do.
         """
         ...
 
     def price(self, model: str) -> Price | None:
-        """What the model's tokens cost; None where that is not known, zeros for models on this machine."""
+        """The price of a model's tokens; None: not known; FREE for models on this machine."""
         ...
 
     def reply_limit(self, model: str) -> int:

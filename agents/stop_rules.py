@@ -1,26 +1,25 @@
-"""When a job stops, and which of its candidates is the best."""
+"""The rules by which a job stops, and when one candidate is better than another."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, PriceUnknown
-from agents.protocols import Outcome
+from agents.protocols import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, Outcome, PriceUnknown
 from tasks.outcomes import NOT_JUDGED, is_ranked
 
 
 class StopReason(StrEnum):
     """Why a job ended."""
 
-    ROUNDS = "rounds"  # all of its rounds are done
-    BUDGET = "budget"  # the next call could cost more than is left, or its price is unknown
+    ROUNDS = "rounds"  # all rounds are done
+    BUDGET = "budget"  # the next call could cost more than is left, or its price is not known
     PLATEAU = "plateau"  # too many rounds without a better candidate
-    ROOFLINE = "roofline"  # the best candidate is within reach of what the hardware can do
-    JUDGE = "judge"  # the Judge sees nothing left worth trying
-    SUBMITTED = "submitted"  # the Coder handed in what it found best
-    CANCELLED = "cancelled"  # the caller asked
-    MODEL_UNAVAILABLE = "model_unavailable"  # no key, unknown model, nobody listening
-    LLM_ERROR = "llm_error"  # no reply from a model for another cause
+    ROOFLINE = "roofline"  # the best candidate is close enough to the hardware's limit
+    JUDGE = "judge"  # the Judge expects nothing of another change
+    SUBMITTED = "submitted"  # the Coder submitted a candidate
+    CANCELLED = "cancelled"  # by the caller
+    MODEL_UNAVAILABLE = "model_unavailable"  # no key, unknown model, no connection
+    LLM_ERROR = "llm_error"  # no usable reply from a model for another cause
     TASK_INVALID = "task_invalid"  # the evaluator refuses the task itself
     SANDBOX_ERROR = "sandbox_error"  # the evaluator could not do its work
 
@@ -35,7 +34,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class StopRules:
-    """The bounds that a job was given; `plateau_rounds` 0 switches that rule off."""
+    """The limits of a job's rules. `plateau_rounds` 0: the plateau rule is off."""
 
     rounds: int
     plateau_rounds: int
@@ -43,11 +42,11 @@ class StopRules:
 
 
 def is_better(new: Outcome, best: Outcome | None) -> bool:
-    """Whether `new` takes the place of `best`.
+    """Whether `new` replaces `best`.
 
-    Only passed candidates count. The higher speedup over eager wins, unless the difference lies inside the noise: when
-    either value falls into the other's interval it is a tie, and the earlier candidate stays. Figures that the
-    evaluator itself does not rely on never win over those that it does.
+    Only candidates that passed count. Reliable figures replace unreliable ones, never the other way round. Among equals
+    the higher speedup over eager wins if `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`;
+    otherwise it is a tie, and the earlier candidate stays.
     """
     if not new.passed or new.speedup is None:
         return False
@@ -61,17 +60,22 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
 
 
 def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | None:
-    """The rule that ends a job after these rounds (one entry a round; None: no usable candidate), or None to go on."""
+    """Why a job stops after rounds with these outcomes; None: it goes on.
+
+    Args:
+        rules: the limits.
+        outcomes: one for each round; None: the round has no candidate.
+    """
     last = outcomes[-1] if outcomes else None
     if last is not None and last.verdict in NOT_JUDGED:
         return Stop(StopReason(last.verdict), last.message or last.verdict)
     best: Outcome | None = None
-    stale = 0  # rounds since the best changed; counted once there is one
+    stale_rounds = 0  # since the best candidate changed
     for outcome in outcomes:
         if outcome is not None and is_better(outcome, best):
-            best, stale = outcome, 0
+            best, stale_rounds = outcome, 0
         elif best is not None:
-            stale += 1
+            stale_rounds += 1
     fraction = best.roofline_fraction if best is not None and is_ranked(best.tags) else None
     if fraction is not None and fraction >= rules.roofline_target:
         return Stop(
@@ -80,13 +84,13 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | N
         )
     if len(outcomes) >= rules.rounds:
         return Stop(StopReason.ROUNDS, f"all {rules.rounds} rounds are done")
-    if rules.plateau_rounds and stale >= rules.plateau_rounds:
-        return Stop(StopReason.PLATEAU, f"no better candidate in {stale} rounds")
+    if rules.plateau_rounds and stale_rounds >= rules.plateau_rounds:
+        return Stop(StopReason.PLATEAU, f"no better candidate in {stale_rounds} rounds")
     return None
 
 
 def stop_for_error(error: LLMError) -> Stop:
-    """The stop that a failed call to a model means for a job."""
+    """The stop of a job whose call to a model failed with `error`."""
     if isinstance(error, LLMCancelled):
         return Stop(StopReason.CANCELLED, "cancelled while waiting for the model")
     if isinstance(error, BudgetTooSmall | PriceUnknown):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.llm.client import open_llm
-from agents.llm.litellm_import import import_litellm
+from agents.llm.models import import_litellm
 from agents.protocols import Event
 from service.cancellation import CancelToken
 from service.database import open_store

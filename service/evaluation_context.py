@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.llm.names import provider_of
+from agents.llm.models import provider_of
 from agents.protocols import FRESH_START, LLM, ResumeState
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
@@ -176,8 +176,7 @@ def open_models(
     The built-in compiler runs inside the context's sandbox, and holds the device's lock while it does.
     """
     from agents.builtin.provider import open_builtin
-    from agents.llm.client import open_llm
-    from agents.llm.router import Models
+    from agents.llm.client import ModelRouter, open_llm
     from agents.manual.model import ManualLLM
 
     sandbox = DeviceLockSandbox(context.sandbox, context.lock, on_wait=lambda: step(WAITING), cancel=cancel.event)
@@ -187,4 +186,4 @@ def open_models(
     others = open_llm(
         builtin=open_builtin(sandbox), api_base=settings.api_base, keys=keys, secrets=environment_secrets()
     )
-    return Models(others, ManualLLM(on_wait=step, resume_state=resume_state))
+    return ModelRouter(others, ManualLLM(on_wait=step, resume_state=resume_state))

@@ -4,9 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agents.errors import LLMError
 from agents.prompting.sections import parse
-from agents.protocols import Message, Price, Reply, Tool, ignore_fault
+from agents.protocols import LLMError, Message, Price, Reply, Tool, ignore_fault
 
 
 @dataclass

@@ -13,7 +13,7 @@ REFEREE = ROOT / "evaluator" / "referee"
 PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
-MAY_SET_ENVIRONMENT = {"agents/llm/litellm_import.py"}
+MAY_SET_ENVIRONMENT = {"agents/llm/models.py"}
 READS_ENVIRONMENT = {"service/settings.py"}
 # Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
 INSIDE_SANDBOX = ("evaluator/referee/", "agents/builtin/codegen/", "sandbox/probe/", "sandbox/jail/")

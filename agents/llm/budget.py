@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agents.errors import BudgetTooSmall, LLMCancelled
-from agents.protocols import FREE, Message, Price, Reply, Spent, Tool
+from agents.protocols import FREE, BudgetTooSmall, LLMCancelled, Message, Price, Reply, Spent, Tool
 
 MIN_REPLY_TOKENS = 1024  # a shorter reply cannot hold a candidate
 _PER_MESSAGE_TOKENS = 16  # role and separators; an upper bound over the chat formats that were checked

@@ -1,4 +1,4 @@
-"""Access to every model through LiteLLM, the built-in one included."""
+"""The client of all models: `manual/DIR` through files, all others (the built-in one too) through LiteLLM."""
 
 import random
 import time
@@ -7,22 +7,47 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from agents.errors import LLMCancelled, LLMFailed, ModelUnavailable, ReplyLost
-from agents.llm.error_mapping import Fault, Shape, classify
-from agents.llm.litellm_import import import_litellm, register_provider
-from agents.llm.names import BUILTIN, is_builtin, provider_of
-from agents.llm.pricing import most_reply_tokens, price_of
-from agents.llm.redact import scrub
-from agents.llm.reply import reply_of
-from agents.llm.stream import Hearing, Received, most_chars, read_response, read_stream, read_unasked, wait_for
-from agents.protocols import FREE, LLM, Message, Price, Reply, Tool, ignore_fault
+from agents.llm.error_mapping import Fault, ResponseMode, classify_error, redact
+from agents.llm.models import (
+    BUILTIN,
+    MANUAL,
+    import_litellm,
+    is_builtin,
+    max_reply_tokens,
+    price_of,
+    provider_of,
+    register_provider,
+)
+from agents.llm.response import (
+    Response,
+    StreamProgress,
+    max_stream_chars,
+    read_stream,
+    read_unstreamed,
+    read_whole,
+    reply_from,
+    run_with_limits,
+)
+from agents.protocols import (
+    FREE,
+    LLM,
+    LLMCancelled,
+    LLMFailed,
+    Message,
+    ModelUnavailable,
+    Price,
+    Reply,
+    ReplyLost,
+    Tool,
+    ignore_fault,
+)
 from tasks.text import clean_text
 
-MAX_WAIT_S = 120.0  # a longer Retry-After is not worth waiting for
-CONNECT_S = 20.0
+MAX_RETRY_AFTER_S = 120.0  # a request with a longer wait is given up
+CONNECT_TIMEOUT_S = 20.0
 
-# Providers that speak the OpenAI protocol at any address; `api_base` is for them, the others have their own.
-_COMPATIBLE = frozenset(
+# Providers that speak the OpenAI protocol at any address. `api_base` applies to them; others have their own address.
+_OPENAI_COMPATIBLE = frozenset(
     {
         "openai",
         "text-completion-openai",
@@ -39,16 +64,20 @@ _COMPATIBLE = frozenset(
 )
 
 
-# LiteLLM gives each event of their streams the finish reason `stop`, so that an early end could not be told.
-_ENDLESS_STREAMS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
+# LiteLLM gives every event of their streams the finish reason `stop`, so a stream that ends early looks whole.
+_NO_STREAMS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
 
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Bounds on one call.
+    """Limits on one call.
 
-    `idle_s` is the longest silence in the middle of a reply; before its first piece only `timeout_s`, the limit on the
-    whole, holds, because models think in silence. `retries` is how often a fault that costs nothing is tried again.
+    Attributes:
+        timeout_s: on the whole call.
+        idle_s: on the time between two pieces of a reply. It does not apply before the first one, because models think
+            in silence.
+        reply_tokens: the most reply tokens that are asked for.
+        retries: how often a fault that costs nothing is tried again.
     """
 
     timeout_s: float = 600.0
@@ -66,17 +95,45 @@ def open_llm(
     secrets: Collection[str] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> LLM:
-    """Models by LiteLLM's names. LiteLLM itself is imported at the first call.
+    """A client for models by LiteLLM's names. LiteLLM itself is imported at the first call.
 
-    `builtin` is the handler (a `litellm.CustomLLM`) that answers `builtin/…`. `api_base` sends every model of an
-    OpenAI-compatible provider (`openai/…`, `hosted_vllm/…`, a bare name) there. `keys` are by
-    provider; for those without one LiteLLM reads the provider's own environment variable. `secrets` are values to keep
-    out of error texts besides these keys and what looks like one by itself.
+    Args:
+        builtin: the handler (a `litellm.CustomLLM`) that answers `builtin/…`.
+        api_base: the address for models of OpenAI-compatible providers (`openai/…`, `hosted_vllm/…`, a bare name).
+        keys: API keys by provider. Without one, LiteLLM reads the provider's own environment variable.
+        limits: limits on each call.
+        secrets: values to keep out of error texts, besides `keys` and whatever looks like a key.
+        sleep: waits so many seconds.
     """
-    return LiteLLMAccess(builtin, api_base, dict(keys or {}), limits or CallLimits(), secrets, sleep)
+    return LiteLLMClient(builtin, api_base, dict(keys or {}), limits or CallLimits(), secrets, sleep)
 
 
-class LiteLLMAccess:
+class ModelRouter:
+    """An `agents.protocols.LLM` that sends calls of `manual/DIR` to one client and all others to another."""
+
+    def __init__(self, others: LLM, manual: LLM) -> None:
+        self._others = others
+        self._manual = manual
+
+    def complete(
+        self, model: str, messages: Sequence[Message], *, should_stop: Callable[[], bool], **options: Any
+    ) -> Reply:
+        """The reply of the model's client."""
+        return self._client_of(model).complete(model, messages, should_stop=should_stop, **options)
+
+    def price(self, model: str) -> Price | None:
+        """The price by the model's client."""
+        return self._client_of(model).price(model)
+
+    def reply_limit(self, model: str) -> int:
+        """The limit by the model's client."""
+        return self._client_of(model).reply_limit(model)
+
+    def _client_of(self, model: str) -> LLM:
+        return self._manual if provider_of(model) == MANUAL else self._others
+
+
+class LiteLLMClient:
     """`agents.protocols.LLM` through `litellm.completion`."""
 
     def __init__(
@@ -94,17 +151,17 @@ class LiteLLMAccess:
         self._keys = keys
         self._secrets = (*secrets, *keys.values())
         self._sleep = sleep
-        self._shapes: dict[str, Shape] = {}  # by model, once its server has rejected the first one
+        self._modes: dict[str, ResponseMode] = {}  # of models whose server rejected the first mode
 
     def price(self, model: str) -> Price | None:
-        """As `LLM.price`."""
+        """The price by LiteLLM's list."""
         return FREE if is_builtin(model) else price_of(import_litellm(), model)
 
     def reply_limit(self, model: str) -> int:
-        """As `LLM.reply_limit`."""
+        """`CallLimits.reply_tokens`, or the model's own limit by LiteLLM's list if that is lower."""
         if is_builtin(model):
             return self._limits.reply_tokens
-        most = most_reply_tokens(import_litellm(), model)
+        most = max_reply_tokens(import_litellm(), model)
         return min(self._limits.reply_tokens, most or self._limits.reply_tokens)
 
     def complete(
@@ -120,49 +177,53 @@ class LiteLLMAccess:
         """As `LLM.complete`.
 
         Raises:
-            ModelUnavailable: no key, a key that is rejected, an unknown model, nobody listening.
+            ModelUnavailable: no key, a rejected key, an unknown model, or no connection.
             LLMRefused: the model or its provider declined.
             ContextTooLong: the prompt does not fit.
-            ReplyLost: the reply did not arrive whole; it may have been paid for.
+            ReplyLost: the reply did not arrive whole; it may have been billed.
             LLMFailed: the provider failed, and so did the retries.
-            LLMCancelled: `should_stop()` held before, between or while waiting (`sent`).
+            LLMCancelled: `should_stop()` held; `sent` tells whether a request was under way.
         """
         litellm = import_litellm()
         if is_builtin(model):
             if self._builtin is None:
                 raise ModelUnavailable(model, "the built-in model is not set up here.", "Choose another model.")
             register_provider(litellm, BUILTIN, self._builtin)
+
+        def report(line: str) -> None:
+            on_fault(redact(" ".join(line.split()), self._secrets))
+
         arguments = self._arguments(model, messages, reply_tokens, tools)
         started = time.monotonic()
         attempts = failures = 0
-        shortened = False
+        reduced = False
         while True:
             if should_stop():
                 raise LLMCancelled(model, "cancelled before it was asked.", sent=False)
             attempts += 1
-            shape = self._shapes.get(model, _first_shape(model))
-            result = self._attempt(litellm, model, messages, tools, arguments, shape, should_stop)
+            mode = self._modes.get(model, _first_mode(model))
+            result = self._attempt(litellm, model, messages, tools, arguments, mode, should_stop)
             if isinstance(result, Reply):
                 return replace(result, latency_s=time.monotonic() - started, attempts=attempts)
             if result.no_key and "api_base" in arguments and "api_key" not in arguments:
-                arguments["api_key"] = "none"  # a server of one's own often wants no key, but the client does
+                arguments["api_key"] = "none"  # local servers often need no key, but the client demands one
                 attempts -= 1  # nothing was sent
                 continue
-            if not shortened and result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
-                shortened = True  # once: a server may name a smaller context each time
+            if not reduced and result.fitting_tokens is not None and result.fitting_tokens < arguments["max_tokens"]:
+                reduced = True  # once only: a server may report a smaller context each time
                 arguments["max_tokens"] = result.fitting_tokens
-                self._tell(on_fault, f"{result.error} Asking again at once for {result.fitting_tokens} reply tokens.")
+                report(f"{result.error} Asking again at once for {result.fitting_tokens} reply tokens.")
                 continue
-            if result.shape is not None and result.shape > shape:
-                self._shapes[model] = result.shape
+            if result.mode is not None and result.mode > mode:
+                self._modes[model] = result.mode
                 if not isinstance(result.error, ReplyLost):
-                    self._tell(on_fault, f"{result.error} Asking again at once in a simpler way.")
+                    report(f"{result.error} Asking again at once in a simpler way.")
                     continue
             failures += 1
-            if failures > result.retries or (result.retry_after_s or 0.0) > MAX_WAIT_S:
+            if failures > result.retries or (result.retry_after_s or 0.0) > MAX_RETRY_AFTER_S:
                 raise result.error
             wait_s = _backoff_s(failures) if result.retry_after_s is None else result.retry_after_s
-            self._tell(on_fault, f"{result.error} Trying again in {wait_s:.0f} s ({failures} of {result.retries}).")
+            report(f"{result.error} Trying again in {wait_s:.0f} s ({failures} of {result.retries}).")
             self._wait(model, wait_s, should_stop)
 
     def _arguments(
@@ -173,20 +234,20 @@ class LiteLLMAccess:
             "model": model,
             "messages": [replace(message, content=clean_text(message.content)).to_json() for message in messages],
             "max_tokens": limit if reply_tokens is None else min(reply_tokens, limit),
-            "num_retries": 0,  # retries are counted here, not once more by LiteLLM and again by its client
+            "num_retries": 0,  # this class retries; LiteLLM and its client must not
             "max_retries": 0,
         }
         if is_builtin(model):
             return arguments
         from openai import Timeout  # LiteLLM has imported it
 
-        # Whoever waits gives up first; the client's own limit then ends the thread that is left behind.
-        arguments["timeout"] = Timeout(self._limits.timeout_s + 5.0, connect=CONNECT_S)
+        # A little longer than `run_with_limits` waits: this limit only ends the thread that it abandoned.
+        arguments["timeout"] = Timeout(self._limits.timeout_s + 5.0, connect=CONNECT_TIMEOUT_S)
         if key := self._keys.get(provider_of(model)):
             arguments["api_key"] = key
         if tools:
             arguments["tools"] = [_tool_json(tool) for tool in tools]
-        if self._api_base is not None and provider_of(model) in _COMPATIBLE:
+        if self._api_base is not None and provider_of(model) in _OPENAI_COMPATIBLE:
             arguments["api_base"] = self._api_base
             if "/" not in model:
                 arguments["custom_llm_provider"] = "openai"
@@ -199,53 +260,53 @@ class LiteLLMAccess:
         messages: Sequence[Message],
         tools: Sequence[Tool],
         arguments: dict[str, Any],
-        shape: Shape,
+        mode: ResponseMode,
         should_stop: Callable[[], bool],
     ) -> Reply | Fault:
-        """One try. Raised outside of the `except`, an error of ours drags no exception that may
-        hold a key along as its context."""
-        hearing = Hearing()
+        """One request: its reply, or what went wrong.
+
+        The caller raises the fault's error outside of an `except` block. It then has no context, so no exception that
+        may hold a key.
+        """
+        progress = StreamProgress()
         try:
             if is_builtin(model):  # in this thread, so that Ctrl-C reaches its sandbox
-                received: Received | None = read_response(litellm.completion(**arguments))
+                response: Response | None = read_whole(litellm.completion(**arguments))
             else:
-                received = wait_for(
+                response = run_with_limits(
                     model,
-                    lambda: _receive(litellm, {**arguments, **_shape_arguments(shape)}, hearing),
-                    hearing,
+                    lambda: _request(litellm, {**arguments, **_mode_arguments(mode)}, progress),
+                    progress,
                     timeout_s=self._limits.timeout_s,
                     idle_s=self._limits.idle_s,
                     should_stop=should_stop,
                 )
-            if received is None:
-                simpler = Shape(shape + 1) if shape is not Shape.WHOLE else None
-                return Fault(LLMFailed(model, "the provider rejected the request (422)."), shape=simpler)
-            if not received.streamed:
-                self._shapes[model] = Shape.WHOLE  # its server knows no streams
-            elif not received.written and (received.finish is None or hearing.events <= 1):
-                # Perhaps a whole response, which LiteLLM takes for one empty event.
-                self._shapes[model] = Shape.WHOLE
+            if response is None:
+                next_mode = ResponseMode(mode + 1) if mode is not ResponseMode.WHOLE else None
+                return Fault(LLMFailed(model, "the provider rejected the request (422)."), mode=next_mode)
+            if not response.streamed:
+                self._modes[model] = ResponseMode.WHOLE  # its server does not stream
+            elif not response.written and (response.finish is None or progress.events <= 1):
+                # This may be a whole response, which LiteLLM reads as a stream of one empty event.
+                self._modes[model] = ResponseMode.WHOLE
                 raise ReplyLost(model, "the stream held no reply.")
-            return reply_of(litellm, model, messages, received, self._secrets, tools)
+            return reply_from(litellm, model, messages, response, self._secrets, tools)
         except Exception as error:
-            fault = classify(
+            fault = classify_error(
                 litellm,
                 model,
                 error,
                 retries=0 if is_builtin(model) else self._limits.retries,
-                sending=not hearing.answered,
+                sending=not progress.accepted,
                 api_base=arguments.get("api_base"),
                 secrets=self._secrets,
             )
-        asked_again = fault.retries or fault.shape is not None or fault.fitting_tokens is not None
-        if hearing.answered and asked_again and not isinstance(fault.error, ReplyLost):
+        tried_again = fault.retries or fault.mode is not None or fault.fitting_tokens is not None
+        if progress.accepted and tried_again and not isinstance(fault.error, ReplyLost):
             return Fault(ReplyLost(model, fault.error.problem))
         if is_builtin(model) and isinstance(fault.error, ReplyLost):
-            return Fault(LLMFailed(model, fault.error.problem))  # it costs nothing, and would fail again
+            return Fault(LLMFailed(model, fault.error.problem))  # it cost nothing, and would fail again
         return fault
-
-    def _tell(self, on_fault: Callable[[str], None], line: str) -> None:
-        on_fault(scrub(" ".join(line.split()), self._secrets))
 
     def _wait(self, model: str, seconds: float, should_stop: Callable[[], bool]) -> None:
         left = seconds
@@ -256,27 +317,31 @@ class LiteLLMAccess:
             left -= 1.0
 
 
-def _receive(litellm: ModuleType, arguments: dict[str, Any], hearing: Hearing) -> Received | None:
-    """Ask and read the answer; None where LiteLLM hides that the request was rejected with status 422."""
-    response = litellm.completion(**arguments)
-    if response is None:
+def _request(litellm: ModuleType, arguments: dict[str, Any], progress: StreamProgress) -> Response | None:
+    """Send a request and read its response; None: it was rejected with status 422, for which LiteLLM raises nothing."""
+    completion = litellm.completion(**arguments)
+    if completion is None:
         return None
-    if hasattr(response, "completion_stream"):
-        hearing.answered = response.completion_stream is not None  # else it is only opened at the first read
-        most = most_chars(arguments["max_tokens"])
-        return read_unasked(litellm, response) or read_stream(response, hearing, most)
-    hearing.answered = True
-    return read_response(response)
+    if hasattr(completion, "completion_stream"):
+        progress.accepted = completion.completion_stream is not None  # None: it is opened at the first read
+        max_chars = max_stream_chars(arguments["max_tokens"])
+        return read_unstreamed(litellm, completion) or read_stream(completion, progress, max_chars)
+    progress.accepted = True
+    return read_whole(completion)
 
 
-def _first_shape(model: str) -> Shape:
-    return Shape.WHOLE if provider_of(model) in _ENDLESS_STREAMS else Shape.FULL
+def _first_mode(model: str) -> ResponseMode:
+    return ResponseMode.WHOLE if provider_of(model) in _NO_STREAMS else ResponseMode.STREAM_WITH_USAGE
 
 
-def _shape_arguments(shape: Shape) -> dict[str, Any]:
-    if shape is Shape.WHOLE:
-        return {}
-    return {"stream": True} | ({"stream_options": {"include_usage": True}} if shape is Shape.FULL else {})
+def _mode_arguments(mode: ResponseMode) -> dict[str, Any]:
+    match mode:
+        case ResponseMode.STREAM_WITH_USAGE:
+            return {"stream": True, "stream_options": {"include_usage": True}}
+        case ResponseMode.STREAM:
+            return {"stream": True}
+        case ResponseMode.WHOLE:
+            return {}
 
 
 def _tool_json(tool: Tool) -> dict[str, Any]:
@@ -287,5 +352,5 @@ def _tool_json(tool: Tool) -> dict[str, Any]:
 
 
 def _backoff_s(failures: int) -> float:
-    """1, 2, 4 … s with up to a quarter of jitter, so that parallel jobs do not come back all at once."""
+    """`min(2 ** (failures - 1), 30)` seconds, plus up to 25 % so that parallel jobs retry at different times."""
     return min(2.0 ** (failures - 1), 30.0) * random.uniform(1.0, 1.25)  # noqa: S311  # no secret depends on it

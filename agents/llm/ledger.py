@@ -6,9 +6,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, PriceUnknown, ReplyLost
 from agents.llm.budget import BudgetAccount, Reservation
-from agents.protocols import FREE, FRESH_START, JSON, LLM, Event, Message, Price, Record, Reply, ResumeState, Tool
+from agents.protocols import (
+    FREE,
+    FRESH_START,
+    JSON,
+    LLM,
+    BudgetTooSmall,
+    Event,
+    LLMCancelled,
+    LLMError,
+    Message,
+    Price,
+    PriceUnknown,
+    Record,
+    Reply,
+    ReplyLost,
+    ResumeState,
+    Tool,
+)
 
 MAX_LOST_REPLIES = 3  # of one call, before the job gives up on it
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from agents.errors import LLMCancelled, ModelUnavailable
 from agents.llm.ledger import ledger_key
+from agents.llm.models import MANUAL
 from agents.manual.files import (
     MAX_REPLY_BYTES,
     Found,
@@ -23,9 +23,20 @@ from agents.manual.files import (
     reply_there,
 )
 from agents.manual.format import prompt_text, read_reply, request_of
-from agents.protocols import FREE, FRESH_START, Message, Price, Reply, ResumeState, Tool, ignore_fault
+from agents.protocols import (
+    FREE,
+    FRESH_START,
+    LLMCancelled,
+    Message,
+    ModelUnavailable,
+    Price,
+    Reply,
+    ResumeState,
+    Tool,
+    ignore_fault,
+)
 
-PREFIX = "manual/"
+PREFIX = f"{MANUAL}/"
 POLL_S = 0.1
 _CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from agents.errors import LLMError
 from agents.history import EvaluatedCandidate, Round, best_of, find_repeat
 from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.citations import evidence_checker
 from agents.prompting.parse import Advice, ReplyError, extract_advice, extract_candidate
-from agents.protocols import JSON, Builds, Evaluate, Event, Message, Outcome, Record, Reply, ResumeState
+from agents.protocols import JSON, Evaluate, Event, LLMError, Message, Outcome, Prebuilds, Record, Reply, ResumeState
 from agents.stop_rules import Stop, StopReason, StopRules, is_better, stop_after, stop_for_error
 from tasks.outcomes import NO_CANDIDATE, NOT_JUDGED, candidate_hash
 
@@ -73,7 +72,7 @@ class SearchContext:
         coder_is_deterministic: whether the Coder's model answers the same prompt always alike.
         ledger: calls the models.
         evaluate: evaluates a candidate's source.
-        builds: builds candidates before their evaluation.
+        prebuilds: builds candidates before their evaluation.
         record: stores events.
         should_stop: whether the job was cancelled.
         resume_state: what earlier runs of the job recorded.
@@ -90,7 +89,7 @@ class SearchContext:
         coder_is_deterministic: bool,
         ledger: Ledger,
         evaluate: Evaluate,
-        builds: Builds,
+        prebuilds: Prebuilds,
         record: Record,
         should_stop: Callable[[], bool],
         resume_state: ResumeState,
@@ -104,7 +103,7 @@ class SearchContext:
         self.ledger = ledger
         self.should_stop = should_stop
         self._evaluate = evaluate
-        self._builds = builds
+        self._prebuilds = prebuilds
         self._record = record
         self._evaluated = set(resume_state.evaluated)
         self._prebuilt: set[str] = set()
@@ -156,7 +155,7 @@ class SearchContext:
             digest = candidate_hash(draft.source)
             if digest not in self._evaluated | self._prebuilt:
                 self._prebuilt.add(digest)
-                self._builds.start(draft.source)
+                self._prebuilds.start(draft.source)
         return draft
 
     def finish_round(
@@ -196,7 +195,7 @@ class SearchContext:
     def finish_branches(
         self, branches: Sequence[Branch], rounds: tuple[Round, ...], *, plateau: bool
     ) -> tuple[tuple[Round, ...], Stop | None]:
-        """Evaluate branches in order, once all of their builds have ended.
+        """Evaluate branches in order, once all of their prebuilds have ended.
 
         A branch that failed ends the job after the others were evaluated.
 
@@ -213,7 +212,7 @@ class SearchContext:
         """
         failed: Stop | None = None
         if not self.should_stop():
-            self._builds.finish(self.ledger.account.time_left_s)
+            self._prebuilds.wait(self.ledger.account.time_left_s)
         for branch in branches:
             if self.should_stop():
                 break

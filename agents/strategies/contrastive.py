@@ -1,5 +1,8 @@
-"""Learning from contrast: the Coder sees correct candidates of different speed with their figures, explains why one is
-faster than the other, and writes the next one (after Li et al., CUDA-L1, 2025)."""
+"""The strategy `contrastive`: the Coder compares correct candidates of different speed and writes a faster one.
+
+The prompt shows the candidates with their measured speed and asks why one is faster than another (after Li et al.,
+CUDA-L1, 2025).
+"""
 
 import random
 from collections.abc import Hashable, Sequence
@@ -9,57 +12,58 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.errors import LLMError
 from agents.history import EvaluatedCandidate, Round, choose_candidate
 from agents.prompting.builder import coder_messages, contrast_messages
+from agents.protocols import LLMError
 from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
 from agents.strategies.context import FIRST_CHANGE, Draft, SearchContext, SearchResult
 
-SHOWN = 3  # candidates in a prompt
-BUCKET = 1.15  # candidates whose speed differs by less than this factor are of one kind
+MAX_SHOWN = 3  # candidates in a prompt
+BUCKET_FACTOR = 1.15  # width of a speed bucket
 
 
 class State(TypedDict):
     """What the graph carries from node to node; values are immutable."""
 
     rounds: tuple[Round, ...]
-    draft: Draft | None  # written and not yet evaluated
+    draft: Draft | None  # written and not evaluated yet
     stop: Stop | None
 
 
 def run(context: SearchContext) -> SearchResult:
-    """One round after the other; no Judge is asked."""
+    """Run one round after the other until a stop rule holds."""
     graph = StateGraph(State)
     graph.add_node("seed", partial(_seed, context))
     graph.add_node("write", partial(_write, context))
     graph.add_node("evaluate", partial(_evaluate, context))
-    ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "end": END}
+    targets: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "end": END}
     graph.add_edge(START, "seed")
     for node in ("seed", "write", "evaluate"):
-        graph.add_conditional_edges(node, _next_node, ways)
+        graph.add_conditional_edges(node, _next_node, targets)
     final = run_graph(graph, {"rounds": (), "draft": None, "stop": None}, steps=2 * context.rules.rounds + 10)
     return SearchResult(final["rounds"], final["stop"])
 
 
-def choose_scored(rounds: Sequence[Round], rng: random.Random) -> list[EvaluatedCandidate]:
-    """Up to SHOWN correct candidates from different speed buckets, the fastest last.
+def sample_by_speed(rounds: Sequence[Round], rng: random.Random) -> list[EvaluatedCandidate]:
+    """Up to MAX_SHOWN correct candidates from different speed buckets, the fastest last.
 
-    The fastest bucket is always among them; of the others, faster ones are likelier.
+    A bucket holds speedups within a factor of BUCKET_FACTOR, and is represented by its fastest candidate. The fastest
+    bucket is always chosen; of the others, faster ones are more likely.
     """
     buckets: dict[int, EvaluatedCandidate] = {}
     for entry in rounds:
         if entry.source is None or entry.outcome is None or not entry.outcome.passed or not entry.outcome.speedup:
             continue
-        bucket = floor(log(entry.outcome.speedup) / log(BUCKET))
+        bucket = floor(log(entry.outcome.speedup) / log(BUCKET_FACTOR))
         known = buckets.get(bucket)
         if known is None or (known.outcome.speedup or 0.0) < entry.outcome.speedup:
             buckets[bucket] = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
     order = sorted(buckets)
     chosen = order[-1:]
     others = order[:-1]
-    while others and len(chosen) < SHOWN:
-        weights = [BUCKET ** (bucket - others[-1]) for bucket in others]
+    while others and len(chosen) < MAX_SHOWN:
+        weights = [BUCKET_FACTOR ** (bucket - others[-1]) for bucket in others]
         picked = rng.choices(others, weights)[0]
         others.remove(picked)
         chosen.append(picked)
@@ -79,8 +83,8 @@ def _write(context: SearchContext, state: State) -> State:
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
     context.start_round(number, request, candidate)
     if request == "contrast":
-        rng = random.Random(f"{context.brief.task}/{number}")  # noqa: S311  # the same choice when the job resumes
-        messages = contrast_messages(context.brief, choose_scored(rounds, rng), rounds)
+        rng = random.Random(f"{context.brief.task}/{number}")  # noqa: S311  # the same choice in every run of the job
+        messages = contrast_messages(context.brief, sample_by_speed(rounds, rng), rounds)
     else:
         messages = coder_messages(context.brief, request, candidate, rounds)
     base = candidate if request == "repair" else None

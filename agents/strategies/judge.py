@@ -1,4 +1,4 @@
-"""The default strategy: write → evaluate → judge → write …: one candidate after the other, each with advice."""
+"""The default strategy `judge`: write → evaluate → judge → write …, one candidate after the other, each with advice."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -7,37 +7,37 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.errors import LLMError
 from agents.history import Round, choose_candidate
 from agents.prompting.builder import coder_messages
 from agents.prompting.parse import Advice
+from agents.protocols import LLMError
 from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
 from agents.strategies.context import FIRST_CHANGE, Draft, SearchContext, SearchResult
 
-Where = Literal["write", "evaluate", "judge", "end"]
+NodeName = Literal["write", "evaluate", "judge", "end"]
 
 
 class State(TypedDict):
     """What the graph carries from node to node; values are immutable."""
 
     rounds: tuple[Round, ...]
-    draft: Draft | None  # written and not yet evaluated
+    draft: Draft | None  # written and not evaluated yet
     judged: bool  # whether the Judge was asked after the last round
     stop: Stop | None
 
 
 def run(context: SearchContext) -> SearchResult:
-    """One round after the other until a stop rule holds."""
+    """Run one round after the other until a stop rule holds."""
     graph = StateGraph(State)
     graph.add_node("seed", partial(_seed, context))
     graph.add_node("write", partial(_write, context))
     graph.add_node("evaluate", partial(_evaluate, context))
     graph.add_node("judge", partial(_judge, context))
-    ways: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "judge": "judge", "end": END}
+    targets: dict[Hashable, str] = {"write": "write", "evaluate": "evaluate", "judge": "judge", "end": END}
     graph.add_edge(START, "seed")
     for node in ("seed", "write", "evaluate", "judge"):
-        graph.add_conditional_edges(node, _next_node, ways)
+        graph.add_conditional_edges(node, _next_node, targets)
     state: State = {"rounds": (), "draft": None, "judged": False, "stop": None}
     final = run_graph(graph, state, steps=3 * context.rules.rounds + 10)
     return SearchResult(final["rounds"], final["stop"])
@@ -56,7 +56,7 @@ def _write(context: SearchContext, state: State) -> State:
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
     context.start_round(number, request, candidate)
-    messages = coder_messages(context.brief, request, candidate, rounds, advice=_advice(rounds))
+    messages = coder_messages(context.brief, request, candidate, rounds, advice=_current_advice(rounds))
     try:
         draft = context.write(number, messages, request=request, base=candidate)
     except LLMError as error:
@@ -76,10 +76,13 @@ def _evaluate(context: SearchContext, state: State) -> State:
         )
     except LLMError as error:
         return {**state, "stop": stop_for_error(error)}
-    # Advice that brought no candidate has not been followed yet.
-    unfollowed = _advice(rounds) if draft.source is None else None
-    rounds = (*rounds, replace(entry, advice=unfollowed, advised_hash=rounds[-1].advised_hash if unfollowed else None))
-    return {"rounds": rounds, "draft": None, "judged": unfollowed is not None, "stop": context.stop_now(rounds)}
+    # If the Coder gave no candidate, the advice has not been followed yet and stays.
+    kept_advice = _current_advice(rounds) if draft.source is None else None
+    rounds = (
+        *rounds,
+        replace(entry, advice=kept_advice, advised_hash=rounds[-1].advised_hash if kept_advice else None),
+    )
+    return {"rounds": rounds, "draft": None, "judged": kept_advice is not None, "stop": context.stop_now(rounds)}
 
 
 def _judge(context: SearchContext, state: State) -> State:
@@ -99,7 +102,7 @@ def _judge(context: SearchContext, state: State) -> State:
     return {"rounds": rounds, "draft": None, "judged": True, "stop": stop}
 
 
-def _next_node(state: State) -> Where:
+def _next_node(state: State) -> NodeName:
     if state["stop"] is not None:
         return "end"
     if state["draft"] is not None:
@@ -109,8 +112,8 @@ def _next_node(state: State) -> Where:
     return "write"
 
 
-def _advice(rounds: tuple[Round, ...]) -> Advice | None:
-    """The Judge's last words, if they are about the candidate that is worked on next."""
+def _current_advice(rounds: tuple[Round, ...]) -> Advice | None:
+    """The last advice, if it is about the candidate that is changed next."""
     candidate = choose_candidate(rounds)
     if candidate is None or rounds[-1].advised_hash != candidate.outcome.candidate_hash:
         return None
@@ -118,8 +121,8 @@ def _advice(rounds: tuple[Round, ...]) -> Advice | None:
 
 
 def _change(rounds: tuple[Round, ...]) -> str:
-    """What the next candidate is meant to change."""
+    """What the next candidate is meant to change, for events."""
     if not rounds:
         return FIRST_CHANGE
-    advice = _advice(rounds)
+    advice = _current_advice(rounds)
     return advice.change if advice else "no advice"

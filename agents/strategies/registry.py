@@ -1,4 +1,4 @@
-"""From a strategy's name to its graph. Each is imported when it is asked for: LangGraph takes a second."""
+"""The strategies by name. Each is imported when it is opened, because importing LangGraph takes a second."""
 
 from importlib import import_module
 
@@ -6,10 +6,10 @@ from agents.strategies.context import Strategy
 
 STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools")
 
-# A compiler search follows the Judge's advice and nothing else.
+# The built-in model answers only the requests of the other strategies.
 NEEDS_AN_LLM = frozenset({"contrastive", "tools"})
 
-# Whose models are shown where a candidate's time goes.
+# Strategies whose prompts show profiles.
 SHOWS_PROFILES = frozenset({"judge", "tree", "tools"})
 
 
@@ -17,7 +17,7 @@ def open_strategy(name: str) -> Strategy:
     """The strategy of this name.
 
     Raises:
-        ValueError: there is none; names those that there are.
+        ValueError: there is none; the text lists those that exist.
     """
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown; known: {', '.join(STRATEGIES)}")

@@ -5,11 +5,10 @@ from typing import Literal, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from agents.errors import LLMError
 from agents.history import Round, best_of, find_repeat
 from agents.prompting.builder import tools_messages
 from agents.prompting.parse import ReplyError, extract_candidate
-from agents.protocols import Message, Outcome, Reply, ToolCall
+from agents.protocols import LLMError, Message, Outcome, Reply, ToolCall
 from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
 from agents.strategies.context import Draft, SearchContext, SearchResult

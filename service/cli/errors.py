@@ -4,7 +4,7 @@ import os
 import traceback
 from dataclasses import dataclass
 
-from agents.errors import LLMError, ModelUnavailable
+from agents.protocols import LLMError, ModelUnavailable
 from db.errors import NotInStore, StoreError
 from sandbox.base import SandboxUnavailable
 from service.errors import BadRequest, JobLost, Unavailable

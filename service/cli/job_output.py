@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from agents.llm.names import is_builtin
+from agents.llm.models import is_builtin
 from service.cancellation import CancelToken
 from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
 from service.cli.signals import exit_status

@@ -4,7 +4,7 @@ import math
 
 from sqlalchemy.orm import Session
 
-from agents.llm.names import only_builtin
+from agents.llm.models import only_builtin
 from agents.protocols import Event
 from agents.replay import resume_state_from_events
 from db.evaluations import results

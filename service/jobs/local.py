@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from agents.llm.names import only_builtin
+from agents.llm.models import only_builtin
 from agents.protocols import FRESH_START, ResumeState
 from db.jobs import batches, job_queue, jobs
 from db.records import JobRecord, JobStatus, Owner

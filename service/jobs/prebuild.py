@@ -19,7 +19,7 @@ MEMORY_MB = 4096
 
 
 class Prebuilder:
-    """An `agents.protocols.Builds`: the builds of one job on this host.
+    """An `agents.protocols.Prebuilds`: the builds of one job on this host.
 
     Nobody on it measures while one runs: they share the device's lock. What goes wrong here is left for the evaluation
     to say, which builds again what it does not find.
@@ -41,7 +41,7 @@ class Prebuilder:
         if self._context.platform.builds_slowly(source):
             self._running.append(self._pool.submit(self._build, source))
 
-    def finish(self, limit_s: float | None) -> None:
+    def wait(self, limit_s: float | None) -> None:
         """Wait for those that are under way, so long at most; those that wait themselves are given up."""
         self._enough.set()
         waiting = [future for future in self._running if not future.cancel()]

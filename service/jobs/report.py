@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.llm.names import is_builtin
+from agents.llm.models import is_builtin
 from db.records import EvaluationRecord, JobRecord
 from service.jobs.query import RoundLine
 from tasks.outcomes import TAGS

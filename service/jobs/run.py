@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agents.job import JobResult, JobSpec, run_job
-from agents.llm.names import is_builtin
-from agents.protocols import LLM, NO_BUILDS, Outcome, ResumeState
+from agents.llm.models import is_builtin
+from agents.protocols import LLM, NO_PREBUILDS, Outcome, ResumeState
 from agents.stop_rules import StopReason
 from agents.strategies.registry import SHOWS_PROFILES
 from db.errors import StoreError
@@ -186,7 +186,7 @@ class JobRun:
             result = run_job(
                 self._spec,
                 evaluate=self._evaluate,
-                builds=self._builds or NO_BUILDS,
+                prebuilds=self._builds or NO_PREBUILDS,
                 record=self._journal,
                 llm=self._llm,
                 should_stop=self._cancel.requested,

@@ -4,7 +4,7 @@ from typing import Any
 
 from agents.job import JobSpec, check_spec
 from agents.llm.budget import Budget
-from agents.llm.names import provider_of
+from agents.llm.models import provider_of
 from agents.protocols import Price
 from db.records import JobRecord, TaskRecord
 from service.errors import BadRequest

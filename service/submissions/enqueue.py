@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.llm.names import provider_of
+from agents.llm.models import provider_of
 from db.jobs import job_queue
 from db.store import Store
 from db.tables import LOCAL_USER

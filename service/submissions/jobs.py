@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.llm.names import is_builtin
+from agents.llm.models import is_builtin
 from db.jobs import job_queue, jobs
 from db.records import RESUMABLE, JobRecord, JobStatus
 from db.store import Store

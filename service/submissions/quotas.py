@@ -5,9 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from agents.llm.litellm_import import import_litellm
-from agents.llm.names import is_builtin, only_builtin
-from agents.llm.pricing import price_of
+from agents.llm.models import import_litellm, is_builtin, only_builtin, price_of
 from db.jobs import job_queue, spending
 from db.locks import lock_name
 from db.types import utc_now

@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.errors import LLMCancelled, LLMError, LLMFailed, LLMRefused, ModelUnavailable, ReplyLost
 from agents.history import Round, best_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.sections import parse
-from agents.protocols import FRESH_START, Event, Outcome, Reply, ResumeState
+from agents.protocols import (
+    FRESH_START,
+    Event,
+    LLMCancelled,
+    LLMError,
+    LLMFailed,
+    LLMRefused,
+    ModelUnavailable,
+    Outcome,
+    Reply,
+    ReplyLost,
+    ResumeState,
+)
 from agents.replay import event_identity, resume_state_from_events
 from agents.stop_rules import StopReason, is_better
 from tasks.outcomes import candidate_hash

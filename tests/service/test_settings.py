@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.errors import ModelUnavailable
-from agents.protocols import Message
+from agents.protocols import Message, ModelUnavailable
 from evaluator.platforms import load_platform
 from evaluator.referee.evaluate import Trial
 from evaluator.referee.pool.runner_pool import Request

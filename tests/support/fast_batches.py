@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.llm.client import open_llm
-from agents.llm.litellm_import import import_litellm
+from agents.llm.models import import_litellm
 from agents.protocols import Event
 from db.store import Store
 from service.cancellation import CancelToken

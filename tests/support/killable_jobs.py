@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.llm.client import open_llm
-from agents.llm.litellm_import import import_litellm
+from agents.llm.models import import_litellm
 from agents.strategies.registry import STRATEGIES, open_strategy
 from evaluator.evaluation import Correctness, Evaluation, Interval, Latency
 from evaluator.platforms import load_platform

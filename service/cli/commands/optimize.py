@@ -50,7 +50,7 @@ def optimize(
 
     The default model, builtin/compiler, is a compiler search and not an LLM; it needs no key and no network.
     """
-    from agents.llm.names import is_builtin
+    from agents.llm.models import is_builtin
     from service.cancellation import CancelToken
     from service.cli.job_output import NOT_AN_LLM, finish
     from service.cli.progress import showing

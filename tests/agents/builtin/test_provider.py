@@ -16,7 +16,7 @@ from agents.builtin.compiler import Compiler, is_fallback, read_note
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
 from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
-from agents.llm.litellm_import import import_litellm, register_provider
+from agents.llm.models import import_litellm, register_provider
 from agents.prompting.parse import ReplyError, extract_advice, extract_candidate
 from agents.prompting.sections import render
 from sandbox.base import Command, Completed, Limits, SandboxUnavailable

@@ -10,21 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.errors import BudgetTooSmall, LLMCancelled, LLMError, LLMFailed, PriceUnknown, ReplyLost
 from agents.llm.budget import Budget, BudgetAccount, max_prompt_tokens
 from agents.llm.ledger import Ledger, check_prices, ledger_key
-from agents.llm.litellm_import import import_litellm
-from agents.llm.pricing import price_of
+from agents.llm.models import import_litellm, price_of
 from agents.prompting.builder import Brief
 from agents.protocols import (
     FRESH_START,
-    NO_BUILDS,
+    NO_PREBUILDS,
     NOTHING_SPENT,
+    BudgetTooSmall,
     Event,
+    LLMCancelled,
+    LLMError,
+    LLMFailed,
     Message,
     Outcome,
     Price,
+    PriceUnknown,
     Reply,
+    ReplyLost,
     ResumeState,
     Spent,
     Tool,
@@ -271,7 +275,7 @@ def search_context(
         coder_is_deterministic=False,
         ledger=Ledger(Provider([]), lambda event: None, lambda: False, account),
         evaluate=evaluate,
-        builds=NO_BUILDS,
+        prebuilds=NO_PREBUILDS,
         record=lambda event: None,
         should_stop=lambda: False,
         resume_state=resume_state,
@@ -364,7 +368,7 @@ def test_ordinary_prompts_are_not_overrated_grossly() -> None:
 
 
 def test_longer_prompts_may_cost_more_a_token() -> None:
-    price = Price(1e-6, 4e-6, longer=((200_000, 2e-6, 6e-6),))
+    price = Price(1e-6, 4e-6, long_prompts=((200_000, 2e-6, 6e-6),))
     assert price.for_prompt(200_000) == Price(1e-6, 4e-6)
     assert price.for_prompt(200_001) == Price(2e-6, 6e-6)
     account = BudgetAccount(Budget(usd=10.0), NOTHING_SPENT)
@@ -376,12 +380,12 @@ def test_longer_prompts_may_cost_more_a_token() -> None:
 
 def test_the_price_list_tells_of_steps() -> None:
     litellm = import_litellm()
-    stepped = [name for name in litellm.model_cost if price_of(litellm, name) and price_of(litellm, name).longer]
+    stepped = [name for name in litellm.model_cost if price_of(litellm, name) and price_of(litellm, name).long_prompts]
     assert stepped, "the list that LiteLLM brings knows some"
     for name in stepped:
         price = price_of(litellm, name)
         assert price is not None
-        for above, prompt_usd, reply_usd in price.longer:
+        for above, prompt_usd, reply_usd in price.long_prompts:
             assert above >= 1000 and prompt_usd >= price.prompt_usd and reply_usd >= price.reply_usd
 
 

@@ -17,21 +17,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.errors import (
+from agents.job import JobSpec, run_job
+from agents.llm.client import CallLimits, open_llm
+from agents.llm.error_mapping import redact
+from agents.llm.models import cost_of, estimate_usage, import_litellm, plausible_usage
+from agents.protocols import (
+    LLM,
     ContextTooLong,
+    Event,
     LLMCancelled,
     LLMError,
     LLMFailed,
     LLMRefused,
+    Message,
     ModelUnavailable,
+    Outcome,
+    Price,
+    Reply,
     ReplyLost,
+    Tool,
+    ToolCall,
 )
-from agents.job import JobSpec, run_job
-from agents.llm.client import CallLimits, open_llm
-from agents.llm.litellm_import import import_litellm
-from agents.llm.pricing import believable_usage, cost_of, estimate_usage
-from agents.llm.redact import scrub
-from agents.protocols import LLM, Event, Message, Outcome, Price, Reply, Tool, ToolCall
 from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.mock_llm import LlmServer, start_llm_server
@@ -829,9 +835,9 @@ def test_control_characters_of_a_provider_do_not_reach_the_terminal(raw: Raw) ->
         ("max_tokens: 32768 is too large", "max_tokens: 32768 is too large"),
     ],
 )
-def test_scrub(text: str, expected: str) -> None:
-    assert expected in scrub(text)
-    assert "abc123" not in scrub(text).lower() and "abcdef" not in scrub(text)
+def test_redact(text: str, expected: str) -> None:
+    assert expected in redact(text)
+    assert "abc123" not in redact(text).lower() and "abcdef" not in redact(text)
 
 
 def test_whole_job_over_http(serve: Serve) -> None:
@@ -926,7 +932,7 @@ def test_no_usage_is_a_refund(
     usage.prompt_tokens, usage.completion_tokens = prompt, reply
     usage.prompt_tokens_details = litellm.types.utils.PromptTokensDetailsWrapper(cached_tokens=cached)
     usage.completion_tokens_details = litellm.types.utils.CompletionTokensDetailsWrapper(reasoning_tokens=reasoning)
-    seen = believable_usage(litellm, "openai/gpt-4o", HELLO, written, usage)
+    seen = plausible_usage(litellm, "openai/gpt-4o", HELLO, written, usage)
     assert 0 < seen.prompt_tokens <= 10**9
     assert bool(written) <= seen.completion_tokens <= 10**9
     assert (cost_of(litellm, "openai/gpt-4o", seen) or 0.0) >= 0
@@ -995,7 +1001,7 @@ def test_import_is_late_and_a_failing_call_prints_nothing(serve: Serve) -> None:
     server = serve({"fault": "server_error"}, {"text": "half", "fault": "no_done"}, {"text": "x" * 99, "fault": "drop"})
     program = f"""
 import sys
-from agents.errors import ReplyLost
+from agents.protocols import ReplyLost
 from agents.llm.client import open_llm
 from agents.protocols import Message
 llm = open_llm(api_base={server.url!r}, sleep=lambda seconds: None)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.errors import LLMCancelled, ModelUnavailable
 from agents.job import JobSpec, run_job
 from agents.llm.budget import Budget
+from agents.llm.client import ModelRouter
 from agents.llm.ledger import ledger_key
-from agents.llm.router import Models
 from agents.manual.format import read_reply
 from agents.manual.model import ManualLLM
 from agents.prompting.parse import extract_advice, extract_candidate
 from agents.prompting.sections import render
-from agents.protocols import Message, Outcome, ResumeState, Tool
+from agents.protocols import LLMCancelled, Message, ModelUnavailable, Outcome, ResumeState, Tool
 from agents.stop_rules import StopReason
 from db.types import clean_json
 from tasks.outcomes import candidate_hash
@@ -356,7 +355,7 @@ def test_a_folder_that_is_not_writable_is_said(tmp_path):
 def test_each_model_is_asked_where_it_answers(tmp_path):
     (tmp_path / "001-repair.reply.md").write_text("by hand")
     others = ScriptedLLM(["by machine"])
-    models = Models(others, ManualLLM())
+    models = ModelRouter(others, ManualLLM())
     assert models.complete(f"manual/{tmp_path}", PROMPT, should_stop=never).text == "by hand"
     assert models.complete("openai/x", PROMPT, should_stop=never).text == "by machine"
     assert others.models == ["openai/x"]
@@ -387,7 +386,7 @@ def test_coder_and_judge_of_a_job_can_both_be_files(tmp_path, answering):
         spec,
         evaluate=lambda source: Outcome(candidate_hash(source), "passed", speedup=2.0, speedup_low=1.9),
         record=events.append,
-        llm=Models(ScriptedLLM([]), ManualLLM()),
+        llm=ModelRouter(ScriptedLLM([]), ManualLLM()),
         should_stop=never,
     )
     assert result.stop_reason == StopReason.ROUNDS

@@ -13,28 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.errors import LLMError, LLMFailed
 from agents.history import Round, lessons_of
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.parse import Advice, Lesson
 from agents.protocols import (
     FRESH_START,
-    NO_BUILDS,
-    Builds,
+    NO_PREBUILDS,
     Event,
+    LLMError,
+    LLMFailed,
     Message,
     Outcome,
+    Prebuilds,
     Reply,
     ResumeState,
     ToolCall,
 )
 from agents.replay import resume_state_from_events
 from agents.stop_rules import StopReason
-from agents.strategies.contrastive import choose_scored
+from agents.strategies.contrastive import sample_by_speed
 from agents.strategies.sample import pass_at_k, summary_of
 from agents.strategies.tool_calls import TOOLS, ToolError, read_call, result_of
-from agents.strategies.tree import choose_kept
+from agents.strategies.tree import choose_beam
 from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
 
@@ -88,7 +89,7 @@ def run(
     bench: Bench,
     llm: AnsweringLLM | ScriptedLLM,
     resume_state: ResumeState = FRESH_START,
-    builds: Builds = NO_BUILDS,
+    prebuilds: Prebuilds = NO_PREBUILDS,
     **change: object,
 ) -> JobResult:
     return run_job(
@@ -98,7 +99,7 @@ def run(
         llm=llm,
         should_stop=lambda: False,
         resume_state=resume_state,
-        builds=builds,
+        prebuilds=prebuilds,
     )
 
 
@@ -232,11 +233,11 @@ def test_contrastive_repairs_while_nothing_passes() -> None:
 
 @given(st.lists(st.floats(0.05, 50), max_size=12), st.integers())
 def test_scored_candidates_are_of_different_kinds_and_hold_the_fastest(speeds: list[float], seed: int) -> None:
-    chosen = choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
+    chosen = sample_by_speed(rounds_of(*speeds, 0.0), random.Random(seed))
     shown = [candidate.outcome.speedup or 0.0 for candidate in chosen]
     assert shown == sorted(shown) and len(set(shown)) == len(shown) <= 3
     assert not speeds or shown[-1] == max(speeds)
-    assert chosen == choose_scored(rounds_of(*speeds, 0.0), random.Random(seed))
+    assert chosen == sample_by_speed(rounds_of(*speeds, 0.0), random.Random(seed))
 
 
 # tree
@@ -268,13 +269,13 @@ def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_i
             self.under_way += 1
             begun.append((text, len(bench.evaluated)))
 
-        def finish(self, limit_s: float | None) -> None:
+        def wait(self, limit_s: float | None) -> None:
             self.under_way = 0
 
     builds = Watched()
     check, evaluate = (lambda: builds.under_way), bench.evaluate
     bench.evaluate = lambda text: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
-    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, builds=builds)
+    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, prebuilds=builds)
     built = {text for text, _ in begun}
     candidates = [data["source"] for data in bench.data("candidate")]
     assert built == set(candidates) and len(built) == len(begun), "each of them once"
@@ -284,7 +285,7 @@ def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_i
     assert {done for _, done in begun[:3]} == {0}
     count = len(begun)
     resume_state = resume_state_from_events(bench.events)
-    run(Bench(), AnsweringLLM(improving), resume_state, strategy=strategy, rounds=5, builds=builds)
+    run(Bench(), AnsweringLLM(improving), resume_state, strategy=strategy, rounds=5, prebuilds=builds)
     assert len(begun) == count, "what an earlier run evaluated is not built"
 
 
@@ -341,7 +342,7 @@ def test_tree_ends_when_the_judge_sees_nothing_on_any_branch() -> None:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=10))
 def test_the_best_is_always_taken_further(speeds: list[float]) -> None:
     rounds = rounds_of(*(round(speed, 1) for speed in speeds))
-    kept = choose_kept(rounds, frozenset())
+    kept = choose_beam(rounds, frozenset())
     assert 1 <= len(kept) <= 2
     passed = [entry.outcome.speedup for entry in rounds if entry.outcome and entry.outcome.passed]
     if passed:
@@ -363,7 +364,7 @@ def test_of_two_equally_fast_the_one_that_differs_more_is_kept() -> None:
     rounds = tuple(
         Round(number, "", text, outcome) for number, (text, outcome) in enumerate(zip(texts, outcomes, strict=False), 1)
     )
-    assert [candidate.round for candidate in choose_kept(rounds, frozenset())] == [1, 3]
+    assert [candidate.round for candidate in choose_beam(rounds, frozenset())] == [1, 3]
 
 
 # tools

@@ -74,7 +74,7 @@ def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_
     with hold_device(context.lock, on_wait=lambda: None):  # as who measures does
         assert sandbox.inside == 0, "nobody measures while something is built"
     assert time.monotonic() - began > 1.0
-    builds.finish(None)
+    builds.wait(None)
     assert (sandbox.modes, sandbox.most) == (["build", "build"], 2)
     found = context.evaluate(variant(2), step=lambda text: None, cancel=CancelToken())
     assert found.verdict is Verdict.PASSED, found.detail
@@ -99,7 +99,7 @@ def test_jobs_of_a_host_build_two_at_a_time_and_what_waits_is_given_up_when_an_e
     jobs[0].finish(0.5)
     assert time.monotonic() - began < 3.0, "it waits no longer than it was told"
     for builds in jobs:
-        builds.finish(None)
+        builds.wait(None)
         builds.close()
     assert sandbox.most == AT_ONCE
     assert told[0] == "waiting for candidates that are built"

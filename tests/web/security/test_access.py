@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text as sql
 
-from agents.llm.litellm_import import import_litellm
+from agents.llm.models import import_litellm
 from db import engine
 from db.jobs import jobs
 from db.tables import AuditRow, TokenRow
