@@ -16,7 +16,7 @@ from sandbox.base import Limits, Sandbox
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
-SCHEMA = "kernelwright.profile/1"
+SCHEMA = "kernelwright.profile/2"
 BUDGET_S = 60.0
 _GRACE_S = 60.0  # for starting, and for what is under way when the budget is spent
 

@@ -44,7 +44,6 @@ def examine(data_dir: Path) -> list[Finding]:
         _program("make", "runs make setup, demo and test", "apt-get install make", needed=False),
         _program("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
         _program("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
-        _program("valgrind", "profiles kernels in the process sandbox", "apt-get install valgrind"),
         _daemon(),
         _image(),
         _program("debootstrap", "makes the image's base where no registry answers", "apt-get install debootstrap"),

@@ -146,8 +146,6 @@ def test_the_referee_and_what_runs_beside_foreign_code_share_nothing_but_the_pro
         "fork_server": {"fork_server", "runner", "protocol"},
     }
     exceptions = {("__main__.py", "fork_server"), ("runner/profiling/main.py", "fork_server")}
-    exceptions |= {(f"profiling/{name}.py", "runner") for name in ("callgrind", "callgrind_run", "native")}
-    exceptions |= {("runner/profiling/main.py", "referee")}
     offenders = []
     for path in sorted(REFEREE.rglob("*.py")):
         name = path.relative_to(REFEREE)

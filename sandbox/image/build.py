@@ -1,4 +1,4 @@
-"""The CPU image: Debian 12, python3 with headers, g++, ninja, valgrind, torch, numpy, einops; nothing of this host."""
+"""The CPU image: Debian 12, python3 with headers, g++, ninja, torch, numpy, einops; nothing of this host."""
 
 import contextlib
 import hashlib

@@ -11,9 +11,9 @@ printf 'path-exclude /usr/share/%s/*\n' doc man info locale > /etc/dpkg/dpkg.cfg
 echo "step: apt-get update and upgrade"
 apt-get -q update
 apt-get -qy upgrade
-echo "step: apt-get install python3, g++, ninja, valgrind, jemalloc"
+echo "step: apt-get install python3, g++, ninja, jemalloc"
 # openssl: TorchInductor calls it to hash headers, and fails without.
-apt-get -qy install --no-install-recommends python3 python3-dev g++ ninja-build valgrind libc6-dbg openssl libjemalloc2
+apt-get -qy install --no-install-recommends python3 python3-dev g++ ninja-build openssl libjemalloc2
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt/*
 

@@ -32,11 +32,6 @@ def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
         yield from _operators(detail["operators"])
     if "vectorization" in detail:
         yield from _loops(detail["vectorization"])
-    if "counts" in detail:
-        yield from _counts(detail["counts"])
-    if "hardware_counters" in detail:
-        yield "hardware counters, one call (claimed):"
-        yield from (f"  {name}: {value:,}" for name, value in detail["hardware_counters"].items() if name != "source")
     by_reason: dict[str, list[str]] = {}
     for name, reason in list(detail.get("absent", {}).items())[:8]:
         by_reason.setdefault(reason, []).append(name.replace("_", " "))
@@ -80,31 +75,10 @@ def _operators(operators: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _loops(vectorization: Mapping[str, Any]) -> Iterator[str]:
-    yield "loops of own C++ as g++ sees them (the share is of own instructions in these lines):"
+    yield "loops of own C++ as g++ sees them:"
     for loop in vectorization["loops"][:12]:
-        share = f"{loop['own_instructions_share']:4.0%}  " if "own_instructions_share" in loop else ""
         made = f"vectors of {loop['vector_bytes']} B" if loop["vectorized"] else "NOT vectorized"
         notes = "".join(f"; {note}" for note in loop["notes"])
-        yield f"  {share}{loop['at']}: {made}{notes}"
+        yield f"  {loop['at']}: {made}{notes}"
     if len(vectorization["loops"]) > 12:
         yield f"  and {len(vectorization['loops']) - 12} more"
-
-
-def _counts(counts: Mapping[str, Any]) -> Iterator[str]:
-    warm = "" if counts["caches_filled_by_a_call_before"] else ", caches empty at first"
-    yield f"one call under callgrind (claimed; one thread, no AVX-512, no fused multiply-add{warm}):"
-    reads, writes = counts["data_reads"], counts["data_writes"]
-    yield f"  {counts['instructions']:,} instructions, {reads:,} reads and {writes:,} writes of data"
-    for label, name in (("L1", "l1"), ("last-level cache", "last_level")):
-        read, written = counts[f"{name}_data_read_misses"], counts[f"{name}_data_write_misses"]
-        yield f"  {label} misses: {read:,} reads ({_rate(read, reads)}), {written:,} writes ({_rate(written, writes)})"
-    for row in counts["own_functions"][:4]:
-        called = f", called {row['calls_from_outside']:,} times" if row["calls_from_outside"] else ""
-        yield f"  {row['instructions_share']:4.0%} of instructions in {row['function'][:48]}{called}"
-    lines = [row for row in counts["hot_lines"] if row["instructions_share"] >= 0.02][:6]
-    if lines:
-        yield "  hot lines: " + ", ".join(f"{row['at']} {row['instructions_share']:.0%}" for row in lines)
-
-
-def _rate(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "of none"

@@ -3,11 +3,7 @@
 The shim only adds options, so whatever builds by `g++` (a candidate's own command, load_inline, TorchInductor) is seen.
 """
 
-import bisect
-import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +17,6 @@ _REMARK = re.compile(
 _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
 _FOREIGN = re.compile(r"^/usr/|/site-packages/|/dist-packages/|/torch/include/|/precompiled_headers/|/cpp_prefix")
 _MAX_REASONS = 2
-_OUTER_SHARE = 0.1
 _OUTER = "an outer loop"
 # What g++ says on the way to giving a loop up, the telling ones first; everything else it says follows from these.
 _REASONS = (
@@ -44,12 +39,9 @@ _REASONS = (
 )
 
 
-def shim(compiler: str, folder: str, flags: Iterable[str]) -> str:
+def shim(compiler: str, folder: str) -> str:
     """A script that runs `compiler` as it was called, with remarks into a file of their own under `folder`."""
-    extra = " ".join(flags)
-    return (
-        f'#!/bin/sh\nexec {compiler} "$@" {extra} -fopt-info-vec-optimized-missed-internals={folder}/remarks.$$.txt\n'
-    )
+    return f'#!/bin/sh\nexec {compiler} "$@" -fopt-info-vec-optimized-missed-internals={folder}/remarks.$$.txt\n'
 
 
 @dataclass
@@ -106,50 +98,16 @@ def parse(remarks: str) -> list[Loop]:
     return [loops[key] for key in sorted(loops)]
 
 
-def condense(loops: list[Loop], cost: Counter[tuple[str, int]]) -> list[dict[str, Any]]:
-    """At most 20 loops, those with the most instructions first (by line, as callgrind counted; may be empty).
-
-    A loop is charged with the lines from its head to the next loop's. Without counts, and among equals, a loop that
-    could not be vectorised comes first. Outer loops are left out unless much happens in them.
-    """
-    total = sum(cost.values())
-    spent_in = _costs_by_file(cost)
-    rows = []
-    for index, loop in enumerate(loops):
-        following = loops[index + 1] if index + 1 < len(loops) else None
-        end = following.line if following is not None and following.file == loop.file else loop.line + 200
-        # Told apart by file name alone, for the two builds lie in folders of their own.
-        name = _name(loop.file)
-        numbers, sums = spent_in.get(name, ([], [0]))
-        spent = sums[bisect.bisect_left(numbers, end)] - sums[bisect.bisect_left(numbers, loop.line)]
-        share = spent / total if total else None
-        if _OUTER in loop.notes() and (share or 0.0) < _OUTER_SHARE:
-            continue
-        row: dict[str, Any] = {
-            "at": text(f"{name}:{loop.line}", 60),
+def condense(loops: list[Loop]) -> list[dict[str, Any]]:
+    """At most 20 loops by file and line, those that could not be vectorised first. Outer loops are left out."""
+    inner = [loop for loop in loops if _OUTER not in loop.notes()]
+    inner.sort(key=lambda loop: loop.vectorized)
+    return [
+        {
+            "at": text(f"{loop.file.rpartition('/')[2]}:{loop.line}", 60),
             "vectorized": loop.vectorized,
             "vector_bytes": max(loop.widths) if loop.widths else None,
             "notes": [text(note) for note in loop.notes()],
         }
-        if share is not None:
-            row["own_instructions_share"] = round(share, 4)
-        rows.append((-(share or 0.0), loop.vectorized, index, row))
-    rows.sort(key=lambda entry: entry[:3])
-    return [row for *_, row in rows[:_MAX_LOOPS]]
-
-
-def _costs_by_file(cost: Counter[tuple[str, int]]) -> dict[str, tuple[list[int], list[int]]]:
-    """For each file name the lines that cost something, and the running sum of costs before each."""
-    lines: dict[str, dict[int, int]] = {}
-    for (file, line), part in cost.items():
-        of_file = lines.setdefault(_name(file), {})
-        of_file[line] = of_file.get(line, 0) + part
-    found = {}
-    for name, of_file in lines.items():
-        numbers = sorted(of_file)
-        found[name] = numbers, [0, *itertools.accumulate(of_file[number] for number in numbers)]
-    return found
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
+        for loop in inner[:_MAX_LOOPS]
+    ]

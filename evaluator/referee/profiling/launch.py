@@ -4,13 +4,12 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..isolation.handle import Handle
 from ..pool.runner_pool import Bench
-from . import callgrind, compiler_remarks
+from . import compiler_remarks
 
 _MAX_FILES = 400
 
@@ -28,9 +27,7 @@ for name, text in {shims!r}.items():
     path.write_text(text.replace("@REMARKS@", str(scratch)))
     path.chmod(0o755)
 (scratch / "compiler").write_text({compiler!r})
-for name in {without!r}:
-    os.environ.pop(name, None)
-os.environ.update({environment!r}, PATH=str(scratch / "bin") + ":" + os.environ["PATH"])
+os.environ["PATH"] = str(scratch / "bin") + ":" + os.environ["PATH"]
 for fd in map(int, os.listdir("/proc/self/fd")):
     try:
         if fd > 2 and stat.S_ISSOCK(os.fstat(fd).st_mode):
@@ -38,51 +35,38 @@ for fd in map(int, os.listdir("/proc/self/fd")):
     except OSError:
         pass
 os.set_inheritable(sock, True)
-argv = [word.replace("@SCRATCH@", str(scratch)) for word in {argv!r}]
-os.execvp(argv[0], [*argv, str(sock)])
+os.execv({argv!r}[0], [*{argv!r}, str(sock)])
 """
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A profiled runner and the folder in its home that holds what compiler and valgrind wrote."""
+    """A profiled runner and the folder in its home that holds what the compiler said."""
 
     handle: Handle
     folder: Path
 
 
-def seat(bench: Bench, *, timeout_s: float, counting: bool = False) -> Seat:
-    """Seat a profiled runner; `counting`: under valgrind.
+def seat(bench: Bench, *, timeout_s: float) -> Seat:
+    """Seat a profiled runner.
 
     Raises:
         RunnerFailed: its program cannot be started.
     """
     handle = bench.seat("candidate")
-    prefix = callgrind.command(Path("@SCRATCH@")) if counting else []
-    source = become(
-        [*prefix, sys.executable, "-P", "-s", "-m", f"{__package__.rpartition('.')[0]}.runner.profiling.main"],
-        flags=callgrind.BUILD_FLAGS if counting and os.uname().machine == "x86_64" else (),
-        environment=callgrind.ENVIRONMENT if counting else {},
-        without=callgrind.NOT_INHERITED if counting else (),
-    )
+    package = __package__.rpartition(".")[0]
+    source = become([sys.executable, "-P", "-s", "-m", f"{package}.runner.profiling.main"])
     message = {"op": "load", "source": source, "name": "become", "needs": "never", "seed": 0}
     handle.ask(message, timeout_s=timeout_s)
     # Nothing foreign has run in there yet, so this is no claim.
     return Seat(handle, Path(os.readlink(f"/proc/{handle.pid}/cwd")) / "profile")  # noqa: PTH115
 
 
-def become(argv: list[str], *, flags: Iterable[str], environment: Mapping[str, str], without: Iterable[str]) -> str:
+def become(argv: list[str]) -> str:
     """Python source that turns the process running it into `argv`, with a shim for each compiler there is."""
-    flags = tuple(flags)
     found = {name: shutil.which(name) for name in compiler_remarks.COMPILERS}
-    shims = {name: compiler_remarks.shim(path, "@REMARKS@", flags) for name, path in found.items() if path is not None}
-    return _BECOME.format(
-        shims=shims,
-        compiler=found["g++"] or "g++",
-        environment=dict(environment),
-        without=tuple(without),
-        argv=argv,
-    )
+    shims = {name: compiler_remarks.shim(path, "@REMARKS@") for name, path in found.items() if path is not None}
+    return _BECOME.format(shims=shims, compiler=found["g++"] or "g++", argv=argv)
 
 
 def read_claimed(path: Path, limit_bytes: int) -> str:

@@ -6,7 +6,6 @@ here. Nothing in it is evidence. What could not be measured is absent, with the 
 
 import hashlib
 import time
-from collections import Counter
 from typing import Any
 
 from ..errors import Finding
@@ -15,13 +14,12 @@ from ..isolation.calls import InputSet
 from ..pool import input_supply
 from ..pool.runner_pool import Bench, progress
 from ..protocol.untrusted import text
-from . import callgrind, callgrind_run, compiler_remarks, native
+from . import compiler_remarks, native
 from .compiler_remarks import Loop
 
-SCHEMA = "kernelwright.profile/1"
-PARTS = ("calls", "operators", "processor_time", "vectorization", "hardware_counters", "counts")
+SCHEMA = "kernelwright.profile/2"
+PARTS = ("calls", "operators", "processor_time", "vectorization")
 _SETS = 2  # of inputs, called in turn
-_COUNTING_MIN_S = 15.0  # importing torch under valgrind alone takes that long
 
 
 def run(bench: Bench) -> dict[str, Any]:
@@ -39,7 +37,6 @@ class Profiling:
         self.absent: dict[str, str] = {}
         self.cost_s: dict[str, float] = {}
         self.loops: list[Loop] = []
-        self.cost: Counter[tuple[str, int]] = Counter()
 
     def run(self) -> dict[str, Any]:
         """Observe, and report what there is."""
@@ -52,8 +49,6 @@ class Profiling:
             with stage(self.cost_s, "native"):
                 progress("profile: watching calls")
                 self._watch(sets)
-            with stage(self.cost_s, "counting"):
-                self._count(sets)
             self._tell_loops()
             self._missing(self.absent.get("calls", "it was not reached"))
         except Finding as finding:
@@ -79,32 +74,11 @@ class Profiling:
         self.absent |= observed.absent
         self.loops = observed.loops
 
-    def _count(self, sets: list[InputSet]) -> None:
-        if "hardware_counters" in self.parts:
-            self.absent["counts"] = "the processor's own counters were read instead"
-            return
-        call_s = self.parts.get("calls", {}).get("processor_ms_per_call", 0.0) / 1e3
-        if "calls" not in self.parts:
-            self.absent["counts"] = "the candidate could not be called"
-        elif self.parts["calls"]["uses_torch_compile"]:
-            self.absent["counts"] = "the candidate uses torch.compile, which takes minutes under valgrind"
-        elif self.left_s() < _COUNTING_MIN_S:
-            self.absent["counts"] = f"no time left for valgrind within {self.bench.request.measure_budget_s:g} s"
-        else:
-            progress("profile: counting instructions under valgrind")
-            try:
-                counted = callgrind_run.count(self.bench, sets, self.left_s, call_s)
-            except callgrind_run.NotCounted as reason:
-                self.absent["counts"] = str(reason)
-                return
-            self.parts["counts"] = counted.to_json(callgrind.caches())
-            self.cost = counted.counts.lines
-
     def _tell_loops(self) -> None:
         if self.loops:
             self.parts["vectorization"] = {
                 "source": "remarks of g++ on the candidate's own files",
-                "loops": compiler_remarks.condense(self.loops, self.cost),
+                "loops": compiler_remarks.condense(self.loops),
                 "loops_seen": len(self.loops),
             }
 

@@ -14,7 +14,6 @@ from ..isolation.handle import Handle
 from ..pool.runner_pool import Bench
 from ..protocol import untrusted
 from ..protocol.untrusted import number, share, text
-from ..runner.profiling import counters
 from . import compiler_remarks, launch
 from .compiler_remarks import Loop
 from .launch import Seat
@@ -208,19 +207,9 @@ def _processor_time(handle: Handle, left_s: Callable[[], float], _: dict[str, An
     }
 
 
-def _hardware_counters(handle: Handle, left_s: Callable[[], float], _: dict[str, Any]) -> dict[str, Any]:
-    reply = handle.ask({"op": "counters"}, timeout_s=left_s())
-    counts = {name: int(number(reply["counts"][name])) for name in counters.EVENTS if name in reply["counts"]}
-    if "instructions" not in counts:
-        why = dict(reply["refused"]).get("instructions", "no reason given")
-        raise ValueError(f"not to be had here ({text(why, 60)})")
-    return {"source": f"the processor's counters (perf_event_open), user mode, one call; {_CLAIM}", **counts}
-
-
 _PARTS: dict[str, Callable[[Handle, Callable[[], float], dict[str, Any]], dict[str, Any]]] = {
     "operators": _operators,
     "processor_time": _processor_time,
-    "hardware_counters": _hardware_counters,
 }
 
 

@@ -1,6 +1,6 @@
 """What runs in a profiled runner: the candidate, called for observers that would disturb a timed call.
 
-Started as `python3 -m referee.runner.profiling.main SOCKET`, if need be under valgrind. All that it answers is a claim:
+Started as `python3 -m referee.runner.profiling.main SOCKET`. All that it answers is a claim:
 the candidate shares this process.
 """
 
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...fork_server import imports
-from ...profiling import callgrind
 from ...protocol import framing
 from ..main import Commands, Runner
-from . import counters, operators, stack_sampler
+from . import operators, stack_sampler
 
 _MAX_CALLS = 100_000
 
@@ -39,8 +38,6 @@ class ProfiledRunner(Runner):
             "repeat": self.repeat,
             "operators": self.operators,
             "sample": self.sample,
-            "counters": self.counters,
-            "count": self.count,
         }
 
     def take_arguments(self, message: framing.Message) -> framing.Message:
@@ -67,24 +64,6 @@ class ProfiledRunner(Runner):
         seconds = message["seconds"]
         addresses = stack_sampler.sample(library, lambda: self.repeat({"calls_min": 1, "seconds": seconds}))
         return stack_sampler.attribute(addresses, own=str(self.scratch.parent.parent))
-
-    def counters(self, _: framing.Message) -> framing.Message:
-        """What the processor's own counters say about one call."""
-        return counters.count(lambda: self._call(0))
-
-    def count(self, message: framing.Message) -> framing.Message:
-        """One call under callgrind, after another one that fills the simulated caches."""
-        requests = callgrind.build_requests(self.scratch)
-        if message["warm"]:
-            requests.start()
-            self._call(0)
-            requests.zero()
-        else:
-            requests.start()
-        self._call(1)
-        requests.dump()
-        callgrind.output(self.scratch).chmod(0o644)
-        return {}
 
     def _call(self, number: int) -> None:
         import torch

@@ -69,21 +69,11 @@ def build(folder: Path) -> ctypes.CDLL:
         OSError: there is no compiler.
         subprocess.CalledProcessError: it cannot compile this.
     """
-    return compile_library(folder, "sampler", SOURCE)
-
-
-def compile_library(folder: Path, name: str, source: str) -> ctypes.CDLL:
-    """A small helper of the profiler's own, by the real compiler and not through the shim.
-
-    Raises:
-        OSError: there is no compiler.
-        subprocess.CalledProcessError: it cannot compile this.
-    """
-    path = folder / f"{name}.cpp"
-    path.write_text(source)
-    library = folder / f"{name}.so"
-    compiler = (folder / "compiler").read_text()
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", path, "-o", library], check=True, capture_output=True)
+    source = folder / "sampler.cpp"
+    source.write_text(SOURCE)
+    library = folder / "sampler.so"
+    compiler = (folder / "compiler").read_text()  # the real one, not the shim
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", source, "-o", library], check=True, capture_output=True)
     return ctypes.CDLL(str(library))
 
 
