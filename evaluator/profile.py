@@ -1,11 +1,12 @@
-"""A detailed profile of one candidate: where its time goes, what the compiler made of its loops, what it touches.
+"""The detailed profile of a candidate: where its time goes, and what the compiler made of its loops.
 
-Made after an evaluation has passed, in a sandbox of its own. No part of it is evidence, and none of it is needed.
+It is made after an evaluation has passed, in a sandbox of its own. It is advice: no verdict depends on it, and an
+evaluation without it is complete.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from tasks.task import Task
 
 SCHEMA = "kernelwright.profile/2"
 BUDGET_S = 60.0
-_GRACE_S = 60.0  # for starting, and for what is under way when the budget is spent
+_GRACE_S = 60.0  # for starting the sandbox, and for a step that is under way when the budget is spent
 
 
 def profile_candidate(
@@ -31,9 +32,20 @@ def profile_candidate(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Profile a candidate for about `budget_s` seconds; plain JSON values, bound to the candidate by its hash.
+    """Profile a candidate.
 
-    What cannot be measured is named under `absent` with the reason; if nothing can, that is `absent["profile"]`.
+    Args:
+        task: The op; it makes the inputs of the calls.
+        candidate_source: The candidate's file.
+        sandbox: Where both run.
+        effort: Limits of memory and of single steps.
+        budget_s: Seconds for the profile, without the sandbox's start.
+        on_progress: Receives a line for each step.
+        cancel: Ends it when set.
+
+    Returns:
+        JSON values with the candidate's hash. A part that could not be measured is named under `absent` with the
+        reason; where there is no profile at all, that is `absent["profile"]`.
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
@@ -65,7 +77,9 @@ def with_detail(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
-    """A passed evaluation with the detailed profile under `profile.detail`, its time in `cost_s`; any other as it is.
+    """Add the detailed profile to an evaluation that passed, as `profile.detail`, and its time to `cost_s`.
+
+    Any other evaluation is returned unchanged.
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
@@ -83,29 +97,3 @@ def with_detail(
         profile={**evaluation.profile, "detail": detail},
         cost_s={**evaluation.cost_s, "profile": took_s, "total": total_s},
     )
-
-
-def detail_of(profile: Mapping[str, Any], candidate_source: str) -> dict[str, Any] | None:
-    """The detailed profile in an evaluation's `profile`; None where there is none.
-
-    Raises:
-        ValueError: it is of another candidate or of another schema.
-    """
-    detail = profile.get("detail")
-    if detail is None:
-        return None
-    check_profile(detail, candidate_source)
-    return dict(detail)
-
-
-def check_profile(detail: Mapping[str, Any], candidate_source: str) -> None:
-    """Refuse a profile of something else.
-
-    Raises:
-        ValueError: it is of another candidate or of another schema.
-    """
-    if detail.get("schema") != SCHEMA:
-        raise ValueError(f"schema: expected {SCHEMA!r}, got {detail.get('schema')!r}")
-    wanted = candidate_hash(candidate_source)
-    if detail.get("candidate") != wanted:
-        raise ValueError(f"candidate: the profile is of {str(detail.get('candidate'))[:12]}…, not of {wanted[:12]}…")

@@ -138,14 +138,14 @@ def side(parts):
 
 
 def test_the_referee_and_what_runs_beside_foreign_code_share_nothing_but_the_protocol():
-    """`__main__` may start the fork server, which may become a runner; a profiler starts as a process of its own."""
+    """`__main__` may start the fork server, which may become a runner."""
     allowed = {
         "referee": {"referee", "protocol"},
         "protocol": {"protocol"},
         "runner": {"runner", "protocol"},
         "fork_server": {"fork_server", "runner", "protocol"},
     }
-    exceptions = {("__main__.py", "fork_server"), ("runner/profiling/main.py", "fork_server")}
+    exceptions = {("__main__.py", "fork_server")}
     offenders = []
     for path in sorted(REFEREE.rglob("*.py")):
         name = path.relative_to(REFEREE)

@@ -1,4 +1,4 @@
-"""A detailed profile (`evaluator.profile`) as lines for a Judge and for people."""
+"""The detailed profile of `evaluator.profile` as lines of text, for a Judge and for people."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ MAX_COLUMNS = 100
 
 
 def fit(lines: Iterable[str]) -> str:
-    """The lines as printable text of at most 60 lines of 100 columns; says how many were left out."""
+    """Join lines into printable text of at most 60 lines of 100 columns; the last one says how many were left out."""
     lines = ("".join(char if char.isprintable() else " " for char in line) for line in lines)
     kept = [line if len(line) <= MAX_COLUMNS else line[: MAX_COLUMNS - 1] + "…" for line in lines]
     if len(kept) > MAX_LINES:
@@ -18,12 +18,12 @@ def fit(lines: Iterable[str]) -> str:
 
 
 def wrapped(text: str) -> list[str]:
-    """A long line as several."""
+    """Break a long line into several."""
     return textwrap.wrap(text, MAX_COLUMNS, subsequent_indent="  ")
 
 
 def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
-    """What the detail holds; what it lacks is named with the reason."""
+    """Lines for each part of the profile, and for the parts that are absent with the reason."""
     if "calls" in detail:
         yield from _calls(detail["calls"])
     if "processor_time" in detail:

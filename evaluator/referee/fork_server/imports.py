@@ -26,21 +26,18 @@ def _nothing_is_garbage() -> Iterator[None]:
 
 
 @_nothing_is_garbage()
-def import_torch(*, timed: bool = True) -> None:
+def import_torch() -> None:
     """Import what runners need. No thread pool may start here: a fork would break it.
-
-    `timed`: calls will be timed, so threads are bound.
 
     Raises:
         RuntimeError: torch is imported already, and OpenMP has read its settings.
     """
-    if timed:
-        if "torch" in sys.modules:
-            raise RuntimeError("torch was imported before it was told to bind its threads to cores")
-        # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a
-        # call of 2 ms took 6 or 30.
-        os.environ["OMP_PROC_BIND"] = "true"
-        os.environ["OMP_PLACES"] = "cores"
+    if "torch" in sys.modules:
+        raise RuntimeError("torch was imported before it was told to bind its threads to cores")
+    # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a call of
+    # 2 ms took 6 or 30.
+    os.environ["OMP_PROC_BIND"] = "true"
+    os.environ["OMP_PLACES"] = "cores"
     every_core = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

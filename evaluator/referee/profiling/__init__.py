@@ -1,1 +1,1 @@
-"""Where a candidate's time goes: runs apart from every verdict."""
+"""The referee's mode `profile`: where a candidate's time goes. It is never part of a verdict."""

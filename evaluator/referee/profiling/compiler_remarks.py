@@ -1,14 +1,18 @@
-"""What g++ says about the loops of the candidate's own C++: a shim on PATH asks for it, and here it is condensed.
+"""What g++ says about the loops of the candidate's own C++.
 
-The shim only adds options, so whatever builds by `g++` (a candidate's own command, load_inline, TorchInductor) is seen.
+A shim (a script of the compiler's name that comes first on PATH) makes the compiler write its remarks to a file, and
+adds no other option, so the build is the one that was timed. Whatever calls `g++` goes through it: the candidate's own
+command, load_inline, TorchInductor.
 """
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..protocol.untrusted import text
 
+FILE_PREFIX = "remarks."
 COMPILERS = ("g++", "c++", "gcc", "cc", "x86_64-linux-gnu-g++", "aarch64-linux-gnu-g++")
 _MAX_LOOPS = 20
 _REMARK = re.compile(
@@ -18,7 +22,7 @@ _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
 _FOREIGN = re.compile(r"^/usr/|/site-packages/|/dist-packages/|/torch/include/|/precompiled_headers/|/cpp_prefix")
 _MAX_REASONS = 2
 _OUTER = "an outer loop"
-# What g++ says on the way to giving a loop up, the telling ones first; everything else it says follows from these.
+# Parts of g++'s remarks before it gives a loop up, and what they mean; those that say most come first.
 _REASONS = (
     ("multiple nested loops", _OUTER),
     ("loop nest containing", _OUTER),
@@ -39,28 +43,29 @@ _REASONS = (
 )
 
 
-def shim(compiler: str, folder: str) -> str:
-    """A script that runs `compiler` as it was called, with remarks into a file of their own under `folder`."""
-    return f'#!/bin/sh\nexec {compiler} "$@" -fopt-info-vec-optimized-missed-internals={folder}/remarks.$$.txt\n'
+def shim(compiler: str, folder: Path) -> str:
+    """A shell script that runs `compiler` as it was called; each run writes its remarks to a new file in `folder`."""
+    remarks = f"{folder}/{FILE_PREFIX}$$.txt"
+    return f'#!/bin/sh\nexec {compiler} "$@" -fopt-info-vec-optimized-missed-internals={remarks}\n'
 
 
 @dataclass
 class Loop:
-    """A loop as g++ saw it, over all versions of it that g++ made."""
+    """A loop, with what g++ said about all versions that it made of it."""
 
     file: str
     line: int
     widths: set[int] = field(default_factory=set)  # bytes
     reasons: list[str] = field(default_factory=list)  # why a version of it was not vectorised
-    versioned: str = ""  # why it has a second version that is not
+    versioned: str = ""  # why it has a second version that was not vectorised
 
     @property
     def vectorized(self) -> bool:
-        """Whether at least one version of it is."""
+        """Whether at least one version of it was vectorised."""
         return bool(self.widths)
 
     def notes(self) -> list[str]:
-        """What to tell a reader."""
+        """Lines for a reader: why it was not vectorised, or why only some versions of it were."""
         if self.vectorized:
             return [self.versioned] if self.versioned else []
         known = [reason for _, reason in _REASONS if reason in self.reasons]
@@ -68,9 +73,9 @@ class Loop:
 
 
 def parse(remarks: str) -> list[Loop]:
-    """The loops of the candidate's own files that remarks speak of, in the order of file and line.
+    """Read the loops of the candidate's own files from remarks, sorted by file and line.
 
-    g++ says first why, then that it could not vectorise a loop.
+    g++ first names its reasons, then says that it could not vectorise the loop.
     """
     loops: dict[tuple[str, int], Loop] = {}
     reasons: list[str] = []
@@ -93,13 +98,13 @@ def parse(remarks: str) -> list[Loop]:
                 loops.setdefault(place, Loop(*place)).versioned = words.rstrip(". ")[:80]
         if verdict:
             reasons = []
-        elif match["kind"] == "missed" and len(match["step"]) > 1:  # indented: on the way to a verdict
+        elif match["kind"] == "missed" and len(match["step"]) > 1:  # indented: a reason
             reasons += [reason for part, reason in _REASONS if part in words]
     return [loops[key] for key in sorted(loops)]
 
 
 def condense(loops: list[Loop]) -> list[dict[str, Any]]:
-    """At most 20 loops by file and line, those that could not be vectorised first. Outer loops are left out."""
+    """List at most 20 loops as JSON, those that were not vectorised first. Outer loops are left out."""
     inner = [loop for loop in loops if _OUTER not in loop.notes()]
     inner.sort(key=lambda loop: loop.vectorized)
     return [

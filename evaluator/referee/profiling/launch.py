@@ -1,79 +1,73 @@
-"""A seated runner turned into a profiled one: another program on the same socket, with the compiler's shim on PATH."""
+"""Starting a profiled runner, and reading the files that its processes wrote."""
 
 import os
 import shutil
 import stat
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..isolation.calls import InputSet
 from ..isolation.handle import Handle
 from ..pool.runner_pool import Bench
+from ..protocol import framing
 from . import compiler_remarks
 
 _MAX_FILES = 400
 
-# Runs in the runner, before anything foreign does. The program that it becomes answers the message.
-_BECOME = """
-import os, stat
-from pathlib import Path
-
-scratch = Path.cwd() / "profile"
-(scratch / "bin").mkdir(parents=True)
-Path.cwd().chmod(0o711)  # the referee, root without root's rights over files, reads what lies in `scratch`
-scratch.chmod(0o755)
-for name, text in {shims!r}.items():
-    path = scratch / "bin" / name
-    path.write_text(text.replace("@REMARKS@", str(scratch)))
-    path.chmod(0o755)
-(scratch / "compiler").write_text({compiler!r})
-os.environ["PATH"] = str(scratch / "bin") + ":" + os.environ["PATH"]
-for fd in map(int, os.listdir("/proc/self/fd")):
-    try:
-        if fd > 2 and stat.S_ISSOCK(os.fstat(fd).st_mode):
-            sock = fd
-    except OSError:
-        pass
-os.set_inheritable(sock, True)
-os.execv({argv!r}[0], [*{argv!r}, str(sock)])
-"""
-
 
 @dataclass(frozen=True)
-class Seat:
-    """A profiled runner and the folder in its home that holds what the compiler said."""
+class ProfiledRunner:
+    """A candidate runner that compiles through the shims.
+
+    Attributes:
+        handle: The runner.
+        folder: The folder in its home in which the shims write the compiler's remarks.
+        left_s: Returns the seconds that are left for the profile; no answer may take longer.
+    """
 
     handle: Handle
     folder: Path
+    left_s: Callable[[], float]
+
+    def ask(self, what: str, **details: Any) -> framing.Message:
+        """Ask the profiler inside the runner a question.
+
+        Raises:
+            RunnerFailed: the runner died, failed, broke the protocol or took too long.
+        """
+        return self.handle.ask({"op": "profile", "what": what, **details}, timeout_s=self.left_s())
+
+    def give_arguments(self, inputs: InputSet) -> None:
+        """Add a set of inputs to those that the runner uses for its calls in turn.
+
+        Raises:
+            RunnerFailed: as `ask`.
+        """
+        message = {"op": "profile", "what": "arguments"}
+        self.handle.give(message, inputs.tree, inputs.contents, timeout_s=self.left_s())
 
 
-def seat(bench: Bench, *, timeout_s: float) -> Seat:
-    """Seat a profiled runner.
+def start(bench: Bench, left_s: Callable[[], float]) -> ProfiledRunner:
+    """Start a candidate runner and put the compiler shims on its PATH; no foreign code is loaded yet.
 
     Raises:
-        RunnerFailed: its program cannot be started.
+        RunnerFailed: it cannot be started or prepared.
     """
     handle = bench.seat("candidate")
-    package = __package__.rpartition(".")[0]
-    source = become([sys.executable, "-P", "-s", "-m", f"{package}.runner.profiling.main"])
-    message = {"op": "load", "source": source, "name": "become", "needs": "never", "seed": 0}
-    handle.ask(message, timeout_s=timeout_s)
-    # Nothing foreign has run in there yet, so this is no claim.
-    return Seat(handle, Path(os.readlink(f"/proc/{handle.pid}/cwd")) / "profile")  # noqa: PTH115
-
-
-def become(argv: list[str]) -> str:
-    """Python source that turns the process running it into `argv`, with a shim for each compiler there is."""
-    found = {name: shutil.which(name) for name in compiler_remarks.COMPILERS}
-    shims = {name: compiler_remarks.shim(path, "@REMARKS@") for name, path in found.items() if path is not None}
-    return _BECOME.format(shims=shims, compiler=found["g++"] or "g++", argv=argv)
+    runner = ProfiledRunner(handle, Path(handle.home) / "profile", left_s)
+    compilers = {name: path for name in compiler_remarks.COMPILERS if (path := shutil.which(name)) is not None}
+    shims = {name: compiler_remarks.shim(path, runner.folder) for name, path in compilers.items()}
+    runner.ask("prepare", folder=str(runner.folder), shims=shims, compiler=compilers.get("g++", "g++"))
+    return runner
 
 
 def read_claimed(path: Path, limit_bytes: int) -> str:
-    """The text of a plain file that a candidate's process may have written, tampered with or replaced.
+    """Read the text of a plain file that the candidate's processes may have written, changed or replaced.
 
     Raises:
-        OSError: it is no plain file, or cannot be read.
+        OSError: it is not a plain file, or it cannot be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(file, "rb") as stream:
@@ -82,11 +76,11 @@ def read_claimed(path: Path, limit_bytes: int) -> str:
         return stream.read(limit_bytes).decode("utf-8", "replace")
 
 
-def files(folder: Path, start: str) -> list[Path]:
-    """Files of a folder whose names begin so, at most 400 of them, in order of name."""
+def files(folder: Path, prefix: str) -> list[Path]:
+    """List the files of a folder whose names start with `prefix`: at most 400, in order of name."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for _, entry in zip(range(10 * _MAX_FILES), entries, strict=False)]
     except OSError:
         return []
-    return [folder / name for name in sorted(names) if name.startswith(start)][:_MAX_FILES]
+    return [folder / name for name in sorted(names) if name.startswith(prefix)][:_MAX_FILES]

@@ -23,6 +23,7 @@ from ..protocol import framing
 from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, peak_measurement, perturb, thread_placement
+from .profiling.profiler import Profiler
 from .reply_encoding import Telling
 
 _MAX_TRACE = 4000
@@ -45,6 +46,7 @@ class Runner:
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
+        self.profiler = Profiler(self._decode, lambda: self.model)
         self.telling = Telling()
         self.every_core = os.sched_getaffinity(0)  # before OpenMP binds this thread
 
@@ -66,6 +68,7 @@ class Runner:
             "settle": self.settle,
             "give_way": self.give_way,
             "top_operators": self.top_operators,
+            "profile": self.profiler.answer,
             "peaks": self.peaks,
             "pack": self.pack,
             "unpack": self.unpack,

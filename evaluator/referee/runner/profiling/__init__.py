@@ -1,1 +1,1 @@
-"""The profiler inside a runner: samples stacks and times operators. What it answers is advice."""
+"""The profiler inside a runner: calls of the model, stack samples, times of operators. All answers are claims."""

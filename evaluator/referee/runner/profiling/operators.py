@@ -1,4 +1,4 @@
-"""Time, calls and allocations of torch operators, by torch's own profiler. Runs in the candidate's process."""
+"""Time, calls and allocations of torch operators, by torch's own profiler."""
 
 import time
 from collections.abc import Callable
@@ -10,9 +10,16 @@ _ROWS = 12
 
 
 def observe(call: Callable[[int], None], calls: int) -> dict[str, Any]:
-    """Rows of [operator, calls a call, own milliseconds a call, share of the call], and allocations a call.
+    """Profile calls of a model with torch's profiler.
 
-    What the operators do not account for is the candidate's own kernels, Python, and the profiler itself.
+    Args:
+        call: Calls the model; its argument is the number of the call.
+        calls: How often to call it.
+
+    Returns:
+        `rows`: the operators that took longest, as [operator, times run per call of the model, its own milliseconds
+        per call, its own share of the wall time]; `outside_share`: the share of the wall time outside of operators (the
+        candidate's own kernels, Python, the profiler); `calls`; and `allocations`.
     """
     call(0)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -40,7 +47,7 @@ def observe(call: Callable[[int], None], calls: int) -> dict[str, Any]:
 
 
 def _allocations(profile: Any, calls: int) -> dict[str, float] | None:
-    """How often and how much a call allocates through torch; None where this torch does not tell."""
+    """Allocations through torch: their number and bytes per call; None where this torch does not record them."""
     results = getattr(getattr(profile, "profiler", None), "kineto_results", None)
     if results is None:
         return None

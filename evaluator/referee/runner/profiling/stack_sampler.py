@@ -1,7 +1,8 @@
-"""Where processor time goes: a signal at every tick of spent time notes which instruction was running.
+"""Samples which instruction is running, at a fixed interval of processor time.
 
-Sees what torch's profiler cannot: the candidate's own kernels, OpenMP's waiting, Python. Runs in the candidate's
-process, in C, because a handler in Python would run only between bytecodes.
+A timer of the process (ITIMER_PROF) raises SIGPROF, and a signal handler in C stores the program counter. (Python runs
+its own handlers between bytecodes only.) The samples show what torch's profiler does not see: the candidate's own
+kernels, threads that wait in OpenMP, Python.
 """
 
 import bisect
@@ -13,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HELPERS = "/profile"  # the folder of this profiler's own libraries, in the runner's home
 OWN = "own kernels"
 GENERATED = "code made while running (oneDNN's, or the candidate's)"
-_CAPACITY = 65536
-_INTERVAL_US = 1000  # the kernel gives no more than one a tick of its own, often 4 ms
+_CAPACITY = 65536  # samples; those after them are dropped
+_INTERVAL_US = 1000  # the kernel rounds this up to its own tick, often 4 ms
 _ROWS = 12
 
 SOURCE = r"""
@@ -62,8 +62,8 @@ extern "C" long stop() {
 """
 
 
-def build(folder: Path) -> ctypes.CDLL:
-    """Compile the handler.
+def build(folder: Path, compiler: str) -> ctypes.CDLL:
+    """Compile the signal handler in `folder` with `compiler`, which is the real one and not the shim.
 
     Raises:
         OSError: there is no compiler.
@@ -72,13 +72,12 @@ def build(folder: Path) -> ctypes.CDLL:
     source = folder / "sampler.cpp"
     source.write_text(SOURCE)
     library = folder / "sampler.so"
-    compiler = (folder / "compiler").read_text()  # the real one, not the shim
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", source, "-o", library], check=True, capture_output=True)
     return ctypes.CDLL(str(library))
 
 
 def sample(library: ctypes.CDLL, run: Callable[[], object]) -> list[int]:
-    """Run something and return the addresses seen.
+    """Run something and return the program counters that were sampled meanwhile.
 
     Raises:
         OSError: the timer cannot be set.
@@ -94,8 +93,17 @@ def sample(library: ctypes.CDLL, run: Callable[[], object]) -> list[int]:
     return list(buffer[:count])
 
 
-def attribute(addresses: list[int], *, own: str) -> dict[str, Any]:
-    """Shares by kind of code, and by function of the candidate's own objects (those below the folder `own`)."""
+def attribute(addresses: list[int], *, own: Path, profiler: Path) -> dict[str, Any]:
+    """Count samples by kind of code, and by function of the candidate's own libraries.
+
+    Args:
+        addresses: Program counters.
+        own: The folder below which the candidate's own libraries lie.
+        profiler: The folder below it that holds this profiler's own library.
+
+    Returns:
+        `samples`, their number; `kinds`, rows of [kind, share]; `functions`, rows of [name, library, share].
+    """
     places = _mappings()
     starts = [place[0] for place in places]
     kinds: Counter[str] = Counter()
@@ -104,7 +112,7 @@ def attribute(addresses: list[int], *, own: str) -> dict[str, Any]:
     for address in addresses:
         at = bisect.bisect_right(starts, address) - 1
         path, base = (places[at][2], places[at][3]) if at >= 0 and address < places[at][1] else ("", 0)
-        kind = kind_of(path, own)
+        kind = _kind(path, own, profiler)
         kinds[kind] += 1
         if kind == OWN:
             if path not in symbols:
@@ -118,16 +126,16 @@ def attribute(addresses: list[int], *, own: str) -> dict[str, Any]:
     }
 
 
-def kind_of(path: str, own: str) -> str:
-    """What kind of code a mapped file holds, as a reader of the profile knows it."""
+def _kind(path: str, own: Path, profiler: Path) -> str:
+    """The kind of code that a mapped file holds, in words for the reader of a profile."""
     name = path.rpartition("/")[2]
     if not path.startswith("/") or path.startswith("/memfd:"):
         return "system calls" if path in ("[vdso]", "[vsyscall]") else GENERATED
-    if path.rpartition("/")[0].endswith(HELPERS):
+    if path.startswith(f"{profiler}/"):
         return "other libraries"
     if name.startswith(("libgomp", "libomp", "libiomp")):
         return "OpenMP runtime (waiting included)"
-    if path.startswith(own + "/"):
+    if path.startswith(f"{own}/"):
         return OWN
     if "/torch/" in path:
         return "torch"
@@ -141,7 +149,7 @@ def kind_of(path: str, own: str) -> str:
 
 
 def _mappings() -> list[tuple[int, int, str, int]]:
-    """Executable ranges of this process: start, end, file, and where the file's address 0 lies."""
+    """Executable ranges of this process, sorted: start, end, file, and the address at which the file's byte 0 lies."""
     bases: dict[str, int] = {}
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -155,7 +163,7 @@ def _mappings() -> list[tuple[int, int, str, int]]:
 
 
 def _symbols(path: str) -> tuple[list[int], list[str]]:
-    """Addresses and names of a file's functions; none where binutils or symbols are missing."""
+    """Addresses and names of a file's functions; both empty where binutils or symbols are missing."""
     try:
         done = subprocess.run(
             ["nm", "-C", "-n", "--defined-only", path], capture_output=True, text=True, timeout=10, errors="replace"
