@@ -34,7 +34,7 @@ def evaluate(
     ] = None,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Also say where a passed candidate's time goes (about a minute)."),
+        typer.Option("--profile", help="Also say where a passed candidate's time goes (some 10 s and a build more)."),
     ] = False,
     cold: Annotated[
         bool,
