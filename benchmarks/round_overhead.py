@@ -22,6 +22,7 @@ from agents.protocols import Event
 from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
+from service.jobs import run as job_run
 from service.mock_llm import start_llm_server
 from service.settings import load_settings
 from tests.service.jobs.test_killed import STRATEGIES, script
@@ -89,9 +90,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
     import_litellm()
-    seats: Any = local
-    seats.open_evaluation_context = opened_quickly
-    seats.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
+    patched: Any = local
+    patched.open_evaluation_context = opened_quickly
+    patched = job_run
+    patched.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     lines = ["| strategy | run | rounds | median ms | 95 % ms |", "|---|---|---|---|---|"]
     with start_llm_server(script()) as server, tempfile.TemporaryDirectory() as folder:
         for strategy in (name for name in STRATEGIES if name in ("judge", "contrastive", "tools")):

@@ -27,7 +27,7 @@ from db.jobs import jobs
 from db.store import Store
 from service.database import open_store
 from service.jobs.liveness import this_process
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.settings import load_settings
 from tasks.load import find_task
 from tests.support.commands import OP
@@ -54,7 +54,7 @@ def start_jobs(store: Store) -> list[int]:
     """Jobs that this process seems to run."""
     task = find_task("starter/gelu_tanh")
     with store.write() as session:
-        task_id = keep_task(session, task)
+        task_id = save_task(session, task)
         return [
             jobs.add_job(
                 session,

@@ -16,8 +16,8 @@ from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
 from service.evaluation_context import EvaluationContext, open_evaluation_context
 from service.jobs.journal import Observer
-from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_run_by, this_process
-from service.jobs.persistence import keep_evaluation, keep_task
+from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, this_process
+from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
 from tasks.task import Task
@@ -123,7 +123,7 @@ def _evaluate(
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, context.task),
+            task_id=save_task(session, context.task),
             kind="evaluate",
             platform=context.platform.name,
             sandbox=context.sandbox.name,
@@ -134,11 +134,11 @@ def _evaluate(
     try:
         with job_heartbeat(store, job_id, owner, cancel):
             evaluation = context.evaluate(
-                source, step=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
+                source, on_progress=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
             )
         with store.write() as session:
-            require_run_by(session, job_id, owner)
-            evaluation_id = keep_evaluation(session, job_id, context, source, evaluation, round_number=0)
+            require_owned(session, job_id, owner)
+            evaluation_id = save_evaluation(session, job_id, context, source, evaluation, round_number=0)
             if evaluation.passed:
                 jobs.set_best(session, job_id, evaluation_id)
         status = JobStatus.DONE

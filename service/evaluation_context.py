@@ -70,7 +70,7 @@ class EvaluationContext:
         return device_lock_path(self.settings.lock_dir, self.platform.name, self.settings.device)
 
     def evaluate(
-        self, source: str, *, step: Callable[[str], None], cancel: CancelToken, profile: bool | None = None
+        self, source: str, *, on_progress: Callable[[str], None], cancel: CancelToken, profile: bool | None = None
     ) -> Evaluation:
         """Evaluate a candidate once the device is free.
 
@@ -85,7 +85,7 @@ class EvaluationContext:
             SandboxUnavailable: the sandbox cannot run anything.
         """
         try:
-            with hold_device(self.lock, on_wait=lambda: step(WAITING), cancel=cancel.event):
+            with hold_device(self.lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event):
                 evaluation = evaluate(
                     self.task,
                     source,
@@ -93,7 +93,7 @@ class EvaluationContext:
                     platform=self.platform,
                     effort=self.effort,
                     cache=self.cache,
-                    on_progress=step,
+                    on_progress=on_progress,
                     cancel=cancel.event,
                 )
                 if (self.profile if profile is None else profile) and evaluation.code != CANCELLED:
@@ -103,7 +103,7 @@ class EvaluationContext:
                         source,
                         sandbox=self.sandbox,
                         effort=self.effort,
-                        on_progress=step,
+                        on_progress=on_progress,
                         cancel=cancel.event,
                     )
         except WaitCancelled as waiting:
@@ -167,7 +167,7 @@ def open_models(
     settings: Settings,
     context: EvaluationContext,
     *,
-    step: Callable[[str], None],
+    on_progress: Callable[[str], None],
     cancel: CancelToken,
     resume_state: ResumeState = FRESH_START,
 ) -> LLM:
@@ -179,11 +179,13 @@ def open_models(
     from agents.llm.client import ModelRouter, open_llm
     from agents.manual.model import ManualLLM
 
-    sandbox = DeviceLockSandbox(context.sandbox, context.lock, on_wait=lambda: step(WAITING), cancel=cancel.event)
+    sandbox = DeviceLockSandbox(
+        context.sandbox, context.lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event
+    )
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable
         keys[provider_of(settings.model)] = read_key(Path(settings.api_key_file))
     others = open_llm(
         builtin=open_builtin(sandbox), api_base=settings.api_base, keys=keys, secrets=environment_secrets()
     )
-    return ModelRouter(others, ManualLLM(on_wait=step, resume_state=resume_state))
+    return ModelRouter(others, ManualLLM(on_wait=on_progress, resume_state=resume_state))

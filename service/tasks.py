@@ -15,7 +15,7 @@ from service.database import open_store
 from service.device_lock import WaitCancelled, device_lock_path, hold_device
 from service.errors import BadRequest
 from service.evaluation_context import WAITING, open_platform, open_sandbox
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.settings import Settings
 from tasks import load
 from tasks.importers import KINDS, read_clone
@@ -115,7 +115,7 @@ def find_ref(ref: str, settings: Settings) -> Task:
         store.close()
 
 
-def check(ref: str, *, settings: Settings, step: Callable[[str], None], cancel: CancelToken) -> TaskCheck:
+def check(ref: str, *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken) -> TaskCheck:
     """Run a task's own code in a sandbox and say whether it can be judged.
 
     Raises:
@@ -123,12 +123,12 @@ def check(ref: str, *, settings: Settings, step: Callable[[str], None], cancel: 
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before the end.
     """
-    (result,) = check_tasks([find_ref(ref, settings)], settings=settings, step=step, cancel=cancel)
+    (result,) = check_tasks([find_ref(ref, settings)], settings=settings, on_progress=on_progress, cancel=cancel)
     return result
 
 
 def check_tasks(
-    tasks: Iterable[Task], *, settings: Settings, step: Callable[[str], None], cancel: CancelToken
+    tasks: Iterable[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
 ) -> Iterator[TaskCheck]:
     """Check one task after the other, each in a sandbox of its own; each result comes as soon as it is there.
 
@@ -143,9 +143,9 @@ def check_tasks(
         for task in tasks:
             with (
                 _still_waiting_is_stopped(),
-                hold_device(lock, on_wait=lambda: step(WAITING), cancel=cancel.event),
+                hold_device(lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event),
             ):
-                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=step, cancel=cancel.event)
+                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=on_progress, cancel=cancel.event)
             if cancel.requested():
                 raise Cancelled
             yield result
@@ -226,7 +226,7 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
             else:
                 seen[task.id] = each.where
                 before = stored.find_current(session, task.suite, task.name)
-                task_id = keep_task(session, task)
+                task_id = save_task(session, task)
                 if before is None:
                     status: Status = "imported"
                 elif before.source_hash == task.source_hash:
@@ -239,7 +239,7 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
 
 
 def check_imported(
-    tasks: Sequence[Task], *, settings: Settings, step: Callable[[str], None], cancel: CancelToken
+    tasks: Sequence[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
 ) -> Iterator[Judged]:
     """Run each task in a sandbox and say whether passing it would prove anything.
 
@@ -247,7 +247,9 @@ def check_imported(
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before the end.
     """
-    for task, check in zip(tasks, check_tasks(tasks, settings=settings, step=step, cancel=cancel), strict=True):
+    for task, check in zip(
+        tasks, check_tasks(tasks, settings=settings, on_progress=on_progress, cancel=cancel), strict=True
+    ):
         doubts = list(check.warnings)
         if check.eager_ms is not None and check.eager_ms < TOO_SHORT_MS:
             doubts.append(f"too small to time: one call takes {check.eager_ms:.3f} ms, hand-over included")

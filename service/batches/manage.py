@@ -16,8 +16,8 @@ from service.batches.results import Baseline, Cell, Group, cells_of, devices_of,
 from service.batches.spec import BatchSpec
 from service.batches.statistics import Sample
 from service.errors import BadRequest
-from service.jobs.persistence import keep_task
-from service.jobs.query import settle
+from service.jobs.persistence import save_task
+from service.jobs.query import mark_dead_jobs
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
 from tasks.task import Task
@@ -93,7 +93,7 @@ def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> 
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     tasks = {_key(job.task): job.task for job in plan.jobs}
     # Tasks before the line's lock and in one order for all (db.locks).
-    ids = {key: keep_task(session, tasks[key]) for key in sorted(tasks)}
+    ids = {key: save_task(session, tasks[key]) for key in sorted(tasks)}
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     new = [
         job_queue.NewJob(
@@ -114,7 +114,7 @@ def list_batches(
     store: Store, *, user: str | None = None, before: int | None = None, limit: int | None = None
 ) -> list[BatchLine]:
     """Batches, newest first."""
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         found = batches.list_batches(session, user=user, before=before, limit=limit)
         ids = [batch.id for batch in found]
@@ -128,7 +128,7 @@ def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> Batc
     Raises:
         NotInStore: there is none with this id.
     """
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         batch = batches.get_batch(session, batch_id)
         counts, spent = batches.count_jobs(session, [batch_id]), batches.spent_usd(session, [batch_id])
@@ -146,7 +146,7 @@ def cancel_batch(store: Store, batch_id: int) -> int:
     Raises:
         NotInStore: there is none with this id.
     """
-    settle(store)
+    mark_dead_jobs(store)
     with store.write() as session:
         batches.get_batch(session, batch_id)
         concerned = batches.cancel_jobs(session, batch_id)  # jobs before their batch, as who takes one locks them
@@ -165,7 +165,7 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
     """
     if budget_usd is not None and not 0 <= budget_usd < float("inf"):
         raise BadRequest(f"--budget-usd {budget_usd}: must be dollars, 0 or more")
-    settle(store)
+    mark_dead_jobs(store)
     with store.write() as session:
         waiting = requeue_batch(session, batch_id)
         if budget_usd is not None:

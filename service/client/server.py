@@ -13,7 +13,7 @@ from db.records import EvaluationRecord, JobRecord, WorkerStatus
 from service.client.decode import audit_of, entry_of, evaluation_of, job_of, round_of
 from service.client.http import RemoteHttp
 from service.errors import BadRequest, ServiceError
-from service.jobs.query import End, JobDetails
+from service.jobs.query import JobDetails, JobEnd
 from service.settings import Settings
 from tasks.task import Task
 
@@ -35,7 +35,7 @@ class Remote(RemoteHttp):
         if job.best_evaluation_id is not None:
             best = evaluation_of(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
         rounds = tuple(round_of(line) for line in whole["rounds"])
-        return JobDetails(job, rounds, best, End(whole["unsettled_usd"], whole["summary"], whole["unpriced_calls"]))
+        return JobDetails(job, rounds, best, JobEnd(whole["unsettled_usd"], whole["summary"], whole["unpriced_calls"]))
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """Jobs, newest first."""

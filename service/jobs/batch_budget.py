@@ -32,7 +32,7 @@ OWN_BUDGET = "own_budget_usd"
 """The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
 
 
-def allot(session: Session, job_id: int) -> float:
+def allot_budget(session: Session, job_id: int) -> float:
     """Set what a job that is about to run may cost in all, in its options, and return it in dollars.
 
     To be called right after the job was taken, in the same transaction. 0 says that nothing is left: it must not run;

@@ -14,7 +14,7 @@ from db.evaluations import results
 from db.jobs import jobs
 from db.records import EvaluationRecord, LlmCall, Owner
 from db.store import Store
-from service.jobs.liveness import require_run_by
+from service.jobs.liveness import require_owned
 
 
 def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
@@ -44,7 +44,7 @@ _KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "
 class Journal:
     """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
     a job that is taken up again comes by them once more. With an `owner`, nothing is written once the job is not his.
-    `keep` does what it is given, which may fail with a StoreError, and may try it more than once.
+    `write` does what it is given, which may fail with a StoreError, and may try it more than once.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Journal:
         past: Iterable[Event] = (),
         *,
         owner: Owner | None = None,
-        keep: Callable[[Callable[[], None]], None] = lambda action: action(),
+        write: Callable[[Callable[[], None]], None] = lambda action: action(),
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._observer = observer
         self._past = Counter(event_identity(event) for event in past)
         self._owner = owner
-        self._keep = keep
+        self._write = write
         self._lock = threading.RLock()
         self.round = 0
 
@@ -78,19 +78,19 @@ class Journal:
             if own is not None and self._past[own] > 0:
                 self._past[own] -= 1
             else:
-                self._keep(lambda: self._store_new(event))
+                self._write(lambda: self._store_new(event))
             self._observer(event)
 
     def _store_new(self, event: Event) -> None:
         with self._store.write() as session:
             if self._owner is not None:
-                require_run_by(session, self._job_id, self._owner)
+                require_owned(session, self._job_id, self._owner)
             bulky = _KEPT_ELSEWHERE.get(event.kind, ())
             kept = {key: value for key, value in event.data.items() if key not in bulky}
             results.add_event(session, self._job_id, event.kind, event.round, kept)
             self._keep_rows(session, event)
 
-    def step(self, text: str) -> None:
+    def progress(self, text: str) -> None:
         """Tell the observer what is going on, in a few words."""
         with self._lock:
             self._observer(Event("step", self.round, {"text": text}))

@@ -132,7 +132,7 @@ def job_heartbeat(store: Store, job_id: int, owner: Owner, cancel: CancelToken) 
         heartbeat.stop()
 
 
-def require_run_by(session: Session, job_id: int, owner: Owner) -> None:
+def require_owned(session: Session, job_id: int, owner: Owner) -> None:
     """Find out, in a transaction that writes to a job, whether it is still `owner`'s, and keep it so until the end.
 
     Raises:

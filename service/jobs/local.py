@@ -1,30 +1,37 @@
-"""Optimize one op on this machine: a job from its task to its exported best candidate, started or taken up again."""
+"""Jobs that run in this process: started, resumed, or taken from the queue, and exported at the end."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from agents.llm.models import only_builtin
-from agents.protocols import FRESH_START, ResumeState
+from agents.protocols import Event
 from db.jobs import batches, job_queue, jobs
 from db.records import JobRecord, JobStatus, Owner
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.cancellation import CancelToken
 from service.errors import BadRequest, JobLost
-from service.evaluation_context import EvaluationContext, open_evaluation_context, open_models
-from service.jobs.batch_budget import allot, finish_without_budget
-from service.jobs.device_class import MeasurementTarget, required_sandbox
+from service.evaluation_context import open_evaluation_context
+from service.jobs.batch_budget import allot_budget
 from service.jobs.export import Exported, check_target, export_job
-from service.jobs.journal import Journal, Observer
+from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
-from service.jobs.persistence import keep_task
-from service.jobs.prebuild import Prebuilder
-from service.jobs.query import end_job, get_job, load_resume_state, read_events, settle
-from service.jobs.run import JobReport, JobRun, LocalEvaluator
-from service.jobs.spec import options_of, settings_of, spec_of, task_of
+from service.jobs.persistence import save_task
+from service.jobs.query import end_job, get_job, mark_dead_jobs, read_events
+from service.jobs.run import JobReport, claim_queued_job, run_claimed_job
+from service.jobs.spec import MeasurementTarget, options_of, required_sandbox, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
+from tasks.task import Task
+
+Claim = Callable[[Session, MeasurementTarget, Owner], JobRecord | None]
+"""Makes a process the owner of a job that is to be measured on a target; None if there is nothing to run."""
+
+ObserverFor = Callable[[JobRecord], Observer]
+"""Called when a job starts; returns the observer of its events."""
 
 
 def optimize(
@@ -33,7 +40,7 @@ def optimize(
     """Find a faster kernel for the op that `ref` names, and export it to `out` (default: the job's folder).
 
     Raises:
-        TaskError, BadRequest: what was asked for makes no sense; nothing was started.
+        TaskError, BadRequest: the request is invalid; nothing was started.
         SandboxUnavailable: there is no sandbox to start in.
     """
     task = find_task(ref, store=store)
@@ -42,35 +49,33 @@ def optimize(
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
-    with open_evaluation_context(
-        task, settings, own_code_only=only_builtin(settings.model, settings.judge_model)
-    ) as context:
-        target = MeasurementTarget(context.platform.name, context.platform.device().describe())
-        options |= {"device": target.device, "device_kind": target.kind}
-        spec_of(task, settings, device=options["device"])
-        owner = this_process()
-        with store.write() as session:
-            job_id = jobs.add_job(
-                session,
-                task_id=keep_task(session, task),
-                kind="optimize",
-                platform=context.platform.name,
-                sandbox=context.sandbox.name,
-                owner=owner,
-                model=settings.model,
-                strategy=settings.strategy,
-                options=options,
-            )
-        journal = Journal(store, job_id, observe, owner=owner)
-        return run_here(store, job_id, owner, context, options["device"], journal, cancel, FRESH_START)
+
+    def add(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
+        spec_of(task, settings, device=target.device)  # refuses what the agents could not run
+        job_id = jobs.add_job(
+            session,
+            task_id=save_task(session, task),
+            kind="optimize",
+            platform=target.platform,
+            sandbox=target.sandbox,
+            owner=owner,
+            model=settings.model,
+            strategy=settings.strategy,
+            options=options | {"device": target.device, "device_kind": target.device_class},
+        )
+        return jobs.get_job(session, job_id)
+
+    report = _claim_and_run(task, add, settings=settings, store=store, observe=observe, cancel=cancel)
+    assert report is not None, "`add` always returns a job"
+    return report
 
 
 def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken) -> JobReport:
-    """Go on with a job that was interrupted, cancelled or failed: what it did and paid for stays done.
+    """Continue a job that was interrupted, cancelled or failed. Finished and paid work is not repeated.
 
     Raises:
-        NotInStore, BadRequest: there is no such job, it is done, or someone works on it.
-        SandboxUnavailable: there is no sandbox to go on in.
+        NotInStore, BadRequest: there is no such job, it is done, or another process runs it.
+        SandboxUnavailable: there is no sandbox to continue in.
     """
     job = get_job(store, job_id)
     if job.kind != "optimize":
@@ -79,138 +84,73 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         raise BadRequest(f"job {job_id} is done ({job.stop_reason}); `kernelwright jobs show {job_id}` shows it")
     if job.status is JobStatus.QUEUED:
         raise BadRequest(f"job {job_id} waits for a worker; `kernelwright worker --platform {job.platform}` starts one")
-    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
-    with open_evaluation_context(
-        task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
-    ) as context:
-        kept = MeasurementTarget(context.platform.name, context.platform.device().describe()).options_for(job)
-        if kept is None:
+
+    def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
+        if target.options_for(job, any_sandbox=True) is None:
             first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
-        owner = this_process()
-        with store.write() as session:
-            if not jobs.claim_job(session, job_id, owner, sandbox=context.sandbox.name):
-                raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
-            if allot(session, job_id) <= 0:
-                more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
-                raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
-            context = replace(context, settings=settings_of(jobs.get_job(session, job_id), settings))
-        events, resume_state = load_resume_state(
-            store, job_id
-        )  # whoever ran it before has written the last of them by now
-        journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, resume_state)
+        if not jobs.claim_job(session, job_id, owner, sandbox=target.sandbox):
+            raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
+        if allot_budget(session, job_id) <= 0:
+            more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
+            raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
+        return jobs.get_job(session, job_id)
 
-
-def run_here(
-    store: Store,
-    job_id: int,
-    owner: Owner,
-    context: EvaluationContext,
-    device: str,
-    journal: Journal,
-    cancel: CancelToken,
-    resume_state: ResumeState,
-) -> JobReport:
-    """Run a job that `owner` has claimed on this host's own device; `device` is what its prompts say of it.
-
-    Raises:
-        JobLost: others took this process for dead and have the job now.
-        StoreError: the store is gone; the job can be resumed.
-    """
-    journal.step(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
-    run = JobRun(
-        store,
-        job_id,
-        owner,
-        spec=spec_of(context.task, context.settings, device=device),
-        journal=journal,
-        evaluator=LocalEvaluator(store, job_id, owner, context, journal.step, cancel),
-        platform=context.platform,
-        llm=open_models(context.settings, context, step=journal.step, cancel=cancel, resume_state=resume_state),
-        cancel=cancel,
-        builds=Prebuilder(context, journal.step),
-    )
-    with job_heartbeat(store, job_id, owner, cancel):
-        report = run.run(resume_state)
-    if report.best is None:
-        return report
-    return replace(report, exported=_export(store, report.job, context.settings, journal))
-
-
-def _export(store: Store, job: JobRecord, settings: Settings, journal: Journal) -> Exported:
-    try:
-        return export_job(store, job, settings)
-    except BadRequest as error:  # the place was good when the job began; a result is not lost for it
-        journal.step(str(error))
-        return export_job(store, job, settings, out=settings.job_dir(job.id) / "best.py")
-
-
-Told = Callable[[JobRecord], Observer]
-"""Is told of each job that begins, and gives who is told of its events."""
+    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
+    report = _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
+    assert report is not None, "`claim` returns a job or raises"
+    return report
 
 
 def run_queued(
     job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken
 ) -> JobReport | None:
-    """Run a job that waits; None if it is not ours to run, or nothing is left of its batch's budget.
+    """Run a job of the queue. Finished and paid work of earlier runs is not repeated.
 
-    What an earlier run of it did and paid for stays done.
+    Returns:
+        The report, or None if the job may not run here, another process has taken it, or its batch has no budget left.
 
     Raises:
         NotInStore: there is no such job.
-        BadRequest: what it was asked for cannot be done here.
-        SandboxUnavailable: there is no sandbox to work with; the job waits as before.
+        BadRequest: the job's settings cannot be used here.
+        SandboxUnavailable: there is no sandbox to work with; the job stays in the queue.
     """
     job = get_job(store, job_id)
+
+    def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord | None:
+        options = target.options_for(job)
+        if options is None:
+            return None
+        return claim_queued_job(session, job_id, job.attempt, owner, options, sandbox=target.sandbox)
+
     settings = settings_of(job, settings)
     settings = settings.model_copy(update={"sandbox": settings.sandbox or required_sandbox(job)})
-    with open_evaluation_context(
-        task_of(job), settings, own_code_only=only_builtin(settings.model, settings.judge_model)
-    ) as context:
-        owner = this_process()
-        kept = MeasurementTarget(
-            context.platform.name, context.platform.device().describe(), context.sandbox.name
-        ).options_for(job)
-        if kept is None:
-            return None
-        with store.write() as session:
-            if not job_queue.take_job(
-                session, job_id, job.attempt, owner, worker_id=None, sandbox=context.sandbox.name
-            ):
-                return None
-            if allot(session, job_id) <= 0:
-                finish_without_budget(session, job_id, owner)
-                return None
-            jobs.set_options(session, job_id, **kept)
-            taken = jobs.get_job(session, job_id)
-        context = replace(context, settings=settings_of(taken, settings))
-        events, resume_state = load_resume_state(store, job_id)
-        journal = Journal(store, job_id, observe, events, owner=owner)
-        return run_here(store, job_id, owner, context, kept["device"], journal, cancel, resume_state)
+    return _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
 
 
-def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Told, cancel: CancelToken) -> None:
-    """Run the jobs of a batch that wait, one after the other, until none is left or a stop is requested.
+def run_batch(
+    batch_id: int, *, settings: Settings, store: Store, observer_for: ObserverFor, cancel: CancelToken
+) -> None:
+    """Run the queued jobs of a batch one after the other, until none is left or cancellation is requested.
 
-    Workers may take of them meanwhile. A job that fails ends nothing but itself.
+    Workers may take jobs of the batch meanwhile. A job that fails does not end the batch.
 
     Raises:
-        SandboxUnavailable: there is no sandbox to work with; the jobs wait as before.
-        JobLost: others took this process for dead and have the job that it ran.
+        SandboxUnavailable: there is no sandbox to work with; the jobs stay in the queue.
+        JobLost: other processes took this one for dead and have its job.
     """
     tried: list[int] = []
     while not cancel.requested():
-        settle(store)
+        mark_dead_jobs(store)
         with store.read() as session:
             job_id = batches.next_waiting(session, batch_id, but=tried)
         if job_id is None:
             return
         tried.append(job_id)
-        observe = told(get_job(store, job_id))
+        observe = observer_for(get_job(store, job_id))
         try:
             run_queued(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
         except (SandboxUnavailable, JobLost):
@@ -219,8 +159,41 @@ def run_batch_here(batch_id: int, *, settings: Settings, store: Store, told: Tol
             _fail(store, job_id, error)
 
 
+def _claim_and_run(
+    task: Task, claim: Claim, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken
+) -> JobReport | None:
+    """Claim a job for this host's device, run it to its end, and export its best candidate.
+
+    Raises:
+        JobLost: other processes took this one for dead and have the job now.
+        StoreError: the store is gone; the job can be resumed.
+    """
+    own_code_only = only_builtin(settings.model, settings.judge_model)
+    with open_evaluation_context(task, settings, own_code_only=own_code_only) as context:
+        target = MeasurementTarget(context.platform.name, context.platform.device().describe(), context.sandbox.name)
+        owner = this_process()
+        with store.write() as session:
+            job = claim(session, target, owner)
+        if job is None:
+            return None
+        context = replace(context, settings=settings_of(job, settings))
+        with job_heartbeat(store, job.id, owner, cancel):
+            report = run_claimed_job(store, job.id, owner, context, observe=observe, cancel=cancel)
+        return (
+            report if report.best is None else replace(report, exported=_export(store, report.job, settings, observe))
+        )
+
+
+def _export(store: Store, job: JobRecord, settings: Settings, observe: Observer) -> Exported:
+    try:
+        return export_job(store, job, settings)
+    except BadRequest as error:  # the target was good when the job began; the result must not be lost for it
+        observe(Event("step", 0, {"text": str(error)}))
+        return export_job(store, job, settings, out=settings.job_dir(job.id) / "best.py")
+
+
 def _fail(store: Store, job_id: int, error: Exception) -> None:
-    """Have a job end that could not begin, or broke off as it did; one that ran has said so itself."""
+    """End a job that could not start, or that broke off. A job that ended by itself keeps its own end."""
     text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
     owner = this_process()
     job = get_job(store, job_id)

@@ -111,7 +111,7 @@ def _medians(evaluation: Evaluation) -> dict[str, float]:
     return {name: latency.median for name, latency in evaluation.latency_ms.items()}
 
 
-def keep_task(session: Session, task: Task) -> int:
+def save_task(session: Session, task: Task) -> int:
     """The task's id in the store."""
     return tasks.add_task(
         session,
@@ -124,7 +124,7 @@ def keep_task(session: Session, task: Task) -> int:
     )
 
 
-def keep_evaluation(
+def save_evaluation(
     session: Session,
     job_id: int,
     context: EvaluationContext,

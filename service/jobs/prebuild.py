@@ -25,9 +25,9 @@ class Prebuilder:
     to say, which builds again what it does not find.
     """
 
-    def __init__(self, context: EvaluationContext, step: Callable[[str], None]) -> None:
+    def __init__(self, context: EvaluationContext, on_progress: Callable[[str], None]) -> None:
         self._context = context
-        self._step = step
+        self._on_progress = on_progress
         self._over = threading.Event()
         self._enough = threading.Event()
         self._running: list[Future[None]] = []
@@ -46,7 +46,7 @@ class Prebuilder:
         self._enough.set()
         waiting = [future for future in self._running if not future.cancel()]
         if any(not future.done() for future in waiting):
-            self._step("waiting for candidates that are built")
+            self._on_progress("waiting for candidates that are built")
             wait(waiting, timeout=limit_s)
         self._running.clear()
         self._enough.clear()

@@ -47,7 +47,7 @@ class RoundLine:
 
 
 @dataclass(frozen=True)
-class End:
+class JobEnd:
     """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended.
 
     `unpriced_calls` are those whose price nobody knew: the dollars of a job that has some say too little.
@@ -65,12 +65,12 @@ class JobDetails:
     job: JobRecord
     rounds: tuple[RoundLine, ...]
     best: EvaluationRecord | None
-    end: End
+    end: JobEnd
 
 
 def list_jobs(store: Store, *, everything: bool = False, limit: int | None = None) -> list[JobRecord]:
     """Jobs, newest first; `everything` includes single evaluations."""
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         return jobs.list_jobs(session, kind=None if everything else "optimize", limit=limit)
 
@@ -81,7 +81,7 @@ def get_job(store: Store, job_id: int) -> JobRecord:
     Raises:
         NotInStore: there is none with this id.
     """
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         return jobs.get_job(session, job_id)
 
@@ -98,7 +98,7 @@ def show_job(store: Store, job_id: int) -> JobDetails:
         judged = results.retractions(session, job_id)
     events = read_events(store, job_id)
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
-    return JobDetails(job, lines, best, last_stop(events))
+    return JobDetails(job, lines, best, last_end(events))
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:
@@ -107,7 +107,7 @@ def cancel_job(store: Store, job_id: int) -> JobRecord:
     Raises:
         NotInStore: there is none with this id.
     """
-    settle(store)
+    mark_dead_jobs(store)
     with store.write() as session:
         jobs.request_cancel(session, job_id)
         return jobs.get_job(session, job_id)
@@ -140,7 +140,7 @@ def cancel_requested(store: Store, job_id: int) -> bool:
         return False
 
 
-def settle(store: Store) -> None:
+def mark_dead_jobs(store: Store) -> None:
     """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one.
 
     Commands of other hosts count as dead once they are silent for as long as a worker that counts as lost.
@@ -174,7 +174,7 @@ def read_events(store: Store, job_id: int) -> list[Event]:
         return [Event(event.kind, event.round, event.data) for event in results.list_events(session, job_id)]
 
 
-def stored_events(store: Store, job_id: int) -> list[Event]:
+def read_full_events(store: Store, job_id: int) -> list[Event]:
     """A job's events as the agents recorded them, with candidates' sources and what models were asked and said."""
     with store.read() as session:
         sources = results.list_candidate_sources(session, job_id)
@@ -194,7 +194,7 @@ def stored_events(store: Store, job_id: int) -> list[Event]:
 
 def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeState]:
     """A job's events, and what they tell of what it did and paid for, for whoever takes it up again."""
-    events = stored_events(store, job_id)
+    events = read_full_events(store, job_id)
     return events, resume_state_from_events(events, wall_s=worked_s(store, job_id))
 
 
@@ -213,14 +213,14 @@ def worked_s(store: Store, job_id: int) -> float:
     return total_s + ((last - began).total_seconds() if began and last else 0.0)
 
 
-def last_stop(events: Sequence[Event]) -> End:
+def last_end(events: Sequence[Event]) -> JobEnd:
     """What the last `job_stopped` event says, with the calls until now; nothing else for a job that never ended."""
     unpriced = sum(event.kind == "llm_call" and event.data.get("cost_usd") is None for event in events)
     for event in reversed(events):
         if event.kind == "job_stopped":
             data: Mapping[str, Any] = event.data
-            return End(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {}, unpriced)
-    return End(unpriced_calls=unpriced)
+            return JobEnd(float(data.get("unsettled_usd") or 0.0), data.get("summary") or {}, unpriced)
+    return JobEnd(unpriced_calls=unpriced)
 
 
 def round_lines(

@@ -1,9 +1,11 @@
-"""One job in one process: from the moment that it is ours to its end."""
+"""Runs one job that this process owns, from the claim to its end."""
 
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from sqlalchemy.orm import Session
 
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.models import is_builtin
@@ -20,19 +22,22 @@ from evaluator.platforms import Platform
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import JobLost
-from service.evaluation_context import EvaluationContext
+from service.evaluation_context import EvaluationContext, open_models
+from service.jobs.batch_budget import allot_budget, finish_without_budget
 from service.jobs.export import Exported
-from service.jobs.journal import Journal, is_better_record
-from service.jobs.liveness import job_lost, require_run_by
-from service.jobs.persistence import keep_evaluation, outcome_of
+from service.jobs.journal import Journal, Observer, is_better_record
+from service.jobs.liveness import job_lost, require_owned
+from service.jobs.persistence import outcome_of, save_evaluation
 from service.jobs.prebuild import Prebuilder
-from service.jobs.query import cancel_requested, end_job, get_job, last_stop, read_events
+from service.jobs.query import cancel_requested, end_job, get_job, last_end, load_resume_state, read_events
+from service.jobs.spec import spec_of
 from tasks.outcomes import Verdict, candidate_hash
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
 INTERRUPTED = "interrupted"
 
-_NOT_THE_JOBS_FAULT = (INTERRUPTED, SANDBOX_UNAVAILABLE)
+_REQUEUED_REASONS = (INTERRUPTED, SANDBOX_UNAVAILABLE)
+"""A job of the queue that ends for one of these goes back to the queue: the job is not at fault."""
 
 _STATUS_OF_REASON = {
     StopReason.MODEL_UNAVAILABLE: JobStatus.FAILED,
@@ -47,10 +52,14 @@ _STATUS_OF_REASON = {
 
 @dataclass(frozen=True)
 class JobReport:
-    """How a job ended: `best` and `exported` are None where no candidate passed, the latter also before it is written.
+    """How a job ended.
 
-    `unsettled_usd` is the most that calls may have cost whose reply was lost, `unpriced_calls` counts those whose
-    price nobody knew; `summary` holds figures of the strategy's own (pass@k).
+    Attributes:
+        best: the best evaluation, or None if no candidate passed.
+        exported: where the kernel was written; None before that, or if no candidate passed.
+        unsettled_usd: the most that calls whose reply was lost may have cost.
+        unpriced_calls: the number of calls whose price is unknown.
+        summary: figures of the strategy, such as pass@k.
     """
 
     job: JobRecord
@@ -64,10 +73,10 @@ class JobReport:
 
 
 class JobEvaluator(Protocol):
-    """Evaluates a candidate of the job and keeps what came out, here or on another machine."""
+    """Evaluates candidates of a job, here or on another machine, and stores the results."""
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
-        """The evaluation as it is in the store.
+        """The stored evaluation of a candidate.
 
         Raises:
             Cancelled: cancellation was requested before there was a result.
@@ -76,12 +85,12 @@ class JobEvaluator(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Have what the next evaluation needs made ready, while its candidate is being written."""
+        """Prepare for the next evaluation, while its candidate is being written."""
         ...
 
 
 class LocalEvaluator:
-    """Evaluates on this host's own device."""
+    """Evaluates on this host's device."""
 
     def __init__(
         self,
@@ -89,22 +98,22 @@ class LocalEvaluator:
         job_id: int,
         owner: Owner,
         context: EvaluationContext,
-        step: Callable[[str], None],
+        on_progress: Callable[[str], None],
         cancel: CancelToken,
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._owner = owner
         self._context = context
-        self._step = step
+        self._on_progress = on_progress
         self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `JobEvaluator`."""
-        evaluation = self._context.evaluate(source, step=self._step, cancel=self._cancel, profile=profile)
+        evaluation = self._context.evaluate(source, on_progress=self._on_progress, cancel=self._cancel, profile=profile)
         with self._store.write() as session:
-            require_run_by(session, self._job_id, self._owner)
-            evaluation_id = keep_evaluation(
+            require_owned(session, self._job_id, self._owner)
+            evaluation_id = save_evaluation(
                 session, self._job_id, self._context, source, evaluation, round_number=round_number
             )
             return results.get_evaluation(session, evaluation_id)
@@ -114,11 +123,98 @@ class LocalEvaluator:
         self._context.prepare()
 
 
-class JobRun:
-    """A job that `owner` has claimed. `llm` answers its models, `evaluator` evaluates its candidates.
+def claim_queued_job(
+    session: Session,
+    job_id: int,
+    attempt: int,
+    owner: Owner,
+    options: Mapping[str, str],
+    *,
+    sandbox: str,
+    worker_id: str | None = None,
+) -> JobRecord | None:
+    """Make a process the owner of a job of the queue, in the caller's transaction.
 
-    With a `worker_id` it is one of the queue: what ends for reasons of this machine goes back in line. `builds` are
-    made ahead on this host, where it is the one that will evaluate.
+    Args:
+        attempt: the attempt in which the job was found in the queue.
+        options: what `MeasurementTarget.options_for` gives for the job.
+        sandbox: the name of the sandbox that the job will run in.
+        worker_id: the worker that claims it; None for a command.
+
+    Returns:
+        The job, or None if another process has taken it, or nothing is left of its batch's budget.
+    """
+    if not job_queue.take_job(session, job_id, attempt, owner, worker_id=worker_id, sandbox=sandbox):
+        return None
+    jobs.set_options(session, job_id, **options)
+    if allot_budget(session, job_id) <= 0:
+        finish_without_budget(session, job_id, owner)
+        return None
+    return jobs.get_job(session, job_id)
+
+
+def run_claimed_job(
+    store: Store,
+    job_id: int,
+    owner: Owner,
+    context: EvaluationContext,
+    *,
+    observe: Observer,
+    cancel: CancelToken,
+    evaluator: JobEvaluator | None = None,
+    prebuild: bool = True,
+    worker_id: str | None = None,
+    write: Callable[[Callable[[], None]], None] = lambda action: action(),
+) -> JobReport:
+    """Run a job that `owner` has claimed, from where its earlier runs ended.
+
+    Args:
+        store: the store.
+        job_id: the job.
+        owner: the process that runs it.
+        context: the job's task and settings, and this host's platform and sandbox.
+        observe: called with each event.
+        cancel: ends the job early.
+        evaluator: evaluates the candidates; None: on this host's device.
+        prebuild: whether candidates are built on this host before their evaluation.
+        worker_id: the worker that runs it, if the job is one of the queue.
+        write: performs writes of events, as `Journal` says.
+
+    Raises:
+        StoreError: the store is gone; the job can be resumed.
+        JobLost: another process has the job now.
+    """
+    with store.read() as session:
+        device = str(jobs.get_job(session, job_id).options["device"])
+    events, resume_state = load_resume_state(store, job_id)
+    journal = Journal(store, job_id, observe, events, owner=owner, write=write)
+    journal.progress(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
+    run = JobRun(
+        store,
+        job_id,
+        owner,
+        spec=spec_of(context.task, context.settings, device=device),
+        journal=journal,
+        evaluator=evaluator or LocalEvaluator(store, job_id, owner, context, journal.progress, cancel),
+        platform=context.platform,
+        llm=open_models(
+            context.settings, context, on_progress=journal.progress, cancel=cancel, resume_state=resume_state
+        ),
+        cancel=cancel,
+        worker_id=worker_id,
+        builds=Prebuilder(context, journal.progress) if prebuild else None,
+    )
+    return run.run(resume_state)
+
+
+class JobRun:
+    """One run of a job that `owner` has claimed.
+
+    Args:
+        llm: answers the models' calls.
+        evaluator: evaluates the candidates.
+        worker_id: set for a job of the queue. Such a job is queued again if it ends because of this machine.
+        builds: builds candidates before their evaluation; None where another host evaluates them.
     """
 
     def __init__(
@@ -149,11 +245,11 @@ class JobRun:
         self._builds = builds
 
     def run(self, resume_state: ResumeState) -> JobReport:
-        """Work until the job ends or is stopped; its row says how, whatever happens here but a kill.
+        """Work until the job ends or is cancelled. The job's row then says how it ended, unless this process is killed.
 
         Raises:
             StoreError: the store is gone; the job can be resumed.
-            JobLost: someone else has the job now.
+            JobLost: another process has the job now.
         """
         try:
             with (
@@ -176,11 +272,11 @@ class JobRun:
             raise job_lost(self._job_id)
         job = get_job(self._store, self._job_id)
         best = self._best(job)
-        end = last_stop(read_events(self._store, job.id))
+        end = last_end(read_events(self._store, job.id))
         return JobReport(job, best, None, reason, detail, end.unsettled_usd, end.unpriced_calls, end.summary)
 
     def _work(self, resume_state: ResumeState) -> tuple[str, str]:
-        """Why the agents stopped, and one line of detail."""
+        """Run the agents; the reason why they stopped, and one line of detail."""
         self._evaluator.prepare()
         try:
             result = run_job(
@@ -196,20 +292,20 @@ class JobRun:
             return self._cancel.reason or "cancelled", ""
         except SandboxUnavailable as error:
             return SANDBOX_UNAVAILABLE, str(error)
-        self._keep_end(result)
+        self._save_result(result)
         return str(result.stop_reason), result.stop_detail
 
-    def _keep_end(self, result: JobResult) -> None:
-        """What the whole course says counts, also where events of an earlier run stood in another order."""
+    def _save_result(self, result: JobResult) -> None:
+        """Store the agents' own result: events of an earlier run may have come in another order."""
         with self._store.write() as session:
-            require_run_by(session, self._job_id, self._owner)
+            require_owned(session, self._job_id, self._owner)
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
             best = result.best
             if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
                 retractions.choose_best(session, self._job_id, is_better_record)
 
     def _evaluate(self, source: str) -> Outcome:
-        """The agents' `evaluate`: a verdict that is in the store counts, a new one is kept before they hear of it."""
+        """The agents' `evaluate`. A stored verdict is used again; a new one is stored before it is returned."""
         digest = candidate_hash(source)
         with self._store.read() as session:
             kept = results.find_evaluation(session, self._job_id, digest)
@@ -217,12 +313,12 @@ class JobRun:
             kept = self._evaluator(source, round_number=self._journal.round, profile=self._shows_profiles())
             if self._journal.round < self._spec.rounds:
                 self._evaluator.prepare()
-        # As it is in the store: when the job is taken up again, prompts must be the same to the letter.
+        # From the store: when the job is resumed, its prompts must be identical.
         evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id
         return outcome_of(evaluation, self._platform, candidate_hash=digest, evaluation_id=evaluation_id)
 
     def _shows_profiles(self) -> bool:
-        """Whether a language model will look at the profile of the candidate of this round."""
+        """Whether a language model will read the profile of this round's candidate."""
         spec = self._spec
         looks = spec.strategy in SHOWS_PROFILES and not is_builtin(spec.judge_model or spec.model)
         return looks and self._journal.round < spec.rounds
@@ -234,10 +330,10 @@ class JobRun:
             return results.get_evaluation(session, job.best_evaluation_id)
 
     def _finish(self, status: JobStatus, reason: str, detail: str) -> bool:
-        """End the job, or put it back in line; False if it is others' by now."""
+        """End the job, or put it back into the queue; False if another process has it by now."""
         job_id, worker_id, number = self._job_id, self._worker_id, self._journal.round
         with self._store.write() as session:
-            if worker_id is None or reason not in _NOT_THE_JOBS_FAULT:
+            if worker_id is None or reason not in _REQUEUED_REASONS:
                 return end_job(
                     session, job_id, self._owner, status=status, reason=reason, detail=detail, round_number=number
                 )

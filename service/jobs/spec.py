@@ -1,5 +1,7 @@
-"""What a job is asked for: kept with it when it begins, and read again whenever it is taken up."""
+"""What a job was asked for: stored when it begins, read whenever it is resumed. And where it may be measured."""
 
+import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from agents.job import JobSpec, check_spec
@@ -11,7 +13,10 @@ from service.errors import BadRequest
 from service.settings import Settings
 from tasks.task import Task
 
-# What must be the same when a job is taken up again, besides the columns of its row.
+SANDBOX = "sandbox"
+"""The option of a job that names the sandbox which it requires; without it any sandbox will do."""
+
+# Settings that must be the same when a job is resumed, besides the columns of its row.
 _OPTIONS = (
     *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "api_base", "image", "price"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
@@ -19,7 +24,7 @@ _OPTIONS = (
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """The settings that a job keeps, as plain values."""
+    """The settings that are stored with a job, as plain values."""
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
     if settings.api_key_file is not None:
         options["api_key_file"] = str(settings.api_key_file.expanduser().absolute())
@@ -27,7 +32,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 
 def settings_of(job: JobRecord, settings: Settings) -> Settings:
-    """`settings` as the job keeps them."""
+    """`settings` with those that are stored with the job."""
     return settings.model_copy(
         update={
             **{name: job.options.get(name) for name in (*_OPTIONS, "api_key_file")},
@@ -39,17 +44,17 @@ def settings_of(job: JobRecord, settings: Settings) -> Settings:
 
 
 def for_provider(settings: Settings, model: str) -> Settings:
-    """`settings` with the address and key file only if `model` is of the provider that they belong to: its own."""
+    """`settings`, without address and key file unless `model` is of the same provider as the settings' own model."""
     if provider_of(model) == provider_of(settings.model):
         return settings
     return settings.model_copy(update={"api_base": None, "api_key_file": None})
 
 
 def task_of(job: JobRecord) -> Task:
-    """The task of a single job, from the store.
+    """The task of a job that was read with its source.
 
     Raises:
-        TypeError: the job is one of a list, whose tasks have no sources.
+        TypeError: the job comes from a list, whose tasks have no sources.
     """
     if not isinstance(job.task, TaskRecord):
         raise TypeError(f"job {job.id} was read without its task's source; use db.jobs.jobs.get_job")
@@ -57,7 +62,12 @@ def task_of(job: JobRecord) -> Task:
 
 
 def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
-    """What the agents are to do. `device` is the text that prompts show.
+    """The agents' description of the job.
+
+    Args:
+        task: the task.
+        settings: the job's settings.
+        device: the description of the device in prompts.
 
     Raises:
         BadRequest: the strategy is unknown, or a bound is out of range.
@@ -88,3 +98,52 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
     except ValueError as error:
         raise BadRequest(str(error)) from error
     return spec
+
+
+def device_class_of(platform: str, description: str) -> str:
+    """Identifies devices whose figures are comparable: the first letters of a hash of `Device.describe`."""
+    return hashlib.sha256(f"{platform}\n{description}".encode()).hexdigest()[:8]
+
+
+def started_device_class(job: JobRecord) -> str | None:
+    """The device class that a job began on; None for one that has not begun."""
+    known, description = job.options.get("device_kind"), job.options.get("device")
+    if known is not None:
+        return str(known)
+    return None if description is None else device_class_of(job.platform, str(description))
+
+
+def required_sandbox(job: JobRecord) -> str | None:
+    """The sandbox that a job began in, else the one that it asks for; None if any sandbox will do."""
+    begun = job.sandbox if started_device_class(job) is not None else None
+    asked = job.options.get(SANDBOX)
+    return begun or (None if asked is None else str(asked))
+
+
+@dataclass(frozen=True)
+class MeasurementTarget:
+    """A device and a sandbox in which jobs are measured; `device` is the device's full description."""
+
+    platform: str
+    device: str
+    sandbox: str
+
+    @property
+    def device_class(self) -> str:
+        """The class of the device."""
+        return device_class_of(self.platform, self.device)
+
+    def options_for(self, job: JobRecord, *, any_sandbox: bool = False) -> dict[str, str] | None:
+        """The options that a job must store to be measured here; None if it may not be.
+
+        A job stays with the device class and the sandbox that it began in, since speedups in others are not comparable.
+        Its prompts keep their description of the device.
+
+        Args:
+            job: the job.
+            any_sandbox: whether the job may change its sandbox.
+        """
+        began_on, sandbox = started_device_class(job), required_sandbox(job)
+        if began_on not in (None, self.device_class) or (not any_sandbox and sandbox not in (None, self.sandbox)):
+            return None
+        return {"device": str(job.options.get("device") or self.device), "device_kind": self.device_class}

@@ -115,7 +115,7 @@ class _McpServer:
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[str](16)
 
-        def step(text: str) -> None:
+        def on_progress(text: str) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(_offer, send, text)
 
@@ -123,7 +123,7 @@ class _McpServer:
             try:
                 if cancel.requested():
                     raise Cancelled
-                return tool.run(self._settings, arguments, step, cancel)
+                return tool.run(self._settings, arguments, on_progress, cancel)
             except Exception as error:
                 return error
 

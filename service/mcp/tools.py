@@ -27,7 +27,7 @@ MAX_TEXT_CHARS = 16_000  # of one string in an answer; a compiler may print mega
 MAX_ENTRIES = 500  # of one list in an answer
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
 
-Step = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class Arguments(BaseModel):
@@ -92,7 +92,7 @@ class ToolSpec:
     name: str
     description: str
     arguments: type[Arguments]
-    run: Callable[[Settings, Any, Step, CancelToken], Mapping[str, Any]]
+    run: Callable[[Settings, Any, OnProgress, CancelToken], Mapping[str, Any]]
     read_only: bool
 
 
@@ -148,12 +148,16 @@ def bounded(value: Any) -> Any:
     return value
 
 
-def _evaluate(settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
-    return _judged(settings, arguments, step, cancel, profile=False).record.result
+def _evaluate(
+    settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
+) -> Mapping[str, Any]:
+    return _judged(settings, arguments, on_progress, cancel, profile=False).record.result
 
 
-def _profile(settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
-    record = _judged(settings, arguments, step, cancel, profile=True).record
+def _profile(
+    settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
+) -> Mapping[str, Any]:
+    record = _judged(settings, arguments, on_progress, cancel, profile=True).record
     passed = record.verdict == Verdict.PASSED
     profile = dict(record.result["profile"])
     return {
@@ -170,7 +174,7 @@ def _profile(settings: Settings, arguments: CandidateArguments, step: Step, canc
 
 
 def _judged(
-    settings: Settings, arguments: CandidateArguments, step: Step, cancel: CancelToken, *, profile: bool
+    settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken, *, profile: bool
 ) -> Evaluated:
     if arguments.platform is not None:
         settings = settings.model_copy(update={"platform": arguments.platform})
@@ -178,7 +182,7 @@ def _judged(
     store = open_store(settings)
 
     def observe(event: Event) -> None:
-        step(str(event.data.get("text", event.kind)))
+        on_progress(str(event.data.get("text", event.kind)))
 
     try:
         task = _op(arguments, store)
@@ -190,7 +194,9 @@ def _judged(
     return evaluated
 
 
-def _task(settings: Settings, arguments: TaskArguments, step: Step, cancel: CancelToken) -> Mapping[str, Any]:
+def _task(
+    settings: Settings, arguments: TaskArguments, on_progress: OnProgress, cancel: CancelToken
+) -> Mapping[str, Any]:
     store = open_store(settings)
     try:
         if arguments.action == "list":
@@ -204,7 +210,7 @@ def _task(settings: Settings, arguments: TaskArguments, step: Step, cancel: Canc
 
 
 def _leaderboard(
-    settings: Settings, arguments: LeaderboardArguments, step: Step, cancel: CancelToken
+    settings: Settings, arguments: LeaderboardArguments, on_progress: OnProgress, cancel: CancelToken
 ) -> Mapping[str, Any]:
     store = open_store(settings)
     try:

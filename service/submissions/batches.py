@@ -11,7 +11,7 @@ from db.store import Store
 from service.batches.manage import FINAL, cancel_batch, queue_batch, requeue_batch
 from service.batches.plan import plan_batch
 from service.batches.spec import BatchSpec
-from service.jobs.query import settle
+from service.jobs.query import mark_dead_jobs
 from service.jobs.spec import settings_of
 from service.settings import Settings
 from service.submissions.access import Principal, Role, require, require_owner
@@ -70,7 +70,7 @@ def resume_batch_for(
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
     """
     _require_owner(principal, batch_id, store, "resume")
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
     priced = priced_models(principal, wanted.values())

@@ -10,9 +10,8 @@ from db.store import Store
 from db.tables import LOCAL_USER
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
-from service.jobs.device_class import SANDBOX
-from service.jobs.persistence import keep_task
-from service.jobs.spec import options_of, spec_of
+from service.jobs.persistence import save_task
+from service.jobs.spec import SANDBOX, options_of, spec_of
 from service.settings import Settings
 from tasks.task import Task
 
@@ -60,7 +59,7 @@ def queue_job(
     """Store a job that was checked, within the caller's transaction; its id."""
     return job_queue.add_queued_job(
         session,
-        task_id=keep_task(session, task),
+        task_id=save_task(session, task),
         kind="optimize",
         platform=settings.platform,
         model=settings.model,

@@ -10,8 +10,8 @@ from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
-from service.jobs.device_class import SANDBOX
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
+from service.jobs.spec import SANDBOX
 from service.settings import Settings
 from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
@@ -60,7 +60,7 @@ def evaluate_for(
     def make(session: Session) -> str:
         check_quota(session, principal, [None])
         options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
-        return _queue(session, principal, keep_task(session, task), platform, options, source)
+        return _queue(session, principal, save_task(session, task), platform, options, source)
 
     request = {"do": "evaluate", "task": task.id, "source": task.source, "candidate": digest, "platform": platform}
     made, new = once(store, make, user=principal.user, key=key, request={**request, **wanted})

@@ -11,7 +11,7 @@ from db.jobs import jobs
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
 from db.store import Store
 from db.views import page_queries
-from service.jobs.query import RoundLine, round_lines, settle
+from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
@@ -128,7 +128,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
         ValueError: there is no such status.
     """
     wanted = None if status is None else JobStatus(status)
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         found = jobs.list_jobs(session, kind="optimize", status=wanted, before=before, limit=limit + 1)
         counts = page_queries.count_by_status(session)
@@ -150,7 +150,7 @@ def job_view(store: Store, job_id: int) -> JobView:
     Raises:
         NotInStore: there is none with this id.
     """
-    settle(store)
+    mark_dead_jobs(store)
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         events = results.list_events(session, job_id)

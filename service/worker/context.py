@@ -1,4 +1,4 @@
-"""What a worker works with: its device, its sandbox, the store and the queue."""
+"""What one worker process works with: its device, its sandbox, the store and the queue."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ from db.store import Store
 from evaluator.platforms import Device, Platform
 from sandbox.base import Sandbox
 from service.cancellation import CancelGroup
-from service.jobs.device_class import MeasurementTarget
+from service.jobs.spec import MeasurementTarget
 from service.settings import Settings
 from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue
 
 JOBS_AT_ONCE = 4
-"""Jobs that a worker runs side by side: they wait for models and for their turn on the device most of the time."""
+"""Jobs that a worker runs at the same time. Most of the time they wait for models and for the device."""
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """One worker's own. `running` are its jobs and evaluations."""
+    """The parts of one worker; `running` cancels its jobs and evaluations."""
 
     worker_id: str
     owner: Owner
@@ -35,18 +35,18 @@ class WorkerContext:
         return MeasurementTarget(self.platform.name, self.device.describe(), self.sandbox.name)
 
     @property
-    def kind(self) -> str:
-        """Which devices give comparable figures, in a few letters."""
-        return self.target.kind
+    def device_class(self) -> str:
+        """The class of this worker's device."""
+        return self.target.device_class
 
     @property
     def queues(self) -> dict[str, int]:
-        """The queues that this worker takes from, with how much of each at once."""
+        """The queues that this worker takes from, each with the number of items that it runs at the same time."""
         name, sandbox = self.platform.name, self.sandbox.name
         return {
             jobs_queue(name): JOBS_AT_ONCE,
             jobs_queue(name, sandbox): JOBS_AT_ONCE,
-            jobs_queue(name, sandbox, self.kind): JOBS_AT_ONCE,
-            jobs_queue(name, None, self.kind): JOBS_AT_ONCE,
-            evaluations_queue(name, sandbox, self.kind): 1,
+            jobs_queue(name, sandbox, self.device_class): JOBS_AT_ONCE,
+            jobs_queue(name, None, self.device_class): JOBS_AT_ONCE,
+            evaluations_queue(name, sandbox, self.device_class): 1,
         }

@@ -9,7 +9,7 @@ from db.jobs import jobs, workers
 from db.records import JobRecord, JobStatus
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.evaluation_context import EvaluationContext
-from service.jobs.persistence import keep_evaluation
+from service.jobs.persistence import save_evaluation
 from service.jobs.spec import settings_of, task_of
 from service.worker.context import WorkerContext
 from service.worker.retry import retry_store
@@ -53,7 +53,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         try:
             evaluation = context.evaluate(
                 source,
-                step=lambda text: log.info("evaluation: %s", text, extra=about),
+                on_progress=lambda text: log.info("evaluation: %s", text, extra=about),
                 cancel=cancel,
                 profile=bool(arguments.get("profile")),
             )
@@ -67,7 +67,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         with worker.store.write() as session:
             if not workers.hold(session, worker.worker_id):
                 raise Cancelled  # given up while we worked; the result is another's to find
-            keep_evaluation(
+            save_evaluation(
                 session,
                 job_id,
                 context,

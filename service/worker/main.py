@@ -132,7 +132,7 @@ def _register(worker: WorkerContext) -> None:
             platform=worker.platform.name,
             slot=worker.settings.device,
             device=worker.device.name,
-            kind=worker.kind,
+            kind=worker.device_class,
             sandbox=worker.sandbox.name,
             version=program_version(),
         )

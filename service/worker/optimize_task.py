@@ -1,4 +1,4 @@
-"""One job from the queue: its models are asked here, its candidates are evaluated wherever there is a device."""
+"""Runs one job of the queue: its models are called here, its candidates are evaluated on any device of its class."""
 
 import logging
 
@@ -10,13 +10,11 @@ from db.records import JobRecord, JobStatus
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, JobLost, KeyUnreadable
-from service.evaluation_context import EvaluationContext, open_models
-from service.jobs.batch_budget import allot, finish_without_budget
-from service.jobs.journal import Journal, Observer
-from service.jobs.prebuild import Prebuilder
-from service.jobs.query import cancel_requested, end_job, get_job, load_resume_state
-from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobRun
-from service.jobs.spec import for_provider, settings_of, spec_of, task_of
+from service.evaluation_context import EvaluationContext
+from service.jobs.journal import Observer
+from service.jobs.query import cancel_requested, end_job, get_job
+from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, claim_queued_job, run_claimed_job
+from service.jobs.spec import for_provider, settings_of, task_of
 from service.settings import Settings
 from service.worker.context import WorkerContext
 from service.worker.queued_evaluator import QueuedEvaluator
@@ -24,28 +22,30 @@ from service.worker.retry import retry_store
 from tasks.outcomes import Verdict
 
 log = logging.getLogger(__name__)
-NO_KEY = "the model's key cannot be read on this worker"  # its path, which is the server's, is in the log alone
+
+NO_KEY = "the model's key cannot be read on this worker"
+"""The error of the job, for its user. The key's path concerns the operator alone, so it is only in the log."""
 
 
 def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
-    """Run a job that waits in this attempt to its end, or until this worker is to end: then it waits again.
+    """Run a job that waits in this attempt, to its end or until this worker stops; then the job is queued again.
 
     Raises:
-        Cancelled: this worker is to end, and has not taken the job.
-        SandboxUnavailable: this worker's sandbox cannot run anything; the job waits again.
-        StoreError: the store does not answer, and this worker is to end.
+        Cancelled: this worker is stopping and has not claimed the job.
+        SandboxUnavailable: this worker's sandbox cannot run anything; the job is queued again.
+        StoreError: the store does not answer, and this worker is stopping.
     """
     with worker.running.new_token() as cancel:
         try:
-            if not retry_store(lambda: _take(worker, job_id, attempt), cancel):
-                return
+            job = retry_store(lambda: _claim(worker, job_id, attempt), cancel)
         except (Cancelled, StoreError):
             raise
-        except Exception as error:  # its row is not as this program writes them
+        except Exception as error:  # this program did not write such a row
             text = f"cannot be begun: {error}"
             retry_store(lambda: _refuse(worker, job_id, text), cancel)
             return
-        job = retry_store(lambda: get_job(worker.store, job_id), cancel)
+        if job is None:
+            return
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
         log.info("job begins", extra=about)
         try:
@@ -54,9 +54,9 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
             log.warning("job goes back in line, for the store failed it: %s", error, extra=about)
-            retry_store(lambda: _give_back(worker, job_id), cancel)
+            retry_store(lambda: _requeue(worker, job_id), cancel)
         except SandboxUnavailable:
-            retry_store(lambda: _give_back(worker, job_id), cancel)
+            retry_store(lambda: _requeue(worker, job_id), cancel)
             raise
         except KeyUnreadable as error:
             log.error("job cannot be run: %s", error, extra=about)
@@ -71,23 +71,23 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
         log.info("job ends: %s", retry_store(lambda: get_job(worker.store, job_id), cancel).status.value, extra=about)
 
 
-def _take(worker: WorkerContext, job_id: int, attempt: int) -> bool:
+def _claim(worker: WorkerContext, job_id: int, attempt: int) -> JobRecord | None:
     with worker.store.write() as session:
         if worker.running.requested() or not workers.hold(session, worker.worker_id):
             raise Cancelled
-        kept = worker.target.options_for(jobs.get_job(session, job_id))
-        if kept is None:  # it was in line for others, too: before it began, or by an earlier version
+        options = worker.target.options_for(jobs.get_job(session, job_id))
+        if options is None:  # queued where this worker looks: before it began, or by an earlier version
             job_queue.renew_attempt(session, job_id, attempt)
-            return False
-        if not job_queue.take_job(
-            session, job_id, attempt, worker.owner, worker_id=worker.worker_id, sandbox=worker.sandbox.name
-        ):
-            return False
-        jobs.set_options(session, job_id, **kept)
-        if allot(session, job_id) <= 0:
-            finish_without_budget(session, job_id, worker.owner)
-            return False
-        return True
+            return None
+        return claim_queued_job(
+            session,
+            job_id,
+            attempt,
+            worker.owner,
+            options,
+            sandbox=worker.sandbox.name,
+            worker_id=worker.worker_id,
+        )
 
 
 def _refuse(worker: WorkerContext, job_id: int, error: str) -> None:
@@ -96,65 +96,52 @@ def _refuse(worker: WorkerContext, job_id: int, error: str) -> None:
 
 
 def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
-    settings = _settings_of(worker, job)
-    task = task_of(job)
-    events, resume_state = load_resume_state(worker.store, job.id)
-    journal = Journal(
-        worker.store,
-        job.id,
-        _observe(job),
-        events,
-        owner=worker.owner,
-        keep=lambda action: retry_store(action, cancel),
-    )
-    context = EvaluationContext(task, worker.platform, worker.sandbox, settings)
-    report = JobRun(
+    report = run_claimed_job(
         worker.store,
         job.id,
         worker.owner,
-        spec=spec_of(task, settings, device=str(job.options["device"])),
-        journal=journal,
-        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.kind, cancel),
-        platform=worker.platform,
-        llm=open_models(settings, context, step=journal.step, cancel=cancel, resume_state=resume_state),
+        EvaluationContext(task_of(job), worker.platform, worker.sandbox, _settings_of(worker, job)),
+        observe=_observer(job),
         cancel=cancel,
+        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel),
+        prebuild=_evaluates_alone(worker),
         worker_id=worker.worker_id,
-        builds=Prebuilder(context, journal.step) if _evaluates_alone(worker) else None,
-    ).run(resume_state)
+        write=lambda action: retry_store(action, cancel),
+    )
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
 
 
 def _evaluates_alone(worker: WorkerContext) -> bool:
-    """Whether no other host would evaluate what is built here."""
+    """Whether every worker of the platform is on this host, so that builds made here are used."""
     with worker.store.read() as session:
         seen = workers.list_workers(session, seen=True)
     return {each.owner.host for each in seen if each.platform == worker.platform.name} == {worker.owner.host}
 
 
 def _settings_of(worker: WorkerContext, job: JobRecord) -> Settings:
-    """As the job keeps them; where it has no address or key of its own, this worker's, for their provider alone."""
+    """The job's settings; without an own address or key file it gets this worker's, if they are for its provider."""
     settings, own = settings_of(job, worker.settings), for_provider(worker.settings, job.model or "")
     names = ("api_base", "api_key_file")
     return settings.model_copy(update={name: getattr(settings, name) or getattr(own, name) for name in names})
 
 
 def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
-    """A candidate that a user wants evaluated, for the first time or once more: it was stored with the job."""
+    """Evaluate the candidate that was stored with the job when a user asked for it."""
     profile = bool(job.options.get("profile", True))
     with worker.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
-    evaluator = QueuedEvaluator(worker.store, worker.queue, job, worker.kind, cancel)
+    evaluator = QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel)
     reason, best = "evaluated", None
     with cancel_when(lambda: cancel_requested(worker.store, job.id), cancel, "cancelled"):
         try:
             for source in sources.values():
-                kept = evaluator(source, round_number=0, profile=profile)
-                best = kept.id if kept.verdict == Verdict.PASSED else best
+                found = evaluator(source, round_number=0, profile=profile)
+                best = found.id if found.verdict == Verdict.PASSED else best
         except Cancelled:
             reason = cancel.reason or "cancelled"
     if reason == INTERRUPTED:
-        _give_back(worker, job.id)
+        _requeue(worker, job.id)
         return
     status = JobStatus.DONE if reason == "evaluated" else JobStatus.CANCELLED
     with worker.store.write() as session:
@@ -167,13 +154,13 @@ def _fail(worker: WorkerContext, job_id: int, error: str) -> None:
         end_job(session, job_id, worker.owner, status=JobStatus.FAILED, reason="error", detail=error)
 
 
-def _give_back(worker: WorkerContext, job_id: int) -> None:
-    """Put a job back in line that is still ours to run."""
+def _requeue(worker: WorkerContext, job_id: int) -> None:
+    """Put a job back into the queue, if it is still this worker's."""
     with worker.store.write() as session:
         job_queue.requeue_job(session, job_id, worker_id=worker.worker_id)
 
 
-def _observe(job: JobRecord) -> Observer:
+def _observer(job: JobRecord) -> Observer:
     def observe(event: Event) -> None:
         text = str(event.data.get("text", "")) if event.kind == "step" else event.kind
         log.info("%s", text, extra={"job": job.id, "round": event.round})

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.errors import StoreError
 from db.records import JobRecord
-from service.jobs.device_class import required_sandbox, started_device_class
+from service.jobs.spec import required_sandbox, started_device_class
 from service.settings import Settings
 
 RUN_JOB = "run_job"

@@ -15,7 +15,7 @@ from db.jobs import job_queue, jobs, workers
 from db.records import WorkerRecord
 from db.store import Store
 from service.jobs.liveness import HEARTBEAT_S, LOST_AFTER_S, died_on_this_host
-from service.jobs.query import WORKER_LOST, settle
+from service.jobs.query import WORKER_LOST, mark_dead_jobs
 from service.worker.queue import WorkQueue
 
 CHUNK = 25
@@ -75,7 +75,7 @@ class Reconciler:
         True if workers are gone that were there the last time.
         """
         if self._uninterrupted_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
-            settle(self._store)
+            mark_dead_jobs(self._store)
         busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
         with self._store.read() as session:
             seen = workers.list_workers(session, seen=True)

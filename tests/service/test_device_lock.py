@@ -102,10 +102,12 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
     platform = load_platform("cpu")
     settings = load_settings(data_dir=tmp_path / "data", lock_dir=tmp_path)
     context = EvaluationContext(Task("op", OP), platform, Answering(), settings)
-    context.evaluate(GOOD, step=lambda text: None, cancel=CancelToken())  # what is looked up once, such as the device
+    context.evaluate(
+        GOOD, on_progress=lambda text: None, cancel=CancelToken()
+    )  # what is looked up once, such as the device
     child = holder(device_lock_path(tmp_path, "cpu"), 1.5)
     told, begun = [], time.monotonic()
-    evaluation = context.evaluate(GOOD, step=told.append, cancel=CancelToken())
+    evaluation = context.evaluate(GOOD, on_progress=told.append, cancel=CancelToken())
     elapsed_s = time.monotonic() - begun
     wait_for(child)
     assert told == [WAITING]

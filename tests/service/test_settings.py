@@ -158,7 +158,7 @@ def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
     try:
         settings = load_settings(api_base=f"http://127.0.0.1:{server.server_address[1]}/v1", lock_dir=tmp_path)
         context = SimpleNamespace(sandbox=SimpleNamespace(name="none", promises=frozenset()), lock=tmp_path / "lock")
-        models = open_models(settings, context, step=lambda text: None, cancel=CancelToken())
+        models = open_models(settings, context, on_progress=lambda text: None, cancel=CancelToken())
         with pytest.raises(ModelUnavailable, match=r"who is \[removed\]\?") as caught:
             models.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
         assert key not in str(caught.value)

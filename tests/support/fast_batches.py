@@ -15,7 +15,8 @@ from db.store import Store
 from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
-from service.jobs.local import run_batch_here
+from service.jobs import run as job_run
+from service.jobs.local import run_batch
 from service.mock_llm import Entry, Script, When, start_llm_server
 from service.mock_llm.script import FaultName
 from service.settings import Settings, load_settings
@@ -65,8 +66,7 @@ def quick(
 ) -> Iterator[tuple[Settings, Store]]:
     """Settings and a store for jobs whose model is this script."""
     monkeypatch.setattr(local, "open_evaluation_context", opened_quickly)
-    monkeypatch.setattr(local, "open_evaluation_context", opened_quickly)
-    monkeypatch.setattr(local, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
+    monkeypatch.setattr(job_run, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with start_llm_server(script) as server:
         common = {"data_dir": folder / "data", "api_base": server.url, "rounds": 1, "price": "1.5,6"}
@@ -81,14 +81,14 @@ def quick(
 def run_all(batch_id: int, settings: Settings, store: Store, *, observe: Callable[[Event], None] | None = None) -> None:
     """Run what waits of a batch."""
     told = observe or (lambda event: None)
-    run_batch_here(batch_id, settings=settings, store=store, told=lambda job: told, cancel=CancelToken())
+    run_batch(batch_id, settings=settings, store=store, observer_for=lambda job: told, cancel=CancelToken())
 
 
 def main() -> None:
     """Run what waits of a batch, in a process to kill: `python -m tests.support.fast_batches SETTINGS BATCH`."""
     values, batch_id = json.loads(sys.argv[1]), int(sys.argv[2])
     local.open_evaluation_context = opened_quickly
-    local.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
+    job_run.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     settings = load_settings(**values)
     store = open_store(settings)
     import_litellm()

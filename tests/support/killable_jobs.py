@@ -26,6 +26,7 @@ from service.cancellation import CancelToken
 from service.database import open_store
 from service.evaluation_context import EvaluationContext
 from service.jobs import local
+from service.jobs import run as job_run
 from service.settings import Settings, load_settings
 from tasks.load import find_task
 from tasks.outcomes import Verdict
@@ -34,7 +35,7 @@ EVALUATION_S = 0.02
 
 
 @dataclass(frozen=True)
-class QuickBench(EvaluationContext):
+class QuickContext(EvaluationContext):
     """Gives each candidate the speed that it names; 0 is a wrong one."""
 
     def prepare(self) -> None:
@@ -75,14 +76,14 @@ class Sandbox:
 @contextlib.contextmanager
 def opened_quickly(task: Any, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
     """In place of `service.evaluation_context.open_evaluation_context`."""
-    yield QuickBench(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
+    yield QuickContext(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
 
 
 def run(command: dict[str, Any]) -> int:
     """Start or resume the job that a command names."""
     settings = load_settings(**command["settings"])
     local.open_evaluation_context = opened_quickly
-    local.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
+    job_run.open_models = lambda settings, context, **_: open_llm(api_base=settings.api_base)
     store = open_store(settings)
     if command["action"] == "start":
         local.optimize(command["op"], settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())

@@ -17,7 +17,7 @@ from db.jobs import jobs
 from db.records import JobStatus, Measured
 from db.store import Store
 from service.jobs.liveness import this_process
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.settings import Settings, load_settings
 from service.submissions.access import create_token
 from tasks.load import task_from_source
@@ -79,7 +79,7 @@ def add_done_job(store: Store, *, name: str = "relu", user: str = "ada", change:
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, task),
+            task_id=save_task(session, task),
             kind="optimize",
             platform="cpu",
             sandbox="docker",

@@ -247,7 +247,7 @@ def test_the_check_lists_the_degenerate_tasks_and_why(tmp_path: Path, store: Sto
     )
     tasks = [each.task for each in import_clone("kernelbench", root, store=store) if each.task]
     settings = load_settings(sandbox="process")
-    judged = list(check_imported(tasks, settings=settings, step=lambda text: None, cancel=CancelToken()))
+    judged = list(check_imported(tasks, settings=settings, on_progress=lambda text: None, cancel=CancelToken()))
     constant, ignoring, undetermined, tiny = judged
     assert constant.degenerate and constant.problems[0].startswith("constant_output")
     assert ignoring.degenerate and any("no output depends on input tensor 1" in doubt for doubt in ignoring.doubts)

@@ -16,7 +16,7 @@ from service.cli.output import note, plain
 from service.cli.progress import showing
 from service.cli.signals import cancel_on_signals
 from service.jobs.journal import Observer
-from service.jobs.local import run_batch_here
+from service.jobs.local import run_batch
 from service.settings import Settings
 
 
@@ -38,7 +38,7 @@ def run_here(details: BatchDetails, *, settings: Settings, store: Store, cancel:
             shown.close()  # the picture of the job before
             return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
 
-        run_batch_here(details.line.batch.id, settings=settings, store=store, told=told, cancel=cancel)
+        run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
 
 
 def title_of(job: JobRecord, number: int, waiting: int, *, several: bool) -> str:

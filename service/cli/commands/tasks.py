@@ -103,7 +103,7 @@ def check(
     try:
         with cancel_on_signals(cancel), showing(f"Checking {op}") as observe:
             result = run(
-                op, settings=settings, step=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
+                op, settings=settings, on_progress=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
             )
     except Cancelled:
         note("error: stopped before the check was done")

@@ -73,7 +73,7 @@ def _check(found: "list[Imported]", settings: "Settings", cancel: "CancelToken",
     from service.tasks import check_imported
 
     tasks = [each.task for each in found if each.task is not None]
-    for result in check_imported(tasks, settings=settings, step=lambda text: None, cancel=cancel):
+    for result in check_imported(tasks, settings=settings, on_progress=lambda text: None, cancel=cancel):
         judged.append(result)
         said = "; ".join((*result.problems, *result.doubts)) or "can be judged"
         note(f"[{len(judged)}/{len(tasks)}] {plain(result.task.id)}: {plain(said)}")

@@ -15,7 +15,7 @@ from db.views.change_feed import BatchState, batch_states
 from service.batches.manage import queue_batch
 from service.batches.plan import Plan, Planned
 from service.batches.spec import make_spec
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.settings import load_settings
 from service.submissions.enqueue import queue_job
 from tasks.task import Task
@@ -76,7 +76,7 @@ def test_a_batch_and_a_submission_that_bring_the_same_new_task_both_get_in_line(
     plan = Plan((Planned(task, settings, 1),), ())
     batch = threading.Thread(target=lambda: _write(store, lambda session: queue_batch(session, spec, plan, user="u")))
     with store.write() as session:
-        keep_task(session, task)
+        save_task(session, task)
         batch.start()
         batch.join(0.5)  # it has come to where it waits for us
         queue_job(session, task, settings=settings, user="u", priority="normal")

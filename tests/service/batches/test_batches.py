@@ -29,7 +29,7 @@ from service.cli.commands.batch_output import show_versus
 from service.database import open_store
 from service.errors import BadRequest
 from service.jobs.liveness import this_process
-from service.jobs.local import run_batch_here, run_queued
+from service.jobs.local import run_batch, run_queued
 from service.mock_llm import start_llm_server
 from service.settings import load_settings
 from tests.support.fast_batches import coder, quick, run_all, write_ops
@@ -266,7 +266,7 @@ def test_a_stop_leaves_the_rest_in_line_and_resuming_pays_for_nothing_twice(
                 cancel.request("interrupted")
 
         calls: list[Event] = []
-        run_batch_here(batch_id, settings=settings, store=store, told=lambda job: stop_in_the_second, cancel=cancel)
+        run_batch(batch_id, settings=settings, store=store, observer_for=lambda job: stop_in_the_second, cancel=cancel)
         statuses = [job.status for job in jobs_of(store, batch_id)]
         assert statuses == [JobStatus.DONE, JobStatus.INTERRUPTED, JobStatus.QUEUED]
         assert resume_batch(store, batch_id) == 2

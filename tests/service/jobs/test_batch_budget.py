@@ -20,7 +20,7 @@ from service.batches.manage import resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
 from service.errors import BadRequest
-from service.jobs.batch_budget import OWN_BUDGET, allot, finish_without_budget
+from service.jobs.batch_budget import OWN_BUDGET, allot_budget, finish_without_budget
 from service.jobs.liveness import this_process
 from service.jobs.local import resume
 from service.settings import load_settings
@@ -70,7 +70,7 @@ def take(store: Store, job_id: int) -> float:
     with store.write() as session:
         job = jobs.get_job(session, job_id)
         assert job_queue.take_job(session, job_id, job.attempt, OWNER, worker_id="w", sandbox="docker")
-        allotted = allot(session, job_id)
+        allotted = allot_budget(session, job_id)
         if allotted <= 0:
             finish_without_budget(session, job_id, OWNER)
     return allotted

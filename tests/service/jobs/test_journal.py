@@ -26,8 +26,8 @@ from service.jobs.export import check_target, export_job, report_path
 from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
 from service.jobs.local import resume
-from service.jobs.persistence import device_name, keep_evaluation, keep_task, measured_of, outcome_of
-from service.jobs.query import cancel_job, get_job, list_jobs, round_lines, show_job, stored_events, worked_s
+from service.jobs.persistence import device_name, measured_of, outcome_of, save_evaluation, save_task
+from service.jobs.query import cancel_job, get_job, list_jobs, read_full_events, round_lines, show_job, worked_s
 from service.settings import load_settings
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
@@ -77,7 +77,7 @@ def start_job(store, context, owner=None, **options):
     with store.write() as session:
         return jobs.add_job(
             session,
-            task_id=keep_task(session, context.task),
+            task_id=save_task(session, context.task),
             kind="optimize",
             platform="cpu",
             sandbox="docker",
@@ -104,7 +104,7 @@ def play(store, context, job_id, observe=lambda event: None, cost_usd=0.5):
         candidate = {"hash": digest, "source": source, "change": "", "repeat_of_round": None}
         journal(Event("candidate", number, candidate))
         with store.write() as session:
-            kept = keep_evaluation(session, job_id, context, source, evaluation, round_number=number)
+            kept = save_evaluation(session, job_id, context, source, evaluation, round_number=number)
         outcome = outcome_of(evaluation, context.platform, candidate_hash=digest, evaluation_id=kept)
         journal(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": None}))
         if evaluation.passed:
@@ -180,7 +180,7 @@ def test_rounds_candidates_calls_and_the_best_are_kept(store, context):
 def test_agents_can_go_on_from_what_is_stored(store, context):
     job_id = start_job(store, context)
     play(store, context, job_id)
-    resume_state = resume_state_from_events(stored_events(store, job_id), wall_s=worked_s(store, job_id))
+    resume_state = resume_state_from_events(read_full_events(store, job_id), wall_s=worked_s(store, job_id))
     assert resume_state.evaluated == {candidate_hash("bad"), candidate_hash(SOURCE)}
     reply = resume_state.replies["2/coder/0:ab"]
     assert (reply.text, reply.reasoning, reply.reasoning_tokens, reply.cost_usd) == ("text", "hm", 2, 0.5)
@@ -193,14 +193,14 @@ def test_agents_can_go_on_from_what_is_stored(store, context):
 def test_what_a_resumed_job_comes_by_again_is_told_and_not_stored_twice(store, context):
     job_id = start_job(store, context)
     play(store, context, job_id)
-    before = stored_events(store, job_id)
+    before = read_full_events(store, job_id)
     told = []
     journal = Journal(store, job_id, told.append, before)
     again = [event for event in before if event.kind not in ("job_started", "llm_started", "llm_call")]
     for event in [*again, Event("round_started", 3, {"request": "write"}), again[-1]]:
         journal(event)
     assert len(told) == len(again) + 2, "whoever watches sees the job from its beginning"
-    assert [event.kind for event in stored_events(store, job_id)[len(before) :]] == ["round_started", "advice"]
+    assert [event.kind for event in read_full_events(store, job_id)[len(before) :]] == ["round_started", "advice"]
     assert get_job(store, job_id).rounds_done == 2
 
 
@@ -208,13 +208,13 @@ def test_a_better_candidate_of_an_earlier_run_stays_the_best(store, context):
     """A branch that failed then passes now: its `best` is new, and that of the faster branch behind it is not."""
     job_id = start_job(store, context)
     play(store, context, job_id)
-    before, kept = stored_events(store, job_id), get_job(store, job_id).best_evaluation_id
+    before, kept = read_full_events(store, job_id), get_job(store, job_id).best_evaluation_id
     journal = Journal(store, job_id, lambda event: None, before)
     slower = replace(PASSED, speedup={"eager": Interval(1.5, 1.4, 1.6)})
     digest = candidate_hash("slower")
     journal(Event("candidate", 3, {"hash": digest, "source": "slower", "change": "", "repeat_of_round": None}))
     with store.write() as session:
-        keep_evaluation(session, job_id, context, "slower", slower, round_number=3)
+        save_evaluation(session, job_id, context, "slower", slower, round_number=3)
     journal(Event("best", 3, {"hash": digest, "speedup": 1.5}))
     assert get_job(store, job_id).best_evaluation_id == kept
 
@@ -247,14 +247,14 @@ def test_a_job_begun_by_an_earlier_version_is_not_resumed(settings, store, conte
         called = {"model": "m", "role": "coder"} | ({"key": "1/coder/0:ab"} if not options else {})
         results.add_event(session, job_id, "llm_call", 1, called)
         jobs.finish_job(session, job_id, this_process(), status=JobStatus.INTERRUPTED, stop_reason="interrupted")
-    before = get_job(store, job_id), stored_events(store, job_id)
+    before = get_job(store, job_id), read_full_events(store, job_id)
     told = []
     with pytest.raises(BadRequest) as refused:
         resume(job_id, settings=settings, store=store, observe=told.append, cancel=CancelToken())
     assert str(refused.value) == (
         f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew"
     )
-    assert (get_job(store, job_id), stored_events(store, job_id)) == before, "it is left as it is"
+    assert (get_job(store, job_id), read_full_events(store, job_id)) == before, "it is left as it is"
     assert told == []
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from agents.replay import resume_state_from_events
 from service.database import open_store
-from service.jobs.query import get_job, stored_events
+from service.jobs.query import get_job, read_full_events
 from service.mock_llm import Entry, Script, ScriptedCall, When, start_llm_server
 from service.settings import load_settings
 from tests.fakes import fenced
@@ -124,7 +124,7 @@ def state(data: Path) -> dict[str, Any]:
     """What the store says of the job."""
     store = open_store(load_settings(data_dir=data))
     try:
-        job, events = get_job(store, 1), stored_events(store, 1)
+        job, events = get_job(store, 1), read_full_events(store, 1)
     finally:
         store.close()
     hashes = [event.data["hash"] for event in events if event.kind == "best"]

@@ -11,16 +11,17 @@ from evaluator.platforms import load_platform
 from service.cancellation import CancelToken
 from service.database import open_store
 from service.jobs import local
+from service.jobs import run as job_run
 from service.settings import load_settings
 from tests.fakes import ScriptedLLM, fenced
 from tests.support.commands import OP
-from tests.support.killable_jobs import QuickBench, Sandbox
+from tests.support.killable_jobs import QuickContext, Sandbox
 
 ADVICE = {"bottleneck": "b", "change": "tile it", "evidence": ["latency_ms.candidate"], "stop": False}
 
 
 @dataclass(frozen=True)
-class NotingBench(QuickBench):
+class NotingBench(QuickContext):
     """Notes of each candidate whether it was to be profiled."""
 
     profiled: list[bool] = field(default_factory=list)
@@ -63,7 +64,7 @@ def test_a_candidate_is_profiled_if_a_model_is_still_to_read_it(monkeypatch, tmp
         yield NotingBench(task, load_platform("cpu"), Sandbox(), settings, profiled=noted)
 
     monkeypatch.setattr(local, "open_evaluation_context", opened)
-    monkeypatch.setattr(local, "open_models", lambda *_, **__: ScriptedLLM(replies(strategy)))
+    monkeypatch.setattr(job_run, "open_models", lambda *_, **__: ScriptedLLM(replies(strategy)))
     store = open_store(settings)
     path = str(tmp_path / "op.py")
     report = local.optimize(path, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())

@@ -25,8 +25,9 @@ from db.tables import JobRow
 from db.types import utc_now
 from service.database import open_store
 from service.jobs import local
+from service.jobs import run as job_run
 from service.jobs.liveness import LOST_AFTER_S, runs_on_this_host, this_process
-from service.jobs.query import get_job, list_jobs, settle
+from service.jobs.query import get_job, list_jobs, mark_dead_jobs
 from service.mock_llm import Script, start_llm_server
 from service.settings import load_settings
 from tests.support.fast_batches import coder, write_ops
@@ -74,7 +75,7 @@ def test_silence_for_as_long_as_of_a_lost_worker_ends_a_command_of_another_host(
     near, far, quiet = (start(old, ELSEWHERE) for _ in range(3))
     silent_for(old, far, LOST_AFTER_S + 1)
     silent_for(old, quiet, LOST_AFTER_S - 5)
-    settle(old)
+    mark_dead_jobs(old)
     assert [status(old, job) for job in (near, far, quiet)] == [
         JobStatus.RUNNING,
         JobStatus.INTERRUPTED,
@@ -86,17 +87,17 @@ def test_a_command_of_this_host_is_there_however_long_it_is_silent(old: Store) -
     assert runs_on_this_host(ME) and not runs_on_this_host(ELSEWHERE)
     job = start(old, ME)
     silent_for(old, job, 3600)
-    settle(old)
+    mark_dead_jobs(old)
     assert status(old, job) is JobStatus.RUNNING
 
 
 def test_a_command_of_another_container_on_this_host_is_judged_by_its_beats(old: Store) -> None:
     pid, ticks, boot, _ = ME.started.split(":")
     job = start(old, replace(ME, started=f"{pid}:{ticks}:{boot}:4711"))
-    settle(old)
+    mark_dead_jobs(old)
     assert status(old, job) is JobStatus.RUNNING
     silent_for(old, job, LOST_AFTER_S + 1)
-    settle(old)
+    mark_dead_jobs(old)
     assert status(old, job) is JobStatus.INTERRUPTED
 
 
@@ -129,7 +130,7 @@ def test_workers_jobs_have_no_beats_of_their_own(store: Store) -> None:
         job_queue.requeue_job(session, job)
         assert job_queue.take_job(session, job, 1, ELSEWHERE, worker_id="w", sandbox="docker")
         assert jobs.get_job(session, job).heartbeat_at is None
-    settle(store)
+    mark_dead_jobs(store)
     assert status(store, job) is JobStatus.RUNNING
 
 
@@ -164,8 +165,8 @@ def test_a_job_of_a_host_that_vanished_is_resumed_here_and_lost_there(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setattr("service.jobs.query.LOST_AFTER_S", 6.0)
-    monkeypatch.setattr(local, "open_bench", opened_quickly)  # `run` sets both, and does not put them back
-    monkeypatch.setattr(local, "open_models", local.open_models)
+    monkeypatch.setattr(local, "open_evaluation_context", opened_quickly)  # `run` sets both, and does not put them back
+    monkeypatch.setattr(job_run, "open_models", job_run.open_models)
     (tmp_path / "data").mkdir()
     script = Script(match=(*coder([2.0], delay_s=15.0).match[:1], *coder([2.0]).match))
     with start_llm_server(script) as server:

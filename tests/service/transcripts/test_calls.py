@@ -16,7 +16,7 @@ from service.database import open_store
 from service.errors import BadRequest
 from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.settings import load_settings
 from service.transcripts.calls import Chat, Led, chats_in, read_story, story_of
 from service.transcripts.render import WIDTH, transcript, transcript_json
@@ -106,7 +106,7 @@ def data_dir(tmp_path):
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, Task("op", "class Model: pass")),
+            task_id=save_task(session, Task("op", "class Model: pass")),
             kind="optimize",
             platform="cpu",
             sandbox="docker",

@@ -31,14 +31,13 @@ from sandbox.process.sandbox import ProcessSandbox
 from service.cancellation import CancelGroup, Cancelled, CancelToken, cancel_when
 from service.database import open_store
 from service.errors import BadRequest, JobLost
-from service.jobs.device_class import MeasurementTarget
 from service.jobs.journal import Journal
 from service.jobs.liveness import LOST_AFTER_S, Heartbeat, died_on_this_host, this_process
 from service.jobs.local import resume
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.jobs.query import cancel_job, get_job
 from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
-from service.jobs.spec import spec_of
+from service.jobs.spec import MeasurementTarget, spec_of
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import PRIORITIES, submit
 from service.worker.context import WorkerContext
@@ -126,7 +125,7 @@ def add(store: Store, user: str = "local", priority: int = 0, kind: str = "optim
     with store.write() as session:
         return job_queue.add_queued_job(
             session,
-            task_id=keep_task(session, TASK),
+            task_id=save_task(session, TASK),
             kind=kind,
             platform=platform,
             model="builtin/compiler",
@@ -286,16 +285,23 @@ def test_a_job_waits_where_only_workers_that_may_take_it_look(store: Store, queu
 
 def test_where_a_job_is_measured_is_where_it_began_or_asks_for(store: Store) -> None:
     docker, process = (MeasurementTarget("cpu", "a CPU", sandbox) for sandbox in ("docker", "process"))
-    other, any_sandbox = MeasurementTarget("cpu", "another CPU", "docker"), MeasurementTarget("cpu", "a CPU")
+    other = MeasurementTarget("cpu", "another CPU", "docker")
     job_id = add(store)
-    kept = {"device": "a CPU", "device_kind": docker.kind}
-    assert [target.options_for(look(store, job_id)) for target in (docker, process, any_sandbox)] == [kept] * 3
+    kept = {"device": "a CPU", "device_kind": docker.device_class}
+    assert [target.options_for(look(store, job_id)) for target in (docker, process)] == [kept] * 2
+    assert docker.options_for(look(store, job_id), any_sandbox=True) == kept
     change(store, job_id, options={"sandbox": "docker"})
     assert [target.options_for(look(store, job_id)) for target in (docker, process)] == [kept, None]
-    change(store, job_id, options={"device": "a CPU, said otherwise", "device_kind": docker.kind}, sandbox="process")
+    change(
+        store,
+        job_id,
+        options={"device": "a CPU, said otherwise", "device_kind": docker.device_class},
+        sandbox="process",
+    )
     assert [target.options_for(look(store, job_id)) for target in (docker, other)] == [None, None]
+    assert other.options_for(look(store, job_id), any_sandbox=True) is None
     assert process.options_for(look(store, job_id)) == {**kept, "device": "a CPU, said otherwise"}
-    assert any_sandbox.options_for(look(store, job_id)) == {**kept, "device": "a CPU, said otherwise"}
+    assert docker.options_for(look(store, job_id), any_sandbox=True) == {**kept, "device": "a CPU, said otherwise"}
     change(store, job_id, options={"device": "a CPU"})
     assert process.options_for(look(store, job_id)) == kept
 
@@ -496,7 +502,7 @@ def test_an_event_that_the_store_refused_is_kept_when_it_answers(store: Store) -
                 raise refusal
         action()
 
-    journal = Journal(store, job_id, lambda event: None, owner=ME, keep=keep)
+    journal = Journal(store, job_id, lambda event: None, owner=ME, write=keep)
     journal(Event("round_started", 1, {}))
     with store.read() as session:
         assert [event.kind for event in results.list_events(session, job_id)] == ["round_started"]

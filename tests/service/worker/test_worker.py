@@ -19,8 +19,8 @@ from db.evaluations import results
 from db.jobs import job_queue, jobs
 from service.device_lock import device_lock_path, hold_device
 from service.jobs.export import export_job
-from service.jobs.persistence import keep_task
-from service.jobs.query import cancel_job, stored_events
+from service.jobs.persistence import save_task
+from service.jobs.query import cancel_job, read_full_events
 from service.mock_llm import Entry, Script, When, start_llm_server
 from service.mock_llm.server import LlmServer
 from service.worker.queue import queue_url
@@ -152,7 +152,7 @@ def test_a_call_that_a_kill_cut_off_is_counted_once_at_its_worst(there: Fleet) -
         stats = model.stats()
     assert (job.status.value, len(there.calls(job_id)), len(there.evaluated(job_id))) == ("done", 1, 1)
     billed_usd = stats["prompt_tokens"] * 1.5e-6 + stats["completion_tokens"] * 6e-6
-    resume_state = resume_state_from_events(stored_events(there.store, job_id))
+    resume_state = resume_state_from_events(read_full_events(there.store, job_id))
     assert job.cost_usd == pytest.approx(resume_state.spent.cost_usd)
     assert job.unsettled_usd == pytest.approx(resume_state.spent.unsettled_usd)
     assert job.cost_usd <= billed_usd + 1e-9
@@ -327,7 +327,7 @@ def test_one_job_that_cannot_be_run_keeps_no_other_from_its_turn(there: Fleet) -
             jobs.set_options(session, strange, device_kind="../" * 100_000, device=7)
             again = job_queue.add_queued_job(
                 session,
-                task_id=keep_task(session, Task(name="op", source=OP)),
+                task_id=save_task(session, Task(name="op", source=OP)),
                 kind="evaluate",
                 platform="cpu",
                 model=None,

@@ -35,14 +35,14 @@ def address(web):
 
 
 def add_waiting_job(web):
-    from service.jobs.persistence import keep_task
+    from service.jobs.persistence import save_task
     from tasks.load import task_from_source
     from tests.support.web_application import OP
 
     with web.store.write() as session:
         return job_queue.add_queued_job(
             session,
-            task_id=keep_task(session, task_from_source(OP, name="relu")),
+            task_id=save_task(session, task_from_source(OP, name="relu")),
             kind="optimize",
             platform="cpu",
             model="builtin/compiler",

@@ -11,7 +11,7 @@ from db.jobs import jobs
 from db.records import JobStatus, Measured
 from service.audit import restore_evaluation, retract_evaluation
 from service.jobs.liveness import this_process
-from service.jobs.persistence import keep_task
+from service.jobs.persistence import save_task
 from service.jobs.query import round_lines, show_job
 from service.views.jobs import job_view
 from tasks.load import task_from_source
@@ -28,7 +28,7 @@ def done_job(store, source, *, speedup, model):
     with store.write() as session:
         job_id = jobs.add_job(
             session,
-            task_id=keep_task(session, task),
+            task_id=save_task(session, task),
             kind="optimize",
             platform="cpu",
             sandbox="docker",
@@ -109,7 +109,7 @@ def test_a_source_older_than_those_that_are_listed_still_has_its_page(two):
     web, _, _ = two
     with web.store.write() as session:
         for number in range(55):
-            keep_task(session, task_from_source(f"{OP}\nNUMBER = {number}\n", name="relu"))
+            save_task(session, task_from_source(f"{OP}\nNUMBER = {number}\n", name="relu"))
     answer = web.client().get(f"/tasks/local/relu?source={FAST_HASH}")
     assert answer.status_code == 200 and "1.25×" in answer.text
     assert web.client().get(f"/tasks/local/relu?source={'0' * 64}").status_code == 404
