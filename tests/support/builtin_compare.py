@@ -1,10 +1,12 @@
-"""Run by test_builtin_candidates in a process of its own: compares candidates with their references.
+"""Run by test_candidates in a process of its own: compares candidates with their references.
 
-Reads `[[name, reference path, candidate path], …]` from standard input and writes `{name: [problem, …]}`.
+Reads `[[name, reference path, candidate path], …]` from standard input and writes `{name: [problem, …]}`. Each
+candidate is compared in a forked child, which has torch imported and may end as it likes.
 """
 
 import importlib.util
 import json
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -65,14 +67,28 @@ def compare(reference_path: str, candidate_path: str) -> list[str]:
     return problems
 
 
-def main() -> None:
-    torch.set_num_threads(2)
-    results = {}
-    for name, reference, candidate in json.load(sys.stdin):
+def compare_in_a_child(reference_path: str, candidate_path: str) -> list[str]:
+    """What is wrong with a candidate; that it ended its process is a problem like any other."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(2)  # here, since a pool of threads does not survive a fork
         try:
-            results[name] = compare(reference, candidate)
+            problems = compare(reference_path, candidate_path)
         except Exception as error:
-            results[name] = [f"{type(error).__name__}: {error}"]
+            problems = [f"{type(error).__name__}: {error}"]
+        with os.fdopen(writing, "w") as stream:
+            json.dump(problems, stream)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return list(json.loads(said)) if said else ["it ended its process"]
+
+
+def main() -> None:
+    results = {name: compare_in_a_child(*paths) for name, *paths in json.load(sys.stdin)}
     print(json.dumps(results))
 
 

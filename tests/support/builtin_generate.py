@@ -1,12 +1,27 @@
-"""Run by test_builtin_candidates in a process of its own: generates kernels for many requests with one import of torch.
+"""Run by test_candidates in a process of its own: generates kernels for many requests with one import of torch.
 
 Reads one request of the codegen package a line and writes its result as a line; each is answered by a forked child.
+What a first request makes torch look up is looked up before, so that no child does it again.
 """
 
 import json
 import os
 import sys
 from importlib import import_module
+
+WARM_UP = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * 2, -1)
+
+def get_inputs():
+    return [torch.randn(4, 4)]  # too small for a second thread: a pool would not survive the fork
+
+def get_init_inputs():
+    return []
+"""
 
 
 def answer(line: str, channel: int) -> None:
@@ -27,8 +42,9 @@ def main() -> None:
     import torch._inductor.codegen.cpp
     import torch._inductor.compile_fx
 
-    import_module("agents.builtin.codegen.capture")
     torch.set_num_threads(2)
+    import_module("agents.builtin.codegen.capture").generate(WARM_UP, {})
+    torch._dynamo.reset()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

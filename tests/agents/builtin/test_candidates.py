@@ -263,7 +263,7 @@ def kinds_of(name: str) -> tuple[str, ...]:
 
 
 CASES = [(name, kind) for name in (*OPS, *SUITE_OPS) for kind in kinds_of(name)]
-BATCH = 8  # candidates to be built and compared by one process
+COMPARED_AT_ONCE = 2
 
 
 class Generator:
@@ -348,8 +348,8 @@ def generate_and_compare(compiler: Compiler, folder: Path) -> dict[str, tuple[st
         # Less optimization builds faster, and what is compared here is what the code says.
         candidate.write_text(sources[case].replace("'-O3'", "'-O1'"))
         jobs.append((case, str(reference), str(candidate)))
-    with ThreadPoolExecutor(2) as pool:
-        parts = pool.map(lambda at: compare(jobs[at : at + BATCH], folder), range(0, len(jobs), BATCH))
+    with ThreadPoolExecutor(COMPARED_AT_ONCE) as pool:
+        parts = pool.map(lambda first: compare(jobs[first::COMPARED_AT_ONCE], folder), range(COMPARED_AT_ONCE))
         problems = {name: found for part in parts for name, found in part.items()}
     return {
         case: (source, problems[first_of[case.partition("/")[0], source.partition("\n")[2]]])
@@ -362,11 +362,10 @@ def compare(jobs: list[tuple[str, str, str]], folder: Path) -> dict[str, list[st
         [sys.executable, str(Path(__file__).parents[2] / "support" / "builtin_compare.py")],
         input=json.dumps(jobs).encode(),
         stdout=subprocess.PIPE,
-        timeout=240,
+        timeout=270,
+        check=True,
         env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
     )
-    if done.returncode != 0:
-        return {name: [f"a candidate among {[job[0] for job in jobs]} ended the process"] for name, _, _ in jobs}
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
 
