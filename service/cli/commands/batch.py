@@ -1,4 +1,4 @@
-"""Running a batch in this process, with what it does on stderr."""
+"""`kernelwright batch`: many jobs at once, in this process or through a server."""
 
 import contextlib
 from pathlib import Path
@@ -6,50 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.records import JobRecord, JobStatus
-from db.store import Store
-from service.batches.manage import BatchDetails
-from service.cancellation import CancelToken
 from service.cli.commands.optimize import PRICE, STRATEGY
 from service.cli.options import Json, SandboxName, Server
-from service.cli.output import note, plain
-from service.cli.progress import showing
-from service.cli.signals import cancel_on_signals
-from service.jobs.journal import Observer
-from service.jobs.local import run_batch
-from service.settings import Settings
-
-
-def run_here(details: BatchDetails, *, settings: Settings, store: Store, cancel: CancelToken) -> None:
-    """Run the jobs of a batch that wait, one after the other, each with the picture that `optimize` shows.
-
-    Raises:
-        SandboxUnavailable: there is no sandbox to work with.
-    """
-    waiting = details.line.counts.get(JobStatus.QUEUED, 0)
-    several = len({group.model for group in details.groups}) > 1
-    number = 0
-    note(f"batch {details.line.batch.id}: {waiting} of {details.line.jobs} jobs to run here, one after the other")
-    with contextlib.ExitStack() as shown, cancel_on_signals(cancel):
-
-        def told(job: JobRecord) -> Observer:
-            nonlocal number
-            number += 1
-            shown.close()  # the picture of the job before
-            return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
-
-        run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
-
-
-def title_of(job: JobRecord, number: int, waiting: int, *, several: bool) -> str:
-    """What stands above the picture of a batch's job: `several` says that the batch has more than one model."""
-    title = f"[{number}/{waiting}] {plain(job.task.ref)}"
-    title += f" with {plain(job.model)}" if several else ""
-    return title + (f", sample {job.sample}" if (job.sample or 1) > 1 else "")
-
 
 if TYPE_CHECKING:
+    from db.records import JobRecord
     from db.store import Store
+    from service.batches.manage import BatchDetails
+    from service.cancellation import CancelToken
+    from service.jobs.journal import Observer
     from service.settings import Settings
 
 BatchId = Annotated[
@@ -175,8 +140,6 @@ def resume(
 def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as_json: bool) -> int:
     """Run what waits, unless workers are to, and show the batch."""
     from service.batches.manage import show_batch
-
-    pass
     from service.cancellation import CancelToken
     from service.cli.commands.batch_output import show_outcome, show_refused
     from service.cli.signals import exit_status
@@ -189,6 +152,42 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
         details = show_batch(store, batch_id)
     show_outcome(details, detached=detach, as_json=as_json)
     return exit_status(cancel) or 0
+
+
+def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
+    """Run the jobs of a batch that wait, one after the other, each with the picture that `optimize` shows.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with.
+    """
+    from db.records import JobStatus
+    from service.cli.output import note
+    from service.cli.progress import showing
+    from service.cli.signals import cancel_on_signals
+    from service.jobs.local import run_batch
+
+    waiting = details.line.counts.get(JobStatus.QUEUED, 0)
+    several = len({group.model for group in details.groups}) > 1
+    number = 0
+    note(f"batch {details.line.batch.id}: {waiting} of {details.line.jobs} jobs to run here, one after the other")
+    with contextlib.ExitStack() as shown, cancel_on_signals(cancel):
+
+        def told(job: "JobRecord") -> "Observer":
+            nonlocal number
+            number += 1
+            shown.close()  # the picture of the job before
+            return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
+
+        run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
+
+
+def title_of(job: "JobRecord", number: int, waiting: int, *, several: bool) -> str:
+    """What stands above the picture of a batch's job: `several` says that the batch has more than one model."""
+    from service.cli.output import plain
+
+    title = f"[{number}/{waiting}] {plain(job.task.ref)}"
+    title += f" with {plain(job.model)}" if several else ""
+    return title + (f", sample {job.sample}" if (job.sample or 1) > 1 else "")
 
 
 def show(
