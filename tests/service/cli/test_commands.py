@@ -83,6 +83,12 @@ def test_help_is_quick(kernelwright):
     assert min(times) < 0.5
 
 
+def test_what_a_command_alone_needs_is_not_imported_for_all():
+    script = "import sys, service.cli.app, web.cli; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"asyncio", "docker", "langgraph", "pydantic", "rich", "sqlalchemy"}.isdisjoint(done.stdout.split())
+
+
 def test_the_version_is_printed(kernelwright):
     done = kernelwright("--version")
     assert (done.returncode, done.stderr) == (0, "")
