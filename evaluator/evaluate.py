@@ -89,6 +89,7 @@ def evaluate(
     try:
         result = run_referee(
             "evaluate",
+            platform.name,
             {**effort.request(task, candidate_source), **kept},
             sandbox=sandbox,
             limits=effort.limits(),
@@ -157,7 +158,7 @@ def build_ahead(
         return True
     request = {**effort.request(task, candidate_source), "baselines": []}
     try:
-        result = run_referee("build", request, sandbox=sandbox, limits=effort.limits(), cancel=cancel)
+        result = run_referee("build", platform.name, request, sandbox=sandbox, limits=effort.limits(), cancel=cancel)
     except HarnessFailed:
         return False
     packed = str(result.get("build_cache", ""))

@@ -12,6 +12,7 @@ from typing import Any
 
 from evaluator.evaluate import Effort
 from evaluator.evaluation import Evaluation
+from evaluator.platforms import Platform
 from evaluator.referee_process import HarnessFailed, harness_hash, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.outcomes import candidate_hash
@@ -27,6 +28,7 @@ def profile_candidate(
     candidate_source: str,
     *,
     sandbox: Sandbox,
+    platform: Platform,
     effort: Effort | None = None,
     budget_s: float = BUDGET_S,
     on_progress: Callable[[str], None] | None = None,
@@ -60,7 +62,9 @@ def profile_candidate(
         "harness": harness_hash(),
     }
     try:
-        result = run_referee("profile", request, sandbox=sandbox, limits=limits, on_progress=on_progress, cancel=cancel)
+        result = run_referee(
+            "profile", platform.name, request, sandbox=sandbox, limits=limits, on_progress=on_progress, cancel=cancel
+        )
     except HarnessFailed as failure:
         cost_s = {"total": round(failure.completed.wall_s, 3)}
         return {**bound, "absent": {"profile": failure.message[:300]}, "cost_s": cost_s}
@@ -73,6 +77,7 @@ def with_detail(
     candidate_source: str,
     *,
     sandbox: Sandbox,
+    platform: Platform,
     effort: Effort | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
@@ -88,7 +93,13 @@ def with_detail(
         return evaluation
     start = time.perf_counter()
     detail = profile_candidate(
-        task, candidate_source, sandbox=sandbox, effort=effort, on_progress=on_progress, cancel=cancel
+        task,
+        candidate_source,
+        sandbox=sandbox,
+        platform=platform,
+        effort=effort,
+        on_progress=on_progress,
+        cancel=cancel,
     )
     took_s = round(time.perf_counter() - start, 3)
     total_s = round(evaluation.cost_s.get("total", 0.0) + took_s, 3)

@@ -37,6 +37,7 @@ def harness_hash(folder: Path = REFEREE) -> str:
 
 def run_referee(
     mode: str,
+    platform: str,
     request: Mapping[str, Any],
     *,
     sandbox: Sandbox,
@@ -55,7 +56,7 @@ def run_referee(
         if on_progress is not None and line.startswith(_PREFIX):
             on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
-    command = _command(mode, json.dumps(request).encode(), limits)
+    command = _command(mode, platform, json.dumps({**request, "platform": platform}).encode(), limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:
@@ -67,18 +68,18 @@ def run_referee(
     raise HarnessFailed(_reason(completed, limits), completed)
 
 
-def prepare_referee(mode: str, *, sandbox: Sandbox, limits: Limits) -> None:
-    """Have a referee started that will wait for its request: for the next `run_referee` of the same mode and limits.
+def prepare_referee(mode: str, platform: str, *, sandbox: Sandbox, limits: Limits) -> None:
+    """Have a referee started that waits for the request of the next `run_referee` of this mode, platform and limits.
 
     It imports torch meanwhile, so call it while nothing is timed.
     """
-    sandbox.prepare(_command(mode, b"", limits))
+    sandbox.prepare(_command(mode, platform, b"", limits))
 
 
-def _command(mode: str, request: bytes, limits: Limits) -> Command:
+def _command(mode: str, platform: str, request: bytes, limits: Limits) -> Command:
     return Command(
         REFEREE,
-        args=(mode,),
+        args=(mode, platform),
         stdin=request,
         limits=replace(limits, output_bytes=_RESULT_BYTES),
         label=f"referee-{mode}",

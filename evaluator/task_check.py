@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evaluator.evaluate import Effort
+from evaluator.platforms import Platform
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Sandbox
 from tasks.task import Task
@@ -46,6 +47,7 @@ def check_task(
     task: Task,
     *,
     sandbox: Sandbox,
+    platform: Platform,
     effort: Effort | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
@@ -59,6 +61,7 @@ def check_task(
     try:
         result = run_referee(
             "check",
+            platform.name,
             effort.request(task, ""),
             sandbox=sandbox,
             limits=effort.limits(),

@@ -44,7 +44,7 @@ class EvaluationContext:
 
     def prepare(self) -> None:
         """Start a referee for the next candidate, while that is being written."""
-        prepare_referee("evaluate", sandbox=self.sandbox, limits=self.effort.limits())
+        prepare_referee("evaluate", self.platform.name, sandbox=self.sandbox, limits=self.effort.limits())
 
     @property
     def effort(self) -> Effort:
@@ -102,6 +102,7 @@ class EvaluationContext:
                         self.task,
                         source,
                         sandbox=self.sandbox,
+                        platform=self.platform,
                         effort=self.effort,
                         on_progress=on_progress,
                         cancel=cancel.event,

@@ -145,7 +145,14 @@ def check_tasks(
                 _still_waiting_is_stopped(),
                 hold_device(lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event),
             ):
-                result = check_task(task, sandbox=sandbox, effort=effort, on_progress=on_progress, cancel=cancel.event)
+                result = check_task(
+                    task,
+                    sandbox=sandbox,
+                    platform=platform,
+                    effort=effort,
+                    on_progress=on_progress,
+                    cancel=cancel.event,
+                )
             if cancel.requested():
                 raise Cancelled
             yield result

@@ -1,4 +1,4 @@
-"""Run as `python3 -m referee evaluate|build|check|profile`: a request on stdin, one JSON object on stdout."""
+"""Run as `python3 -m referee evaluate|build|check|profile PLATFORM`: a request on stdin, one JSON object on stdout."""
 
 import json
 import os
@@ -14,22 +14,22 @@ def main() -> int:
     """Fork the nurseries, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
     from .fork_server import imports
+    from .runner.platforms.load import load_imports
     from .sanitize import fault, plain
 
     nurseries: list[tuple[int, socket.socket]] = []
     try:
-        imports.import_torch()
-        nurseries.append(imports.fork_nursery())
-        if sys.argv[1] == "evaluate":
+        mode, platform = sys.argv[1:]
+        imports.import_torch(load_imports(platform))
+        nurseries.append(imports.fork_nursery(platform))
+        if mode == "evaluate":
             # It imports while the candidate is checked.
-            nurseries.append(imports.fork_nursery(compiler=True))
+            nurseries.append(imports.fork_nursery(platform, compiler=True))
         ready = time.perf_counter()
         from . import build_only
         from .correctness import task_check
         from .evaluate import Trial
-        from .isolation.versions import versions
         from .pool.runner_pool import Bench, Request
-        from .profiling import mode
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
         # One that was started ahead has imported while nobody waited for it.
@@ -42,11 +42,11 @@ def main() -> int:
             "evaluate": lambda bench: Trial(bench).run(),
             "build": build_only.run,
             "check": task_check.run,
-            "profile": mode.run,
+            "profile": bench.platform.profile,
         }
-        result = modes[sys.argv[1]](bench)
+        result = modes[mode](bench)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
-        result["versions"] = versions()
+        result["versions"] = bench.platform.versions()
         print(json.dumps(plain(result), allow_nan=False), flush=True)
     except Exception as error:
         print(f"the referee failed: {fault(error)}", file=sys.stderr, flush=True)

@@ -11,19 +11,16 @@ from .correctness.findings import Evidence
 from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
 from .isolation.handle import Handle
-from .isolation.procfs import executable_files
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
 from .pool.runner_pool import Bench, progress
 from .timing import call_times, roofline
-from .timing.code_sampling import is_own
 from .timing.outliers import Evenness
 from .timing.stage import Stopwatch
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
-_NOISY_CORES = 0.25  # kept busy by others while calls were timed
 
 
 @dataclass
@@ -43,7 +40,9 @@ class Trial:
     def __post_init__(self) -> None:
         """The baselines need the bench."""
         request = self.bench.request
-        self.plan = call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
+        self.plan = self.bench.platform.plan(
+            call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
+        )
         self.began_s = time.perf_counter()
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
@@ -104,7 +103,7 @@ class Trial:
             self.bench, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
         )
         checked: Handle | None = candidate
-        foreign = _foreign_files(candidate) - _foreign_files(reference)
+        foreign = self.bench.platform.has_foreign_code(candidate, reference)
         if not self.builder.slow:
             self.bench.dismiss(candidate)
             checked = None
@@ -112,15 +111,14 @@ class Trial:
         self.timed_checks = watch.checked_calls
         self.profile |= watch.profile
         # A kernel that was loaded and never used is none.
-        own = watch.own_share if watch.own_share is not None else float(bool(foreign))
+        own = watch.own_share if watch.own_share is not None else float(foreign)
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
         if self.bench.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]
         if even == Evenness.UNEVEN or self.measurement.prepares() or watch.hoards:
             self.tags.append("uneven")
-        others = self.profile["others_cores_busy"]
-        if even == Evenness.UNCLEAR or (others is not None and others > _NOISY_CORES):
+        if even == Evenness.UNCLEAR or watch.noisy:
             self.tags.append("noisy")
         if self.measurement.too_short():
             self.tags.append("too_short")
@@ -178,10 +176,6 @@ def _interval(values: tuple[float, float, float]) -> dict[str, float]:
 
 def _latency(values: tuple[float, float, float]) -> dict[str, float]:
     return dict(zip(("median", "low", "high"), values, strict=True))
-
-
-def _foreign_files(handle: Handle) -> set[str]:
-    return set(filter(is_own, executable_files(handle.pid)))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from tasks.build import task_from_source
 from tasks.outcomes import Verdict
 
 pytestmark = pytest.mark.docker
+CPU = load_platform("cpu")
 EFFORT = Effort(
     wall_s=100, memory_mb=3072, call_timeout_s=5, build_timeout_s=20, measure_budget_s=1, baselines=("eager",)
 )
@@ -99,7 +100,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_op_is_a_clear_problem(name: str, docker_sandbox: Sandbox) -> None:
     source, expected = BAD[name]
-    found = check_task(task_from_source(source, name="bad"), sandbox=docker_sandbox, effort=EFFORT)
+    found = check_task(task_from_source(source, name="bad"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
     assert not found.ok
     assert any(expected in problem.message for problem in found.problems), found.problems
     assert all("\n" not in problem.message for problem in found.problems)
@@ -107,7 +108,9 @@ def test_a_bad_op_is_a_clear_problem(name: str, docker_sandbox: Sandbox) -> None
 
 def test_an_op_that_loops_at_import_is_stopped(docker_sandbox: Sandbox) -> None:
     effort = Effort(wall_s=12, memory_mb=3072)
-    found = check_task(task_from_source(op("while True: pass"), name="loop"), sandbox=docker_sandbox, effort=effort)
+    found = check_task(
+        task_from_source(op("while True: pass"), name="loop"), sandbox=docker_sandbox, platform=CPU, effort=effort
+    )
     assert [problem.code for problem in found.problems] == ["timed_out"]
     assert found.cost_s < 25
 
@@ -117,6 +120,7 @@ def test_an_op_that_forks_without_end_is_stopped(docker_sandbox: Sandbox) -> Non
     found = check_task(
         task_from_source(op(model=forward("while True: os.fork()")), name="forks"),
         sandbox=docker_sandbox,
+        platform=CPU,
         effort=effort,
     )
     assert not found.ok
@@ -125,13 +129,15 @@ def test_an_op_that_forks_without_end_is_stopped(docker_sandbox: Sandbox) -> Non
 
 def test_an_op_that_prints_gigabytes_fills_nothing(docker_sandbox: Sandbox) -> None:
     flood = forward("line = 'x' * 1_000_000\nfor _ in range(3000):\n    print(line)\nreturn torch.relu(x)")
-    found = check_task(task_from_source(op(model=flood), name="flood"), sandbox=docker_sandbox, effort=EFFORT)
+    found = check_task(
+        task_from_source(op(model=flood), name="flood"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT
+    )
     assert found.cost_s < 60
     assert all(len(problem.detail) < 20_000 for problem in found.problems)
 
 
 def test_a_good_op_passes_the_check_and_says_what_it_needs(docker_sandbox: Sandbox) -> None:
-    found = check_task(task_from_source(op(), name="good"), sandbox=docker_sandbox, effort=EFFORT)
+    found = check_task(task_from_source(op(), name="good"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
     assert found.ok, found.problems
     assert found.inputs == ("float32[64, 64]",)
     assert found.outputs == ("float32[64, 64]",)
@@ -144,7 +150,7 @@ def test_inputs_that_do_not_matter_are_named(docker_sandbox: Sandbox) -> None:
         model="\nclass Model(nn.Module):\n    def forward(self, x, y):\n        return torch.relu(x)\n",
         inputs=GOOD_INPUTS.replace("[torch.randn(64, 64)]", "[torch.randn(64, 64), torch.randn(8)]"),
     )
-    found = check_task(task_from_source(source, name="unused"), sandbox=docker_sandbox, effort=EFFORT)
+    found = check_task(task_from_source(source, name="unused"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
     assert found.ok
     assert any("no output depends on input tensor 1" in warning for warning in found.warnings)
 
@@ -154,7 +160,7 @@ def test_nothing_of_the_host_is_to_be_found_by_an_op(docker_sandbox: Sandbox, mo
     prying = op(
         "raise RuntimeError(str(sorted(os.environ.items())) + str(os.listdir('/')) + open('/proc/1/cmdline').read())"
     )
-    found = check_task(task_from_source(prying, name="prying"), sandbox=docker_sandbox, effort=EFFORT)
+    found = check_task(task_from_source(prying, name="prying"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
     text = str(found.to_json())
     assert "RuntimeError" in text
     assert "sk-secret" not in text
@@ -167,6 +173,6 @@ def test_a_bad_op_is_no_fault_of_the_candidate(docker_sandbox: Sandbox) -> None:
     candidate = (
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
     )
-    found = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    found = evaluate(task, candidate, sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
     assert found.verdict is Verdict.TASK_INVALID
     assert "loading the task" in found.message

@@ -15,6 +15,7 @@ from tasks.load import load_task
 from tasks.outcomes import candidate_hash
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CPU = load_platform("cpu")
 EFFORT = Effort(memory_mb=3072, call_timeout_s=30, build_timeout_s=150)
 BUDGET_S = 200.0  # a machine that tests side by side is slow; on an idle one a profile takes 25 s
 PARTS = {"calls", "operators", "processor_time", "vectorization"}
@@ -48,7 +49,7 @@ class ModelNew(torch.nn.Module):
 
 def profile(source: str, sandbox: Sandbox, *, op: str = OP, budget_s: float = BUDGET_S) -> dict[str, Any]:
     task = task_from_source(op, name="profiled")
-    found = profile_candidate(task, source, sandbox=sandbox, effort=EFFORT, budget_s=budget_s)
+    found = profile_candidate(task, source, sandbox=sandbox, platform=CPU, effort=EFFORT, budget_s=budget_s)
     check_form(found, source)
     return found
 
@@ -62,7 +63,7 @@ def check_form(found: dict[str, Any], source: str) -> None:
     assert present | set(found["absent"]) == PARTS, found["absent"]
     assert not present & set(found["absent"])
     assert all(reason.strip() and "\n" not in reason for reason in found["absent"].values())
-    lines = load_platform("cpu").profile_text({"detail": found}).splitlines()
+    lines = CPU.profile_text({"detail": found}).splitlines()
     assert len(lines) <= 60
     assert all(len(line) <= 100 for line in lines)
     json.dumps(found, allow_nan=False)
@@ -76,6 +77,7 @@ def test_a_kernel_through_ctypes(docker_sandbox: Sandbox) -> None:
         load_task(EXAMPLES / "rmsnorm_gelu.py"),
         source,
         sandbox=docker_sandbox,
+        platform=CPU,
         effort=EFFORT,
         budget_s=BUDGET_S,
         on_progress=said.append,

@@ -9,10 +9,11 @@ import torch
 from ..errors import RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import Handle
+from ..platforms.base import Places
 from ..protocol.tensors import TensorRow, Tree
 from . import accuracy
 from .accuracy import Wrong, flatten
-from .layout import Places, kept_apart, places
+from .layout import kept_apart
 
 _OVERWRITTEN = 32  # elements of each output
 
@@ -74,13 +75,13 @@ def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
 def _places(handle: Handle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
     rows = tensors_of(outputs)
     try:
-        return rows, places(handle.pid, list(rows.values()))
+        return rows, handle.platform.places(handle, list(rows.values()))
     except OSError:
         raise RunnerFailed("died", "the process is gone before its outputs could be read") from None
 
 
 def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
-    return frozenset(path for path, shared in zip(rows, found.in_inbox, strict=True) if shared)
+    return frozenset(path for path, shared in zip(rows, found.in_input_buffer, strict=True) if shared)
 
 
 def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:

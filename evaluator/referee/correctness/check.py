@@ -9,12 +9,11 @@ import torch
 from ..errors import Finding, RunnerFailed, of_candidate, of_task
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import Handle
-from ..isolation.input_buffer import Inbox, bytes_needed
 from ..isolation.procfs import same_bytes
 from ..pool import input_supply
 from ..pool.runner_pool import Bench
 from ..protocol import input_families
-from ..protocol.tensors import TensorRow
+from ..protocol.tensors import TensorRow, bytes_needed
 from . import accuracy, call_outputs, state_check
 from .accuracy import Comparison, Wrong, flatten
 from .call_outputs import Answer, input_path, value_of
@@ -226,7 +225,7 @@ class Examination:
         self.candidate.ask({"op": "release"}, timeout_s=60)
         if self.roomy:
             for handle in (self.reference, self.candidate):
-                handle.attach(Inbox(self.bench.input_bytes, self.bench.slots()))
+                handle.attach(self.bench.platform.input_buffer(self.bench.input_bytes, self.bench.slots()))
 
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """What is right for these inputs; or why nothing can be said about them."""
@@ -276,7 +275,7 @@ class Examination:
         if needed > self.bench.input_bytes:
             self.roomy = True
             for handle in (self.reference, self.candidate):
-                handle.attach(Inbox(needed, 1))
+                handle.attach(self.bench.platform.input_buffer(needed, 1))
 
     def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
         candidate, timeout_s = self.candidate, self.bench.request.call_timeout_s

@@ -1,17 +1,12 @@
-"""Where outputs may lie: laid out as the reference's are, and not in the memory of the inputs unless its own are.
+"""How outputs may be laid out: as the reference's are, and apart from each other where the reference's are apart.
 
-A view takes no time where the reference makes a copy, and whoever goes on with the result pays for it or is surprised.
+A view takes no time where the reference makes a copy; the next operation on it would pay.
 """
 
-import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..protocol.tensors import TensorRow
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_INBOX = b"/memfd:inbox"  # as `inbox` names it
 _PRESENT_BIT, _SHARED_BIT = 0x80, 0x20  # in the highest byte of a pagemap entry; the latter: a file's, or shared
 
 
@@ -25,29 +20,6 @@ def badly_laid_out(want: TensorRow, got: TensorRow) -> str:
     if _is_dense(found):
         return ""
     return f"strides {list(got.stride)} leave gaps or overlap, and are not the reference's {list(want.stride)}"
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where tensors lie: of each, whether in an inbox; and whether one page lies at several places of them."""
-
-    in_inbox: list[bool]
-    folded: bool = False
-
-
-def places(pid: int, rows: Sequence[TensorRow]) -> Places:
-    """Where tensors of a stopped runner lie, through any mapping that there is.
-
-    Raises:
-        OSError: the runner is gone.
-    """
-    suspects = [row.span_bytes > 0 and not _all_private(pid, row) for row in rows]
-    if not any(suspects):
-        return Places(suspects)
-    mapped = _mappings(pid)
-    suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
-    inside = [suspect and _lies_in_inbox(row, mapped) for suspect, row in zip(suspects, rows, strict=True)]
-    return Places(inside, _is_folded(suspected, mapped))
 
 
 def overlap(some: Sequence[TensorRow], others: Sequence[TensorRow]) -> bool:
@@ -118,65 +90,3 @@ def _is_dense(steps: list[tuple[int, int]]) -> bool:
             return False
         expected *= size
     return True
-
-
-def _all_private(pid: int, row: TensorRow) -> bool:
-    """Whether every page of a tensor is in memory and the process's own; far faster than reading all its mappings."""
-    first, last = row.place // _PAGE, (row.place + row.span_bytes - 1) // _PAGE
-    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123 - hot path
-        file.seek(first * 8)
-        entries = file.read((last - first + 1) * 8)
-    kinds = set(entries[7::8])
-    return len(entries) == (last - first + 1) * 8 and all(
-        kind & _PRESENT_BIT and not kind & _SHARED_BIT for kind in kinds
-    )
-
-
-@dataclass(frozen=True)
-class _Mapping:
-    """Addresses, and what of which file lies there."""
-
-    start: int
-    end: int
-    file: tuple[bytes, bytes]
-    offset: int
-    is_inbox: bool
-
-
-def _lies_in_inbox(row: TensorRow, mapped: Sequence[_Mapping]) -> bool:
-    return any(
-        mapping.is_inbox and row.place < mapping.end and mapping.start < row.place + row.span_bytes
-        for mapping in mapped
-    )
-
-
-def _is_folded(rows: Sequence[TensorRow], mapped: Sequence[_Mapping]) -> bool:
-    """Whether some byte of a file lies at two addresses within these tensors."""
-    parts: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = defaultdict(list)
-    for row in rows:
-        for mapping in mapped:
-            start, end = max(row.place, mapping.start), min(row.place + row.span_bytes, mapping.end)
-            if start < end:
-                shift = mapping.offset - mapping.start
-                parts[mapping.file].append((start + shift, end + shift, shift))
-    for of_file in parts.values():
-        reached, by = -1, 0
-        for start, end, shift in sorted(of_file):
-            if start < reached and shift != by:
-                return True
-            if end > reached:
-                reached, by = end, shift
-    return False
-
-
-def _mappings(pid: int) -> list[_Mapping]:
-    """What is mapped of files, and of shared memory, which the kernel keeps as one."""
-    found = []
-    with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - hot path
-        for line in file:
-            span, _, offset, device, inode, *_ = line.split(None, 5)
-            if inode != b"0":
-                start, _, end = span.partition(b"-")
-                key = (device, inode)
-                found.append(_Mapping(int(start, 16), int(end, 16), key, int(offset, 16), _INBOX in line))
-    return found

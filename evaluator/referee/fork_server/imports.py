@@ -1,7 +1,6 @@
 """What happens before anything foreign: importing torch once, so that every runner can be forked with it in place."""
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -11,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..runner.platforms.base import PlatformImports
 from . import compiler_folder
 
 
@@ -26,19 +26,17 @@ def _nothing_is_garbage() -> Iterator[None]:
 
 
 @_nothing_is_garbage()
-def import_torch() -> None:
+def import_torch(platform: PlatformImports) -> None:
     """Import what runners need. No thread pool may start here: a fork would break it.
 
+    Args:
+        platform: sets what torch reads when it is imported.
+
     Raises:
-        RuntimeError: torch is imported already, and OpenMP has read its settings.
+        RuntimeError: torch is imported already, and would not read these settings any more.
     """
-    if "torch" in sys.modules:
-        raise RuntimeError("torch was imported before it was told to bind its threads to cores")
-    # Each OpenMP thread stays on a core of its own: woken up together, two of them often met on one core, and a call of
-    # 2 ms took 6 or 30.
-    os.environ["OMP_PROC_BIND"] = "true"
-    os.environ["OMP_PLACES"] = "cores"
-    every_core = os.sched_getaffinity(0)
+    platform.before_torch()
+    affinity = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if not compiler_folder.READY.exists():
@@ -48,15 +46,15 @@ def import_torch() -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
-    # OpenMP has bound this thread to the first core; what is forked from here may build and start threads anywhere.
-    os.sched_setaffinity(0, every_core)
+    # Importing may have bound this thread to one processor; what is forked from here may run anywhere.
+    os.sched_setaffinity(0, affinity)
 
     # A missing module would otherwise be looked up in the folder that we were started from.
     sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]  # noqa: PTH109
 
 
 @_nothing_is_garbage()
-def import_compiler() -> None:
+def import_compiler(platform: PlatformImports) -> None:
     """Import and look up all that torch.compile needs before it sees a model, so that no runner spends time on it."""
     import torch
     import torch._dynamo
@@ -65,7 +63,6 @@ def import_compiler() -> None:
     import torch._inductor.compile_fx
     import torch._inductor.cpp_builder
     import torch.utils.cpp_extension
-    from torch._inductor import cpu_vec_isa
 
     with contextlib.suppress(ImportError):
         # Dynamo uses it where it is installed; it must not start a thread in what will be forked.
@@ -74,41 +71,24 @@ def import_compiler() -> None:
         compiler_folder.prepare(Path(folder) / "inductor")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
-        setattr(cpu_vec_isa.VecISA, "_probe_load", _loads_in_a_fork)  # noqa: B010 - a method of theirs
-        cpu_vec_isa.pick_vec_isa()
+        platform.look_up_compiler()
         # Too small a tensor for more than one thread, and no code is generated: no pool is started.
         torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
         torch._dynamo.reset()
 
 
-def _loads_in_a_fork(_: object, library: str) -> bool:
-    """Whether a library can be loaded: for torch, which starts a Python for each extension that a processor may have.
-
-    A fork has torch's libraries in it already, which saves 0.7 s in all.
-    """
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            ctypes.CDLL(library)
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-def fork_nursery(*, compiler: bool = False) -> tuple[int, socket.socket]:
+def fork_nursery(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:
     """Fork a nursery: its pid and the connection to it. See `nursery.serve`."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _become_nursery(theirs, compiler=compiler)
+        _become_nursery(theirs, platform, compiler=compiler)
     theirs.close()
     return pid, ours
 
 
-def _become_nursery(sock: socket.socket, *, compiler: bool) -> None:
+def _become_nursery(sock: socket.socket, platform: str, *, compiler: bool) -> None:
     """Serve; never returns. Result channel and request are closed before anything foreign runs."""
     from . import server
 
@@ -118,6 +98,6 @@ def _become_nursery(sock: socket.socket, *, compiler: bool) -> None:
             os.dup2(null, fd)
         os.closerange(3, sock.fileno())
         os.closerange(sock.fileno() + 1, 4096)
-        server.serve(sock, compiler=compiler)
+        server.serve(sock, platform, compiler=compiler)
     finally:
         os._exit(0)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..protocol import framing
 from ..runner.main import Runner
+from ..runner.platforms.load import load_imports, load_runner_platform
 from . import compiler_folder, imports
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -25,14 +26,17 @@ _OPEN_FILES = 1024
 _PENDING_SIGNALS = 256
 
 
-def serve(sock: socket.socket, *, compiler: bool = False) -> None:
+def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None:
     """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes.
 
-    `compiler`: import torch.compile's machinery first, so that none of the runners forked here needs to.
+    Args:
+        sock: the connection to the referee.
+        platform: what its runners are for.
+        compiler: import torch.compile's machinery first, so that none of the runners forked here needs to.
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if compiler:
-        imports.import_compiler()
+        imports.import_compiler(load_imports(platform))
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
     # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
     signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
@@ -52,7 +56,7 @@ def serve(sock: socket.socket, *, compiler: bool = False) -> None:
                 pid, problem = -1, str(error)
             if pid == 0:
                 sock.close()
-                _become_runner(socket.socket(fileno=fds[0]), fds[1], message)
+                _become_runner(socket.socket(fileno=fds[0]), fds[1], message, platform)
             if not problem:
                 runners[pid] = None
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -93,7 +97,7 @@ def _collect(runners: dict[int, int | None]) -> None:
                 runners[pid] = status
 
 
-def _become_runner(sock: socket.socket, log: int, message: framing.Message) -> None:
+def _become_runner(sock: socket.socket, log: int, message: framing.Message, platform: str) -> None:
     """Set up this fresh child and serve; never returns."""
     status = 1
     try:
@@ -129,7 +133,7 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message) -> N
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        Runner(sock, built).serve()
+        Runner(sock, built, load_runner_platform(platform)).serve()
         status = 0
     except BaseException:
         traceback.print_exc()  # into the runner's log, which the referee quotes

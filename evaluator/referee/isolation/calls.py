@@ -1,5 +1,6 @@
 """What goes into a runner's call and what comes out of it, as values in the referee's own memory."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +34,26 @@ class Call:
     threads: int
     cpu_s: float
     state: Tree | None = None
+
+
+@dataclass(frozen=True)
+class CallRequest:
+    """What one call is given, and what happens around it.
+
+    `keep`: the runner keeps the outputs of earlier calls. `state`: the names of the model's tensors that are reported
+    with the answer. `quiet` stops what may run beside the referee, before the runner is let go for whatever reason.
+    `before` is called when the inputs lie in place, `meanwhile` once the runner runs.
+    """
+
+    tree: Tree
+    contents: list[torch.Tensor]
+    seed: int
+    timeout_s: float
+    keep: bool = False
+    state: Sequence[str] = ()
+    quiet: Callable[[], None] | None = None
+    before: Callable[[], None] | None = None
+    meanwhile: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,260 @@
-"""What the referee has its runners do: commands, calls under the clock, reading what lies in their memory."""
+"""The referee's hold on a runner: start its processes, ask it for work, let it go under the clock, stop and kill it."""
 
+import contextlib
+import os
+import select
+import signal
 import socket
-import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from ..errors import RunnerFailed, names_role, of_refusal
+from ..errors import RunnerFailed, names_role, of_end, of_refusal
+from ..platforms.base import Account, InputBuffer, Platform
 from ..protocol import framing
-from ..protocol.tensors import DTYPES, TensorRow, TooLarge, Tree, TreeError
+from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
-from .calls import Call
-from .input_buffer import Inbox
-from .process import House, Leash, Turn
+from .calls import Call, CallRequest
 
 
-class Handle(Leash):
-    """One runner. Stopped whenever it is neither answering nor doing what was begun beside other work."""
+def choose(scratch: str, role: str) -> tuple[str, str]:
+    """A runner's home, which nobody can foresee, and the path under which it builds.
 
+    A candidate builds under a path that stays the same from one of its runners to the next, a link into its home: what
+    was built under one path is built again under another.
+    """
+    home = f"{scratch}/{role}-{os.urandom(4).hex()}"
+    if role != "candidate":
+        return home, f"{home}/built"
+    link = f"{scratch}/{role}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(link)  # noqa: PTH108
+    os.symlink(f"{home}/built", link)  # noqa: PTH211
+    return home, link
+
+
+_LOG_BYTES = 16 * 1024 * 1024
+_LOG_TAIL_BYTES = 4000
+_DYING_S = 1.0  # a process with much memory that has been killed may take so long to end
+_STILL_NS = 20_000  # what a process that stands still may seem to use
+_NO_WRAP_S = procfs.no_wrap_s()
+
+
+@dataclass(frozen=True)
+class House:
+    """What all runners of one evaluation share."""
+
+    nursery: socket.socket
+    scratch: str
+    memory_bytes: int
+    separate_uids: bool
+    platform: Platform
+    audit: Account
+    lock: threading.Lock  # held while the nursery is asked and answers
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a runner answered; seconds from when it was let go until the answer was there, and until it had stopped."""
+
+    body: bytes
+    answered_s: float
+    seconds: float
+
+
+class Handle:
+    """One runner with all its processes, which are stopped whenever it is neither answering nor, between `resume` and
+    `pause`, doing what was begun beside other work.
+    """
+
+    @names_role
     def __init__(self, house: House, role: str, uid: int) -> None:
-        super().__init__(house, role, uid)
-        self.inbox: Inbox | None = None
+        self.role = role
+        self.platform = house.platform
+        self.inbox: InputBuffer | None = None
+        self._house = house
+        self.uid = uid if house.separate_uids else None
+        self.stopped: list[int] = []
+        self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
+        self._aside = False  # whether it may run now though it is nobody's turn
+        self._used_ns: dict[int, int] = {}  # processor time of all of it at the end of its last turn
+        self._sock, theirs = socket.socketpair()
+        self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
+        self.home, self.built = choose(house.scratch, role)
+        with house.lock:
+            framing.send(
+                house.nursery,
+                {
+                    "op": "spawn",
+                    "uid": self.uid,
+                    "home": self.home,
+                    "built": self.built,
+                    "file_bytes": max(_LOG_BYTES, 512 * 1024 * 1024),
+                    "address_bytes": house.platform.address_space_bytes(house.memory_bytes),
+                },
+            )
+            socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
+            spawned = framing.receive(house.nursery)
+        theirs.close()
+        if "pid" not in spawned:
+            self._sock.close()
+            os.close(self._log)
+            raise RunnerFailed("no_room", f"no process could be made for it: {spawned.get('error')}", role=role)
+        self.pid = int(spawned["pid"])
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._freeze()
+
+    def members(self) -> list[int]:
+        """Every living process of this runner."""
+        if self.uid is not None:
+            return procfs.pids_of_uid(self.uid)
+        return procfs.descendants([self.pid])
+
+    def resume(self) -> None:
+        """Let it go on with what it has been sent until `pause`, unless it has answered."""
+        if not self._poll.poll(0):
+            self._aside, self._used_ns = True, {}
+            procfs.thaw(self.stopped)
+
+    @names_role
+    def pause(self) -> None:
+        """Stop it, whatever it is doing.
+
+        Raises:
+            RunnerFailed: it does not stop.
+        """
+        if not self._aside:
+            return
+        self._aside = False
+        known = self.stopped
+        procfs.stop(known)
+        newest = procfs.newest_pid()
+        if not procfs.wait_stopped(known) or newest != self._newest:
+            self._freeze()
+            self._house.audit.allow(self.stopped, born=set(self.stopped) - set(known))
+        procfs.wait_off_processor(self.stopped)
+        self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in self.stopped}
+        self._newest, self._frozen_at = newest, time.perf_counter()
+
+    @names_role
+    def see_still(self) -> None:
+        """See that it has stood still since its turn ended: while its answer was read, for example.
+
+        Raises:
+            RunnerFailed: it has not.
+        """
+        if not self._stood_still():
+            raise RunnerFailed("out_of_turn", "processes of it went on after they had been stopped")
+
+    def _stood_still(self) -> bool:
+        return all(procfs.cpu_time_ns(pid) <= used_ns + _STILL_NS for pid, used_ns in self._used_ns.items())
+
+    def log_tail(self) -> str:
+        """The end of what the runner printed."""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_TAIL_BYTES)
+        return os.pread(self._log, _LOG_TAIL_BYTES, start).decode("utf-8", "replace")
 
     def close(self) -> bool:
         """Kill the runner with everything it started; whether all of it went."""
-        gone = super().close()
+        gone = procfs.kill_all(self.members)
+        if self.uid is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._reap()
+        self._sock.close()
+        os.close(self._pidfd)
+        os.close(self._log)
         if self.inbox is not None:
             self.inbox.close()
         return gone
+
+    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> Turn:
+        """Let the runner go until its whole answer is here and it has been seen to stop."""
+        audit, whole_sandbox = self._house.audit, self.role == "candidate"
+        known = self.stopped
+        deadline = time.monotonic() + timeout_s
+        audit.let_go(known, whole_sandbox=whole_sandbox)
+        if not (self._stood_still() and all(map(procfs.is_stopped, known))):
+            self._refuse_to_begin()
+        start = time.perf_counter()
+        procfs.thaw(known)
+        if meanwhile is not None:
+            meanwhile()
+        body = self._await(timeout_s, deadline)
+        answered_s = time.perf_counter() - start
+        procfs.stop(known)
+        # Neither part of an answer stops the clock nor an answer whose sender goes on: until it has been seen to stop.
+        stopped = procfs.wait_stopped(known)
+        seconds = time.perf_counter() - start
+        newest = procfs.newest_pid()
+        # Where nobody was forked since all were stopped there is nobody to look for: half of what a short call costs.
+        # (A runner that has just been spawned may not have been found yet.)
+        nobody_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
+        if not (nobody_new and stopped):
+            self._freeze()
+        if not stopped or set(self.stopped) - set(known) or procfs.newest_pid() != newest:
+            self._freeze()
+            if whole_sandbox or not stopped or set(self.stopped) - set(known):
+                # Someone may have gone on working until now: one who was told to stop, or who was not. (Who has forked
+                # in a baseline's turn and is not found is the candidate's, and must not make its calls longer.)
+                seconds = time.perf_counter() - start
+        everyone = {*known, *self.stopped}
+        procfs.wait_off_processor(everyone)
+        self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in everyone}
+        self._newest, self._frozen_at = newest, time.perf_counter()
+        audit.stopped()
+        return Turn(body, answered_s, seconds)
+
+    def _refuse_to_begin(self) -> None:
+        """Something of it runs that has been stopped: it is being killed, or has seen to it itself."""
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        if ended.poll(_DYING_S * 1000):
+            raise self._death()
+        raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
+
+    def _await(self, timeout_s: float, deadline: float) -> bytes:
+        ready = self._poll.poll(timeout_s * 1000)
+        if not ready:
+            raise RunnerFailed("timed_out", f"no answer within {timeout_s:.3g} s", self.log_tail())
+        if all(fd != self._sock.fileno() for fd, _ in ready):
+            raise self._death()
+        try:
+            return framing.receive_bytes(self._sock, deadline=deadline)
+        except framing.WireError as error:
+            if str(error) == "connection closed":
+                raise self._death() from None
+            raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
+        except TimeoutError:
+            raise RunnerFailed("timed_out", f"the {self.role} runner stopped in the middle of an answer") from None
+        except OSError:
+            raise self._death() from None
+
+    def _death(self) -> RunnerFailed:
+        return of_end(self._reap(wait_s=1.0), self.log_tail())
+
+    def _reap(self, wait_s: float = 0.0) -> int | None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            with self._house.lock:
+                framing.send(self._house.nursery, {"op": "reap", "pid": self.pid})
+                status = framing.receive(self._house.nursery)["status"]
+            if status is not None or time.monotonic() > deadline:
+                return None if status is None else int(status)
+            time.sleep(0.01)
+
+    def _freeze(self) -> None:
+        try:
+            self.stopped = procfs.freeze(self.members)
+        except procfs.FreezeError as error:
+            raise RunnerFailed("protocol", str(error)) from None
 
     @names_role
     def ask(self, message: framing.Message, *, timeout_s: float) -> framing.Message:
@@ -36,7 +263,7 @@ class Handle(Leash):
         Raises:
             RunnerFailed: it died, failed, lied about the protocol or took too long.
         """
-        return self._exchange(message, timeout_s)[0]
+        return self.exchange(message, timeout_s)[0]
 
     @names_role
     def begin(self, message: framing.Message) -> None:
@@ -46,7 +273,7 @@ class Handle(Leash):
             RunnerFailed: it died.
         """
         self._send(message, 60)
-        self._house.audit.allow(self._stopped)
+        self._house.audit.allow(self.stopped)
 
     @names_role
     def finish(self, *, timeout_s: float) -> framing.Message:
@@ -67,10 +294,10 @@ class Handle(Leash):
         Raises:
             RunnerFailed: it died, failed or lied.
         """
-        return self._exchange({"op": "release"}, timeout_s=60)[1].seconds
+        return self.exchange({"op": "release"}, timeout_s=60)[1].seconds
 
     @names_role
-    def attach(self, inbox: Inbox) -> None:
+    def attach(self, inbox: InputBuffer) -> None:
         """Share an inbox with the runner, in place of the one before."""
         if self.inbox is not None:
             self.inbox.close()
@@ -96,36 +323,13 @@ class Handle(Leash):
         before: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Call:
-        """Put inputs where the stopped runner will see them, let it run the model, stop it again.
-
-        The runner makes tensors of the inputs' places before they lie there, so that what it does then is the model's
-        call and little more. The clock runs from before it is let go for that until its answer is here and it has been
-        seen to stop (docs/timing.md). `state`: what of the model's is told with the answer. `quiet` stops what may run
-        beside the referee, before the runner is let go for whatever reason; `before` is called when the inputs lie
-        there, `meanwhile` once the runner runs.
+        """One call of the model under the platform's clock; the arguments are those of `CallRequest`.
 
         Raises:
             RunnerFailed: it died, failed or took too long.
         """
-        assert self.inbox is not None
-        if quiet is not None:
-            quiet()
-        placed = self.inbox.place(tree)
-        told = placed.to_json()
-        _, getting_ready = self._exchange({"op": "call", "tensors": told["tensors"]}, timeout_s)
-        threads = procfs.count_stopped_threads(self._stopped)
-        self.inbox.fill(placed, contents)
-        if before is not None:
-            before()
-        used_ns = procfs.cpu_time_ns(self.pid)
-        message = {"spec": told["spec"], "seed": seed, "keep": keep, "state": list(state)}
-        reply, turn = self._exchange(message, max(0.001, timeout_s - getting_ready.seconds), meanwhile)
-        used_ns = procfs.cpu_time_ns(self.pid) - used_ns
-        # Being slow to stop is excused as far as it was paid for in this very call.
-        stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
-        ready_s = getting_ready.answered_s + max(0.0, stopping_s)
-        after = self._tree(reply.get("state")) if state else None
-        return Call(self._tree(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9, after)
+        request = CallRequest(tree, contents, seed, timeout_s, keep, state, quiet, before, meanwhile)
+        return self.platform.call(self, request)
 
     def give(
         self, message: framing.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
@@ -137,7 +341,7 @@ class Handle(Leash):
 
     def reveal(self, message: framing.Message, *, timeout_s: float) -> Tree:
         """`ask` for a value; the tree of where it lies in the runner's memory."""
-        return self._tree(self.ask(message, timeout_s=timeout_s).get("tree"))
+        return self.tree_of(self.ask(message, timeout_s=timeout_s).get("tree"))
 
     def reveal_each(self, message: framing.Message, *, timeout_s: float) -> list[Tree]:
         """`ask` for several values; the trees of where they lie in the runner's memory."""
@@ -148,42 +352,36 @@ class Handle(Leash):
         trees = reply.get("trees")
         if not isinstance(trees, list):
             raise RunnerFailed("protocol", f"forged or broken answer of the {self.role} runner: no list of trees")
-        return [self._tree(tree) for tree in trees]
+        return [self.tree_of(tree) for tree in trees]
 
     @names_role
     def read(self, row: TensorRow) -> torch.Tensor:
-        """The bytes of a tensor (its whole span) out of the stopped runner's memory.
+        """The bytes of a tensor (its whole span) that the stopped runner holds.
 
         Raises:
             RunnerFailed: nothing readable lies there.
         """
-        data = torch.empty(row.span_bytes, dtype=torch.uint8)
-        try:
-            procfs.read_memory(self.pid, row.place, data)
-        except procfs.ForeignMemoryError as error:
-            raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
-        return data
+        return self.platform.read(self, row)
 
     @names_role
     def flip(self, row: TensorRow, elements: Sequence[int]) -> None:
-        """Give elements of a tensor's span in the stopped runner other values; done twice, they are as before.
-
-        Integers and booleans change by one, so that one of them that is an index stays near where it was.
+        """Give elements of a tensor's span other values; done twice, they are as before.
 
         Raises:
             RunnerFailed: what lies there cannot be written to.
         """
-        size = DTYPES[row.dtype].itemsize
-        rounded = DTYPES[row.dtype].is_floating_point or DTYPES[row.dtype].is_complex
-        bits = b"\x55" * size if rounded else (1).to_bytes(size, sys.byteorder)
-        try:
-            procfs.flip_memory(self.pid, [row.place + index * size for index in elements], bits)
-        except procfs.ForeignMemoryError as error:
-            raise RunnerFailed("unreadable", f"output memory cannot be written to: {error}") from None
+        self.platform.flip(self, row, elements)
 
-    def _exchange(
+    def exchange(
         self, message: framing.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
     ) -> tuple[framing.Message, Turn]:
+        """Send a message, let the runner go until it has answered, stop it: its answer, and how long that took.
+
+        `meanwhile` is called once the runner runs.
+
+        Raises:
+            RunnerFailed: it died, failed, lied about the protocol or took too long.
+        """
         self._send(message, timeout_s)
         return self._answer(timeout_s, meanwhile)
 
@@ -205,7 +403,12 @@ class Handle(Leash):
             raise of_refusal(reply, self.log_tail())
         return reply, turn
 
-    def _tree(self, told: object) -> Tree:
+    def tree_of(self, told: object) -> Tree:
+        """The tree that a runner's answer holds, read without trusting anything in it.
+
+        Raises:
+            RunnerFailed: it is none, or too large.
+        """
         try:
             # Every tensor may be read, compared in a wider type, and kept for a while.
             return Tree.from_json(told, limit_bytes=self._house.memory_bytes // 2)

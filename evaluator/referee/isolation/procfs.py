@@ -1,32 +1,20 @@
-"""Stopping, continuing and killing every process of a runner, and reading a stopped one's memory."""
+"""Stopping, continuing and killing every process of a runner, and what the kernel says of processes."""
 
 import contextlib
 import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch  # not at run time: `warmup` needs this module before torch may be imported
+    import torch  # not at run time: nothing may import torch before the platform has set what torch reads
 
 _PROC = Path("/proc")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-
-GENERATED_CODE = "[generated code]"
-
-
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class ForeignMemoryError(Exception):
-    """Another process's memory could not be read, or written to, where it said that its output lies."""
 
 
 class FreezeError(Exception):
@@ -184,44 +172,6 @@ def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> boo
     return True
 
 
-def read_memory(pid: int, address: int, into: "torch.Tensor") -> None:
-    """Fill `into`, contiguous bytes, from another process's memory (process_vm_readv).
-
-    Raises:
-        ForeignMemoryError: the range is not readable there.
-    """
-    size = into.numel()
-    start = into.data_ptr()
-    done = 0
-    while done < size:
-        local = _IoVec(start + done, size - done)
-        remote = _IoVec(address + done, size - done)
-        count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-        if count <= 0:
-            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
-            raise ForeignMemoryError(f"{size} bytes at {address:#x}: {reason}")
-        done += count
-
-
-def flip_memory(pid: int, addresses: Sequence[int], bits: bytes) -> None:
-    """Change these bits of as many bytes at each address, in another process (process_vm_writev).
-
-    Raises:
-        ForeignMemoryError: not all of these places may be written to there.
-    """
-    size, change = len(bits), bits * len(addresses)
-    held = (ctypes.c_ubyte * len(change))()
-    local = _IoVec(ctypes.addressof(held), len(held))
-    remote = (_IoVec * len(addresses))(*(_IoVec(address, size) for address in addresses))
-    for step in (_libc.process_vm_readv, _libc.process_vm_writev):
-        if step is _libc.process_vm_writev:
-            held[:] = [byte ^ changed for byte, changed in zip(held, change, strict=True)]
-        count = step(pid, ctypes.byref(local), 1, remote, len(addresses), 0)
-        if count != len(held):
-            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
-            raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
-
-
 def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
     """Whether two contiguous tensors of bytes are equal: memcmp, 20 times as fast as comparing element by element."""
     size = left.numel()
@@ -243,37 +193,3 @@ def cpu_time_ns(pid: int) -> int:
         return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
         return 0
-
-
-def page_faults(pid: int) -> int:
-    """Minor and major page faults of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[7]) + int(fields[9])
-
-
-def resident_bytes(pid: int) -> int:
-    """The memory that a process has in use; 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
-
-
-def executable_mappings(pid: int) -> list[tuple[int, int, str]]:
-    """What code a process could run: start, end and file of each executable mapping, in order of address.
-
-    Memory of no file is `GENERATED_CODE`; names in brackets are no files either.
-    """
-    found = []
-    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
-        fields = line.split(None, 5)
-        if "x" in fields[1]:
-            start, _, end = fields[0].partition("-")
-            name = fields[5].strip() if len(fields) > 5 else GENERATED_CODE
-            found.append((int(start, 16), int(end, 16), name))
-    return found
-
-
-def executable_files(pid: int) -> set[str]:
-    """The files of these mappings."""
-    return {name for _, _, name in executable_mappings(pid)}

@@ -12,7 +12,6 @@ import torch
 
 from ..errors import RunnerFailed
 from ..isolation.handle import Handle
-from ..isolation.input_buffer import Inbox
 from ..protocol.tensors import TensorRow, Tree
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -25,7 +24,7 @@ def restore(handle: Handle, packed: str) -> bool:
     except (binascii.Error, ValueError):
         return False
     tree = Tree({"tensor": 0}, (TensorRow(0, "uint8", (data.numel(),), (1,)),))
-    handle.attach(Inbox(data.numel(), 1))
+    handle.attach(handle.platform.input_buffer(data.numel(), 1))
     with contextlib.suppress(RunnerFailed):
         handle.give({"op": "unpack"}, tree, [data], timeout_s=60)
         return True

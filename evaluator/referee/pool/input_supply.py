@@ -8,9 +8,8 @@ from typing import Any
 from ..errors import Finding
 from ..isolation.calls import InputSet, copy_value
 from ..isolation.handle import Handle
-from ..isolation.input_buffer import bytes_needed
 from ..protocol import framing, input_families
-from ..protocol.tensors import Tree
+from ..protocol.tensors import Tree, bytes_needed
 from .runner_pool import Bench, task_step
 
 _AT_ONCE_BYTES = 64 << 20  # in one turn of the reference

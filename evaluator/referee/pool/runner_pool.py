@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,23 +17,23 @@ from ..correctness import state_check
 from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
-from ..isolation.cpu_account import Audit
-from ..isolation.handle import Handle
-from ..isolation.input_buffer import Inbox, bytes_needed
-from ..isolation.process import House
+from ..isolation.handle import Handle, House
+from ..platforms.base import Account, Platform
+from ..platforms.load import load_platform
 from ..protocol import input_families
-from ..protocol.tensors import Tree
+from ..protocol.tensors import Tree, bytes_needed
 from .seeds import Seeds
 
 _FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
-_LAST_LEVEL_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
 @dataclass(frozen=True)
 class Request:
     """What the host asks for; read from standard input after the nursery has been forked."""
 
+    platform: str
     task_source: str
+    device: str = "0"  # which one of the host's devices of this platform
     candidate_source: str = ""
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
@@ -67,7 +66,8 @@ class Bench:
     compiler_nursery: socket.socket  # has torch.compile's machinery imported
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
-    audit: Audit = field(default_factory=Audit)
+    platform: Platform = field(init=False)
+    audit: Account = field(init=False)
     locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
     seated: list[Handle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
@@ -78,6 +78,11 @@ class Bench:
     input_bytes: int = 0
     one_by_one: bool = False  # whether the task's generator uses memory again that it has handed out
 
+    def __post_init__(self) -> None:
+        """The platform is the one that the request names."""
+        self.platform = load_platform(self.request.platform)
+        self.audit = self.platform.account()
+
     @property
     def memory_bytes(self) -> int:
         """What the sandbox may use."""
@@ -86,7 +91,7 @@ class Bench:
     def seat(self, role: str) -> Handle:
         """Fork a fresh runner for a role."""
         nursery, lock = (self.compiler_nursery if role == "compile" else self.nursery), self.locks[role == "compile"]
-        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.audit, lock)
+        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.audit, lock)
         handle = Handle(house, role, next(self.uids))
         self.seated.append(handle)
         return handle
@@ -149,7 +154,7 @@ class Bench:
                     f"{self.request.memory_mb} MiB; give the task smaller shapes or {MORE_MEMORY}",
                     "out_of_memory",
                 )
-            handle.attach(Inbox(self.input_bytes, self.slots()))
+            handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
         return handle
 
     def seat_model(self, role: str, source: str, class_name: str) -> Handle:
@@ -183,9 +188,9 @@ class Bench:
         assert self.state is not None
         tree, contents = self.state
         names = dict(self.names.own) if handle.role == "candidate" else {}
-        handle.attach(Inbox(bytes_needed(tree), 1))
+        handle.attach(self.platform.input_buffer(bytes_needed(tree), 1))
         handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)
-        handle.attach(Inbox(self.input_bytes, self.slots()))
+        handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
 
     def read_state(self, handle: Handle) -> dict[str, torch.Tensor]:
         """A runner's parameters and buffers by name, as they are now.
@@ -198,9 +203,9 @@ class Bench:
         return state_check.values_by_name(*found)
 
     def slots(self) -> int:
-        """How many sets of inputs an inbox holds: twice the last-level cache, where a tenth of the memory allows it."""
+        """How many sets of inputs a buffer holds: the platform's rotation, where a tenth of the memory allows it."""
         per_set = max(1, self.input_bytes)
-        wanted = math.ceil(2 * last_level_cache_bytes() / per_set)
+        wanted = math.ceil(self.platform.rotation_bytes / per_set)
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
 
     def _load(self, handle: Handle, source: str, name: str, needs: str) -> None:
@@ -216,7 +221,7 @@ class Bench:
     def _construct(self, handle: Handle, class_name: str) -> Tree:
         assert self.init is not None
         tree, contents = self.init
-        handle.attach(Inbox(bytes_needed(tree), 1))
+        handle.attach(self.platform.input_buffer(bytes_needed(tree), 1))
         message = {"op": "construct", "class": class_name, "seed": self.seeds.named("model")}
         timeout_s = self.request.build_timeout_s
         assert handle.inbox is not None
@@ -235,15 +240,6 @@ def task_step(doing: str) -> Iterator[None]:
         yield
     except RunnerFailed as failure:
         raise of_task(failure, doing=doing) from None
-
-
-def last_level_cache_bytes() -> int:
-    """Size of the last-level cache as the kernel tells it; 32 MiB where it does not."""
-    try:
-        text = _LAST_LEVEL_CACHE.read_text().strip()
-        return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
-    except (OSError, ValueError):
-        return 32 << 20
 
 
 def progress(text: str) -> None:

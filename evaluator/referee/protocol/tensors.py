@@ -280,3 +280,13 @@ def view(buffer: Any, row: TensorRow) -> torch.Tensor:
         return torch.empty(row.shape, dtype=dtype)
     flat = torch.frombuffer(buffer, dtype=dtype, count=row.span_bytes // dtype.itemsize, offset=row.place)
     return flat.as_strided(row.shape, row.stride)
+
+
+def aligned(size: int) -> int:
+    """Round up to whole cache lines, and keep tensors apart."""
+    return -(-size // 64) * 64 + 64
+
+
+def bytes_needed(tree: Tree) -> int:
+    """Size of a slot that holds a tree's tensors."""
+    return sum(aligned(row.span_bytes) for row in tree.tensors)

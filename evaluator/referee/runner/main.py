@@ -22,7 +22,8 @@ import torch
 from ..protocol import framing
 from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
-from . import build_files, model_state, oracle, peak_measurement, perturb, thread_placement
+from . import build_files, model_state, oracle, perturb
+from .platforms.base import RunnerPlatform
 from .profiling.profiler import Profiler
 from .reply_encoding import Telling
 
@@ -39,8 +40,9 @@ Commands = dict[str, Callable[[framing.Message], framing.Message | bytes]]
 class Runner:
     """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
 
-    def __init__(self, sock: socket.socket, built: Path) -> None:
+    def __init__(self, sock: socket.socket, built: Path, platform: RunnerPlatform) -> None:
         self.sock = sock
+        self.platform = platform
         self.built = built  # where torch.compile and load_inline put what they build
         self.module: Any = None
         self.model: Any = None
@@ -48,7 +50,6 @@ class Runner:
         self.kept: list[Any] = []  # whatever the referee has been told the address of
         self.profiler = Profiler(self._decode, lambda: self.model)
         self.telling = Telling()
-        self.every_core = os.sched_getaffinity(0)  # before OpenMP binds this thread
 
     def commands(self) -> Commands:
         """What the referee may ask for, by name."""
@@ -73,6 +74,7 @@ class Runner:
             "pack": self.pack,
             "unpack": self.unpack,
             "release": self.release,
+            **self.platform.commands(self),
         }
 
     def serve(self) -> None:
@@ -109,6 +111,7 @@ class Runner:
         assert spec is not None and spec.loader is not None
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[name] = self.module
+        sys.modules.update(self.platform.modules())
         torch.manual_seed(message["seed"])
         spec.loader.exec_module(self.module)
         getattr(self.module, message["needs"])
@@ -152,13 +155,11 @@ class Runner:
     def inputs(self, message: framing.Message) -> framing.Message:
         """A fresh set of inputs for each seed from the task's own generator, changed as the family says.
 
-        And of each whether that has changed anything. `beside`: while the referee works on the first core.
+        And of each whether that has changed anything. `beside`: while the referee does other work.
         """
         self.kept.clear()
         domains = message.get("domains", ())
-        with (
-            thread_placement.beside_the_callers(self.every_core) if message.get("beside") else contextlib.nullcontext()
-        ):
+        with self.platform.beside_calls() if message.get("beside") else contextlib.nullcontext():
             made = [
                 perturb.make(self.module, message["family"], seed, domains, **message.get("how", {}))
                 for seed in message["seeds"]
@@ -210,11 +211,8 @@ class Runner:
         return {}
 
     def settle(self, _: framing.Message) -> framing.Message:
-        """Put garbage out of the way before timed calls, and bind the calling thread as OpenMP has bound its others.
-
-        Only now, so that threads which a candidate has started by itself may run on every core.
-        """
-        thread_placement.bind_to_first()
+        """Put garbage out of the way before timed calls, and have the platform ready this thread for them."""
+        self.platform.settle()
         self.kept.clear()
         gc.collect()
         gc.freeze()
@@ -222,7 +220,7 @@ class Runner:
 
     def give_way(self, _: framing.Message) -> framing.Message:
         """Let whoever wakes up run first, from now on: the referee could not look at short calls otherwise."""
-        thread_placement.give_way()
+        self.platform.give_way()
         return {}
 
     def release(self, _: framing.Message) -> framing.Message:
@@ -242,7 +240,7 @@ class Runner:
 
     def peaks(self, message: framing.Message) -> framing.Message:
         """This machine's limits; asked only of a runner that has loaded nothing foreign."""
-        peaks = peak_measurement.measure(Traffic(**message["traffic"]), message["dtypes"])
+        peaks = self.platform.measure_peaks(Traffic(**message["traffic"]), message["dtypes"])
         return asdict(peaks)
 
     def pack(self, _: framing.Message) -> framing.Message:

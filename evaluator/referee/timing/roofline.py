@@ -3,9 +3,8 @@
 Roofline model: Williams, Waterman, Patterson (2009).
 """
 
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..correctness import call_outputs
@@ -14,7 +13,7 @@ from ..correctness.findings import Evidence
 from ..errors import Finding, RunnerFailed, of_task
 from ..isolation.calls import InputSet
 from ..isolation.handle import Handle
-from ..pool.runner_pool import Bench, last_level_cache_bytes
+from ..pool.runner_pool import Bench
 from ..protocol import untrusted
 from ..protocol.peaks import Peaks, Traffic, best
 from ..protocol.tensors import TensorRow
@@ -50,11 +49,12 @@ class Work:
     flops: int
     dtypes: tuple[str, ...]
     rotation_bytes: int = 0  # that calls rotate over
+    cache_bytes: int = 0  # of the device's largest cache
 
     @property
     def traffic(self) -> Traffic:
         """The bytes, and how many are too many for the caches."""
-        written, most = min(self.written, self.nbytes), 4 * last_level_cache_bytes()
+        written, most = min(self.written, self.nbytes), 4 * self.cache_bytes
         return Traffic(self.nbytes, written, self.rotation_bytes, most)
 
 
@@ -87,14 +87,15 @@ def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, 
         Finding: the task fails, or the device cannot be measured.
     """
     work = _work_of(bench, reference, inputs, evidence)
-    peaks = _measure(bench, work)
+    peaks = _peaks(bench, work)
     for _ in range(_RETRIES):
         found = judge(work, peaks, times_s)
         if found.roofline is not None and not found.beyond:
             break
         # Make sure that the peaks were not measured while something else ran.
-        peaks = best(peaks, _measure(bench, work))
-    return judge(work, peaks, times_s)
+        peaks = best(peaks, _peaks(bench, work))
+    found = judge(work, peaks, times_s)
+    return replace(found, profile={**found.profile, **bench.platform.limit_facts()})
 
 
 def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
@@ -116,7 +117,6 @@ def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
         "peak_cached_write_gb_per_s": round(peaks.written_bytes_per_s / 1e9, 2),
         "peak_gflop_per_s": round(peaks.flops_per_s / 1e9, 2) or None,
         "output_bytes": work.output_bytes,
-        "cores": len(os.sched_getaffinity(0)),
     }
     writing_s = work.written / peaks.written_bytes_per_s
     if candidate_s < _MARGIN * writing_s:
@@ -157,6 +157,7 @@ def _work_of(bench: Bench, reference: Handle, inputs: InputSet, evidence: Eviden
         flops=flops,
         dtypes=tuple(sorted(dtypes or {"float32"})) if flops else (),
         rotation_bytes=bench.slots() * inputs.nbytes + 2 * evidence.output_bytes,
+        cache_bytes=bench.platform.cache_bytes(),
     )
 
 
@@ -198,16 +199,8 @@ def _count_flops(reference: Handle, inputs: InputSet) -> int:
         raise Finding("task_invalid", f"the reference's process gave no number of operations: {error}") from None
 
 
-def _measure(bench: Bench, work: Work) -> Peaks:
-    message = {
-        "op": "peaks",
-        "traffic": asdict(work.traffic),
-        "dtypes": list(work.dtypes),
-    }
+def _peaks(bench: Bench, work: Work) -> Peaks:
     try:
-        runner = bench.seat("peaks")
-        reply = runner.ask(message, timeout_s=60)
-        bench.dismiss(runner)
+        return bench.platform.peaks(bench, work.traffic, work.dtypes)
     except RunnerFailed as failure:
         raise Finding("sandbox_error", f"the device's limits could not be measured: {failure.message}") from None
-    return Peaks(**{name: float(reply[name]) for name in Peaks.__dataclass_fields__})

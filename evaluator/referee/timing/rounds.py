@@ -15,7 +15,6 @@ from ..correctness.findings import Evidence
 from ..errors import RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
 from ..isolation.handle import Handle
-from ..isolation.procfs import page_faults
 from ..pool.input_supply import Supply
 from ..pool.runner_pool import Bench
 from . import spot_checks
@@ -23,7 +22,6 @@ from .call_times import Untimed
 from .spot_checks import Surprise
 
 CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
-_FEW_FAULTS = 32  # page faults in a round that are not worth a thought
 
 Values = dict[str, torch.Tensor]
 
@@ -32,7 +30,7 @@ Values = dict[str, torch.Tensor]
 class Round:
     """What a round has measured, by variant: seconds of each call, and what did not count in each turn.
 
-    `cpu_s`: processor time of all timed calls. `even`: no baseline met fresh pages in it.
+    `cpu_s`: processor time of all timed calls. `even`: no baseline was disturbed in it.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -83,7 +81,8 @@ class ProcessSet:
         for surprise in surprises:
             due[int(surprise.after * len(due))].append(surprise)
         baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
-        faults = [page_faults(handle.pid) for handle in baselines]
+        platform = self.bench.platform
+        disturbances = [platform.disturbance(handle) for handle in baselines]
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
             self._states = {"eager": [], "candidate": []} if self.rng.random() < CHECKED else {}
@@ -107,8 +106,9 @@ class ProcessSet:
         with self._surprising():
             for surprise in surprises:
                 surprise.judge(self.evidence)
-        done.even = all(
-            page_faults(handle.pid) - before <= _FEW_FAULTS for handle, before in zip(baselines, faults, strict=True)
+        done.even = not any(
+            platform.is_disturbed(before, platform.disturbance(handle))
+            for handle, before in zip(baselines, disturbances, strict=True)
         )
         return done
 

@@ -21,10 +21,10 @@ from ..correctness.reference import Expected, consult, says_nothing
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import Handle
-from ..isolation.input_buffer import bytes_needed
 from ..pool import input_supply
 from ..pool.runner_pool import Bench
 from ..protocol import input_families
+from ..protocol.tensors import bytes_needed
 
 SHARE = 0.5  # of the rounds that have a surprise or two, as long as any are there
 SHARE_IF_DEAR = 0.25  # of those that have one, where surprises take much of the time

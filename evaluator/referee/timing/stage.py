@@ -1,6 +1,5 @@
 """The timed stage of a trial: seats process sets, runs their rounds until they tell enough, keeps the times."""
 
-import contextlib
 import math
 import random
 import time
@@ -8,21 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from ..correctness.findings import Evidence
 from ..errors import Finding, RunnerFailed
-from ..isolation import cpu_affinity
 from ..isolation.calls import InputSet
 from ..isolation.handle import Handle
-from ..isolation.procfs import page_faults, resident_bytes
 from ..pool.baselines import Baselines
 from ..pool.candidate_builder import Builder
 from ..pool.input_supply import Supply
 from ..pool.runner_pool import Bench, progress
-from . import call_times, code_sampling, spot_checks, statistics
-from .cache_scrub import Scrubber
-from .host_load import LoadMeter
+from . import call_times, spot_checks, statistics
 from .rounds import ProcessSet, blame
 from .spot_checks import Surprise
 
@@ -59,6 +52,7 @@ class Stopwatch:
     measurement: call_times.Measurement = field(default_factory=call_times.Measurement)
     profile: dict[str, Any] = field(default_factory=dict)
     checked_calls: int = 0
+    noisy: bool = False  # whether the device was too busy for the figures to be ranked
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
 
@@ -68,24 +62,24 @@ class Stopwatch:
         Raises:
             Finding: a timed call was wrong or failed.
         """
-        # From here on one thread for the referee itself: a pool that spins for a while would steal time from runners.
-        torch.set_num_threads(1)
+        platform = self.bench.platform
+        platform.begin_timing()
         rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of turns
-        load = LoadMeter()
-        scrub = Scrubber() if self.bench.request.cold else None
+        load = platform.interference_meter()
+        scrub = platform.cache_scrubber() if self.bench.request.cold else None
         supply = Supply(self.bench, self.reference)
         sets, enough, seated_s, started = 0, False, math.inf, time.perf_counter()
         while not enough:
             progress(f"timing, process set {sets + 1}")
             last = sets + 1 >= self.plan.sets  # no other need follow
-            with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as beside:
+            with ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside:
                 surprises = beside.submit(self._surprises, rng.getrandbits(64), last=last)
                 runners = self._seat(checked)
             checked = None
             seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = call_times.orders(list(runners), rng)
             seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, rng, scrub)
-            with cpu_affinity.on_the_callers():
+            with platform.beside_calls():
                 self.measurement.open_set(list(runners), self._settle(seated))
                 load.begin()
                 self.bench.audit.begin()
@@ -101,8 +95,8 @@ class Stopwatch:
                 self.bench.dismiss(handle)
         self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)
         self.profile["evenness"] = self.measurement.evenness().value
-        others = load.others_cores()
-        self.profile["others_cores_busy"] = None if others is None else round(others, 2)
+        self.profile |= load.facts()
+        self.noisy = load.is_noisy()
 
     def _seat(self, checked: Handle | None) -> dict[str, Handle]:
         """Fresh runners of all variants; the candidate's is `checked`, if there is one."""
@@ -176,7 +170,7 @@ class Stopwatch:
 
         What it may have prepared in the calls that settle it costs no timed call anything.
         """
-        held = {name: sum(map(resident_bytes, handle.members())) for name, handle in runners.items()}
+        held = {name: self.bench.platform.held_bytes(handle) for name, handle in runners.items()}
         assert self.bench.state is not None
         given = self.bench.input_bytes + sum(content.numel() for content in self.bench.state[1])
         allowed = held["eager"] + _HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + _WORKSPACE_BYTES
@@ -191,7 +185,7 @@ class Stopwatch:
         runners, supply, calls = seated.runners, seated.supply, self._calls()
         candidate = runners["candidate"]
         self._look_at_memory(runners)
-        faults = _page_faults(candidate)
+        disturbances = self._disturbance(candidate)
         thrown_away = rounds = 0
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
@@ -223,8 +217,8 @@ class Stopwatch:
             done = seated.run(fresh, spot_checks.take_due(surprises, rng, at_least=at_least, dear=dear))
             del fresh  # before the next are copied
             self.checked_calls += calls
-            # A baseline that meets fresh pages is not itself. (If a candidate does, that is its own affair: were its
-            # rounds repeated for it, it could choose which ones count.)
+            # A baseline that was disturbed is not itself. A candidate's disturbances are its own: if its rounds were
+            # repeated for them, it could choose which rounds count.
             if not done.even and thrown_away < self.plan.retries:
                 thrown_away += 1
                 continue
@@ -233,13 +227,14 @@ class Stopwatch:
             for variant, seconds in done.seconds.items():
                 self.measurement.add_block(variant, seconds)
                 self.measurement.add_untimed(variant, done.untimed[variant])
-        faults = _page_faults(candidate) - faults
+        disturbances = self._disturbance(candidate) - disturbances
         supply.collect()
         seated.compare_state()
         timed_s = math.fsum(self.measurement.calls("candidate")[-1])
         every_call = (rounds + thrown_away) * (calls + 2)
-        self.profile["cpu_utilization_cores"] = round(cpu_s / max(1e-9, timed_s), 2)
-        self.profile["page_faults_per_call"] = round(faults / max(1, every_call), 1)
+        self.profile |= self.bench.platform.usage_facts(
+            disturbances=disturbances, calls=every_call, cpu_s=cpu_s, timed_s=timed_s
+        )
         self.profile["rounds_measured_again"] = self.profile.get("rounds_measured_again", 0) + thrown_away
 
     def _look_into(self, candidate: Handle, rng: random.Random) -> None:
@@ -248,23 +243,18 @@ class Stopwatch:
         call_s = statistics.median(self.measurement.calls("candidate")[-1])
         with blame("candidate"):
             timeout_s = self.bench.request.call_timeout_s
-            cache = f"{candidate.home}/built/inductor"
-            found = code_sampling.watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s)
-        self.own_share = found.own_share(cache)
-        self.profile["time_by_file"] = found.shares()
-        with contextlib.suppress(RunnerFailed):
-            reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
-            self.profile["torch_operators_claimed"] = code_sampling.claimed_operators(reply)
+            found = self.bench.platform.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+        self.own_share = found.share
+        self.profile |= found.facts
 
+    def _disturbance(self, candidate: Handle) -> float:
+        """The candidate's counter of disturbances.
 
-def _page_faults(candidate: Handle) -> int:
-    """Page faults so far.
-
-    Raises:
-        Finding: the candidate is gone.
-    """
-    with blame("candidate"):
-        try:
-            return page_faults(candidate.pid)
-        except OSError:
-            raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None
+        Raises:
+            Finding: the candidate is gone.
+        """
+        with blame("candidate"):
+            try:
+                return self.bench.platform.disturbance(candidate)
+            except OSError:
+                raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None

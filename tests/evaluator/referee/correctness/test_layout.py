@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.correctness.layout import Places, badly_laid_out, kept_apart, overlap, places
-from evaluator.referee.isolation.input_buffer import Inbox
+from evaluator.referee.correctness.layout import badly_laid_out, kept_apart, overlap
+from evaluator.referee.platforms.base import Places
+from evaluator.referee.platforms.cpu.input_buffer import Inbox
+from evaluator.referee.platforms.cpu.memory import places
 from evaluator.referee.protocol.tensors import TensorRow, describe
 
 

@@ -15,7 +15,7 @@ from evaluator.referee.correctness.findings import Evidence
 from evaluator.referee.correctness.state_check import Names
 from evaluator.referee.correctness.tolerances import Tolerances
 from evaluator.referee.errors import Finding
-from evaluator.referee.isolation.procfs import read_memory
+from evaluator.referee.platforms.cpu.memory import read_memory
 from evaluator.referee.protocol.tensors import encode
 from evaluator.referee.runner import model_state
 

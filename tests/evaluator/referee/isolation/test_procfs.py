@@ -14,8 +14,9 @@ import pytest
 
 from evaluator.referee.errors import RunnerFailed
 from evaluator.referee.isolation import procfs
-from evaluator.referee.isolation.cpu_account import Audit
-from evaluator.referee.isolation.process import House, Leash
+from evaluator.referee.isolation.handle import Handle, House
+from evaluator.referee.platforms.cpu import memory
+from evaluator.referee.platforms.cpu.account import Audit
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -194,42 +195,42 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
     assert procfs.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
 
 
-def stopped_leash(pid: int) -> Leash:
+def stopped_runner(pid: int) -> Handle:
     """The hold on one process that has been stopped and used no time since."""
     os.kill(pid, signal.SIGSTOP)
     assert procfs.wait_stopped([pid], timeout_s=1.0)
     procfs.wait_off_processor([pid])
-    leash = Leash.__new__(Leash)
-    leash.role, leash._stopped, leash._pidfd = "candidate", [pid], os.pidfd_open(pid)
-    leash._used_ns = {pid: procfs.cpu_time_ns(pid)}
-    leash._house = cast(House, SimpleNamespace(audit=FakeAccount()))
-    return leash
+    handle = Handle.__new__(Handle)
+    handle.role, handle.stopped, handle._pidfd = "candidate", [pid], os.pidfd_open(pid)
+    handle._used_ns = {pid: procfs.cpu_time_ns(pid)}
+    handle._house = cast(House, SimpleNamespace(audit=FakeAccount()))
+    return handle
 
 
 def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str], int]) -> None:
-    leash = stopped_leash(pid := start(SPIN))
+    handle = stopped_runner(pid := start(SPIN))
     time.sleep(0.1)
-    leash.see_still()
+    handle.see_still()
     os.kill(pid, signal.SIGCONT)
     time.sleep(0.1)
     with pytest.raises(RunnerFailed) as caught:
-        leash.see_still()
+        handle.see_still()
     assert (caught.value.kind, caught.value.role) == ("out_of_turn", "candidate")
-    os.close(leash._pidfd)
+    os.close(handle._pidfd)
 
 
 @pytest.mark.parametrize("stopped_again", [False, True])
 def test_what_went_on_before_its_turn_is_not_let_go(start: Callable[[str], int], stopped_again: bool) -> None:
-    leash = stopped_leash(pid := start(SPIN))
+    handle = stopped_runner(pid := start(SPIN))
     os.kill(pid, signal.SIGCONT)
     time.sleep(0.1)
     if stopped_again:  # as if nothing had been
         os.kill(pid, signal.SIGSTOP)
         assert procfs.wait_stopped([pid], timeout_s=1.0)
     with pytest.raises(RunnerFailed, match="went on before it was their turn") as caught:
-        leash._turn(1.0)
+        handle._turn(1.0)
     assert caught.value.kind == "out_of_turn"
-    os.close(leash._pidfd)
+    os.close(handle._pidfd)
 
 
 HOLDS_MEMORY = """
@@ -249,8 +250,8 @@ def test_elements_of_another_process_are_flipped_and_flipped_back(times: int, le
         assert child.stdin is not None and child.stdout is not None
         address = int(child.stdout.readline())
         for _ in range(times):
-            procfs.flip_memory(child.pid, [address + 6, address + 2], b"\x55\x54")
-        with pytest.raises(procfs.ForeignMemoryError, match="2 places"):
-            procfs.flip_memory(child.pid, [address, 4096], b"\x55\x55")
+            memory.flip_memory(child.pid, [address + 6, address + 2], b"\x55\x54")
+        with pytest.raises(memory.ForeignMemoryError, match="2 places"):
+            memory.flip_memory(child.pid, [address, 4096], b"\x55\x55")
         child.stdin.close()
         assert child.stdout.read().strip() == str(left)

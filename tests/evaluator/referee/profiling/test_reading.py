@@ -222,10 +222,10 @@ def test_only_a_passed_candidate_is_profiled_and_a_lost_profile_says_why() -> No
     sandbox = Recording()
     task = task_from_source(OP, name="profiled")
     refused = Evaluation(Verdict.WRONG_OUTPUT, "wrong")
-    assert with_detail(refused, task, "source", sandbox=sandbox) is refused
+    assert with_detail(refused, task, "source", sandbox=sandbox, platform=load_platform("cpu")) is refused
     assert sandbox.commands == []
     passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7}, cost_s={"build": 1.0, "total": 9.0})
-    found = with_detail(passed, task, "source", sandbox=sandbox)
+    found = with_detail(passed, task, "source", sandbox=sandbox, platform=load_platform("cpu"))
     assert [command.args for command in sandbox.commands] == [("profile",)]
     assert set(found.cost_s) == {"build", "profile", "total"}
     assert 0.05 <= found.cost_s["profile"] < 5

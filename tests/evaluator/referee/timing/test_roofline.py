@@ -8,9 +8,9 @@ import pytest
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
+from evaluator.referee.protocol.peaks import Peaks, Traffic
 from evaluator.referee.protocol.tensors import TensorRow
-from evaluator.referee.runner import peak_measurement
-from evaluator.referee.runner.peak_measurement import Peaks, Traffic
+from evaluator.referee.runner.platforms.cpu import peaks as peak_measurement
 from evaluator.referee.timing import roofline
 from evaluator.referee.timing.roofline import Work
 from sandbox.base import Sandbox

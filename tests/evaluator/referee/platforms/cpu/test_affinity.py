@@ -10,14 +10,13 @@ import torch
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
-from evaluator.referee.fork_server import imports
-from evaluator.referee.isolation import cpu_affinity
-from evaluator.referee.runner import thread_placement
+from evaluator.referee.platforms.cpu import affinity
+from evaluator.referee.runner.platforms.cpu import imports as cpu_imports
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 
 def test_nothing_imports_torch_before_its_threads_are_to_be_bound() -> None:
@@ -26,7 +25,8 @@ def test_nothing_imports_torch_before_its_threads_are_to_be_bound() -> None:
 
 
 def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
-    code = "import torch, evaluator.referee.fork_server.imports as warmup; warmup.import_torch()"
+    code = "import torch; from evaluator.referee.runner.platforms.cpu.imports import CpuImports as I; "
+    code += "I().before_torch()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
@@ -36,7 +36,7 @@ def test_torch_that_is_there_already_is_a_fault_of_the_referee() -> None:
 
 def test_the_referee_runs_on_the_first_core_only_while_it_measures() -> None:
     before = os.sched_getaffinity(0)
-    with pytest.raises(ZeroDivisionError), cpu_affinity.on_the_callers():
+    with pytest.raises(ZeroDivisionError), affinity.on_the_callers():
         assert os.sched_getaffinity(0) == {min(before)}
         raise ZeroDivisionError
     assert os.sched_getaffinity(0) == before
@@ -47,20 +47,20 @@ def test_a_fork_tells_whether_a_library_can_be_loaded(tmp_path: Path) -> None:
     from torch._inductor.cpu_vec_isa import VecISA
 
     assert hasattr(VecISA, "_probe_load"), "torch asks in another way now"
-    assert imports._loads_in_a_fork(None, "libc.so.6")
-    assert not imports._loads_in_a_fork(None, str(tmp_path / "broken.so"))
-    assert not imports._loads_in_a_fork(None, str(tmp_path / "missing.so"))
+    assert cpu_imports._loads_in_a_fork(None, "libc.so.6")
+    assert not cpu_imports._loads_in_a_fork(None, str(tmp_path / "broken.so"))
+    assert not cpu_imports._loads_in_a_fork(None, str(tmp_path / "missing.so"))
 
 
 def test_a_process_that_gives_way_does_so_with_all_its_threads() -> None:
     code = """
 import os, threading
-from evaluator.referee import affinity, cores
+import evaluator.referee.runner.platforms.cpu.threads as placement
 waits = threading.Event()
 threads = [threading.Thread(target=waits.wait, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
-cores.give_way()
+placement.give_way()
 threads.append(threading.Thread(target=waits.wait, daemon=True))
 threads[-1].start()
 print(*{os.sched_getscheduler(int(task)) == os.SCHED_IDLE for task in os.listdir("/proc/self/task")})
@@ -128,7 +128,7 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
 
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    with cpu_affinity.on_the_callers(), thread_placement.beside_the_callers(before):
+    with affinity.on_the_callers(), threads.beside_the_callers(before):
         assert os.sched_getaffinity(0) == (before - {min(before)} or before)
         assert torch.get_num_threads() == 1
     assert os.sched_getaffinity(0) == before

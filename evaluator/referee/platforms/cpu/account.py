@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .procfs import cpu_time_ns
+from ...isolation.procfs import cpu_time_ns
 
 _ACCOUNTS = (
     (Path("/sys/fs/cgroup/cpuacct/cpuacct.usage"), "", 1),  # control groups, version 1

@@ -1,8 +1,8 @@
 """Which core does what while calls are timed.
 
-OpenMP binds each of a runner's threads to a core, the calling one to the first (`warmup`, `Runner.settle`). The referee
-shares that core: it sleeps while the caller works and goes on as soon as the caller sleeps. On any other core it would
-find a worker that still spins, and wait there until the kernel's tick: 4 ms, in up to one call of ten.
+OpenMP binds each of a runner's threads to a core, the calling one to the first (`imports`, `bind_to_first`). The
+referee shares that core: it sleeps while the caller works and goes on as soon as the caller sleeps. On any other core
+it would find a worker that still spins, and wait there until the kernel's tick: 4 ms, in up to one call of ten.
 """
 
 import contextlib

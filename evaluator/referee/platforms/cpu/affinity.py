@@ -19,3 +19,8 @@ def on_the_callers() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, every)
+
+
+def every_core() -> set[int]:
+    """The cores that the sandbox may use."""
+    return os.sched_getaffinity(0)

@@ -5,9 +5,11 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..isolation.procfs import descendants
+from ...isolation.procfs import descendants
 
+_NOISY_CORES = 0.25  # kept busy by others while calls were timed
 _STAT = Path("/proc/stat")
 _TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
@@ -39,6 +41,16 @@ class LoadMeter:
         if not self.known or self.wall_s <= 0:
             return None
         return max(0.0, self.others_s / self.wall_s)
+
+    def is_noisy(self) -> bool:
+        """Whether others kept more than a quarter of a core busy."""
+        others = self.others_cores()
+        return others is not None and others > _NOISY_CORES
+
+    def facts(self) -> dict[str, Any]:
+        """How many cores others kept busy; None where that cannot be told."""
+        others = self.others_cores()
+        return {"others_cores_busy": None if others is None else round(others, 2)}
 
     def _others(self) -> float:
         busy = busy_s()

@@ -5,7 +5,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from .procfs import executable_files
+from .code_sampling import executable_files
 
 
 def versions() -> dict[str, str | None]:

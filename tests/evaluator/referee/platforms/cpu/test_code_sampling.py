@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee.errors import RunnerFailed
-from evaluator.referee.isolation.procfs import GENERATED_CODE, FreezeError, executable_files, executable_mappings
-from evaluator.referee.timing import code_sampling
+from evaluator.referee.isolation.procfs import FreezeError
+from evaluator.referee.platforms.cpu import code_sampling
+from evaluator.referee.platforms.cpu.code_sampling import GENERATED_CODE, executable_files, executable_mappings
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=90),

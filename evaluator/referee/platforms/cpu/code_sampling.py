@@ -18,12 +18,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunnerFailed
-from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
-from ..isolation.procfs import GENERATED_CODE, FreezeError, executable_mappings, freeze, stop, thaw
-from ..protocol import untrusted
+from ...errors import RunnerFailed
+from ...isolation.calls import InputSet
+from ...isolation.handle import Handle
+from ...isolation.procfs import FreezeError, freeze, stop, thaw
+from ...protocol import untrusted
 
+GENERATED_CODE = "[generated code]"
 _IN_NO_SYSTEM_CALL = "-1"
 _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
@@ -156,6 +157,26 @@ def _look(handle: Handle, after_s: float, found: Whereabouts, code: _Code) -> No
         pass  # nothing was seen
     finally:
         thaw(handle.members())
+
+
+def executable_mappings(pid: int) -> list[tuple[int, int, str]]:
+    """What code a process could run: start, end and file of each executable mapping, in order of address.
+
+    Memory of no file is `GENERATED_CODE`; names in brackets are no files either.
+    """
+    found = []
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").split("\n")[:-1]:
+        fields = line.split(None, 5)
+        if "x" in fields[1]:
+            start, _, end = fields[0].partition("-")
+            name = fields[5].strip() if len(fields) > 5 else GENERATED_CODE
+            found.append((int(start, 16), int(end, 16), name))
+    return found
+
+
+def executable_files(pid: int) -> set[str]:
+    """The files of these mappings."""
+    return {name for _, _, name in executable_mappings(pid)}
 
 
 def is_own(name: str) -> bool:

@@ -6,8 +6,8 @@ import os
 
 import torch
 
-from ..protocol.tensors import TensorRow, Tree
-from .procfs import same_bytes
+from ...isolation.procfs import same_bytes
+from ...protocol.tensors import TensorRow, Tree, aligned
 
 _ALIGN = 4096
 
@@ -23,7 +23,7 @@ class Inbox:
         self.slot_bytes = max(_ALIGN, -(-slot_bytes // _ALIGN) * _ALIGN)
         self.slots = slots
         self.size = self.slot_bytes * slots
-        self.fd = os.memfd_create("inbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = os.memfd_create("inputs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -62,13 +62,3 @@ class Inbox:
     def copy(self, row: TensorRow) -> torch.Tensor:
         """The bytes that lie at a row's place now."""
         return self._bytes[row.place : row.place + row.span_bytes].clone()
-
-
-def aligned(size: int) -> int:
-    """Round up to whole cache lines, and keep tensors apart."""
-    return -(-size // 64) * 64 + 64
-
-
-def bytes_needed(tree: Tree) -> int:
-    """Size of a slot that holds a tree's tensors."""
-    return sum(aligned(row.span_bytes) for row in tree.tensors)

@@ -1,4 +1,4 @@
-"""Measures what the device can do at best: bandwidths and the peak of matrix products.
+"""Measures what the processor can do at best: bandwidths and the peak of matrix products.
 
 It runs in a runner of its own that has loaded nothing foreign, so that the referee itself keeps no thread pool.
 """
@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from ..protocol.peaks import Peaks, Traffic, best
+from ....protocol.peaks import Peaks, Traffic, best
 
 _SMALLEST_BYTES = 1 << 16
 _SMALL_BYTES = 8 << 20  # for more, waking threads takes no time worth mentioning

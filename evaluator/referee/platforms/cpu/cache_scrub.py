@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from ..pool.runner_pool import last_level_cache_bytes
+from .caches import last_level_cache_bytes
 
 
 class Scrubber:

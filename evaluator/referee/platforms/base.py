@@ -1,0 +1,269 @@
+"""The seam between the referee and a platform, on the referee's side of the trust boundary.
+
+A platform says where inputs lie, what the clock of a call counts, how outputs are read and overwritten, which account
+tells of processes that ran out of turn, what else disturbed a measurement, and what the device can do at best. The
+other half, in the processes that run foreign code, is `runner/platforms/base.py`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from ..isolation.calls import Call, CallRequest, InputSet
+from ..protocol.peaks import Peaks, Traffic
+from ..protocol.tensors import TensorRow, Tree
+
+if TYPE_CHECKING:
+    from ..isolation.handle import Handle
+    from ..pool.runner_pool import Bench
+    from ..timing.call_times import Plan
+
+
+class InputBuffer(Protocol):
+    """Memory that the referee fills and one runner reads, cut into slots of one set of inputs each."""
+
+    def put(self, tree: Tree, contents: list[torch.Tensor]) -> Tree:
+        """Copy each tensor's bytes into the next slot; the tree with places inside the buffer."""
+        ...
+
+    def place(self, tree: Tree) -> Tree:
+        """Take the next slot for a tree: the tree with places inside the buffer, before anything lies there."""
+        ...
+
+    def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Copy each tensor's bytes to its place."""
+        ...
+
+    def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
+        """Whether the bytes at a row's place are still those of `content`."""
+        ...
+
+    def copy(self, row: TensorRow) -> torch.Tensor:
+        """The bytes that lie at a row's place now."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of all slots."""
+        ...
+
+    @property
+    def fd(self) -> int:
+        """The file descriptor that a runner maps."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class Account(Protocol):
+    """The account of who used the device: finds what ran while it should have been stopped."""
+
+    unaccounted_s: float
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is such an account here."""
+        ...
+
+    def begin(self) -> None:
+        """From here on everything is stopped but the referee and what it allows."""
+        ...
+
+    def allow(self, pids: list[int], *, born: Iterable[int] = ()) -> None:
+        """What these processes use is accounted for, whoever's turn it is, until others are named."""
+        ...
+
+    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+        """A runner's turn begins."""
+        ...
+
+    def stopped(self) -> None:
+        """The turn is over and everything is stopped again."""
+        ...
+
+    def end(self) -> None:
+        """Others may run again."""
+        ...
+
+
+class InterferenceMeter(Protocol):
+    """Sums up what others did to the device while calls were timed."""
+
+    def begin(self) -> None:
+        """An interval begins."""
+        ...
+
+    def end(self) -> None:
+        """The interval ends."""
+        ...
+
+    def is_noisy(self) -> bool:
+        """Whether the device was too busy for a figure to be ranked."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Figures for the profile."""
+        ...
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where tensors lie: of each, whether in an input buffer; and whether one page lies at several places of them."""
+
+    in_input_buffer: list[bool]
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The share of a candidate's time in code of its own (None: unknown), and figures for the profile."""
+
+    share: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Platform(Protocol):
+    """What differs between kinds of device, for one evaluation."""
+
+    @property
+    def name(self) -> str:
+        """How requests name it: `cpu`."""
+        ...
+
+    @property
+    def timed(self) -> str:
+        """What `Call.seconds` is made of: `wall`, a clock; or `cycles`, a count at a nominal rate."""
+        ...
+
+    @property
+    def rotation_bytes(self) -> int:
+        """The footprint that inputs should rotate over, so that no cache holds those of the next call."""
+        ...
+
+    def plan(self, plan: "Plan") -> "Plan":
+        """The measuring plan, changed where this platform's clock needs less or more."""
+        ...
+
+    def address_space_bytes(self, memory_bytes: int) -> int:
+        """How much address space a runner may reserve."""
+        ...
+
+    def account(self) -> Account:
+        """A new account, for the thread that asks for it."""
+        ...
+
+    def interference_meter(self) -> InterferenceMeter:
+        """A new meter."""
+        ...
+
+    def input_buffer(self, slot_bytes: int, slots: int) -> InputBuffer:
+        """New memory for inputs."""
+        ...
+
+    def call(self, handle: "Handle", request: CallRequest) -> Call:
+        """One call of a runner's model under this platform's clock.
+
+        Raises:
+            RunnerFailed: the runner died, failed, lied about the protocol or took too long.
+        """
+        ...
+
+    def read(self, handle: "Handle", row: TensorRow) -> torch.Tensor:
+        """The bytes of a tensor (its whole span) that a stopped runner holds, or holds on the device.
+
+        Raises:
+            RunnerFailed: nothing readable lies there.
+        """
+        ...
+
+    def flip(self, handle: "Handle", row: TensorRow, elements: Sequence[int]) -> None:
+        """Give elements of a tensor's span other values; done twice, they are as before.
+
+        Raises:
+            RunnerFailed: what lies there cannot be written to.
+        """
+        ...
+
+    def places(self, handle: "Handle", rows: Sequence[TensorRow]) -> Places:
+        """Where a stopped runner's tensors lie.
+
+        Raises:
+            OSError: the runner is gone.
+        """
+        ...
+
+    def begin_timing(self) -> None:
+        """Ready the referee's own process for timed calls."""
+        ...
+
+    def beside_calls(self) -> AbstractContextManager[None]:
+        """A context in which the referee's thread disturbs timed calls least."""
+        ...
+
+    def cache_scrubber(self) -> Callable[[], None]:
+        """A function that fills the device's caches with other data, called while all runners are stopped."""
+        ...
+
+    def disturbance(self, handle: "Handle") -> float:
+        """A counter of what disturbs a runner; a baseline whose counter grew too much is timed again.
+
+        Raises:
+            OSError: the runner is gone.
+        """
+        ...
+
+    def is_disturbed(self, before: float, after: float) -> bool:
+        """Whether the counter grew by so much that a round does not show the baseline as it is."""
+        ...
+
+    def usage_facts(self, *, disturbances: float, calls: int, cpu_s: float, timed_s: float) -> dict[str, Any]:
+        """Figures for the profile: what the candidate's counter grew by over `calls`, and its processor time."""
+        ...
+
+    def held_bytes(self, handle: "Handle") -> int:
+        """The memory that a runner holds."""
+        ...
+
+    def has_foreign_code(self, candidate: "Handle", reference: "Handle") -> bool:
+        """Whether the candidate has loaded code of its own that the reference has not."""
+        ...
+
+    def own_code(
+        self, candidate: "Handle", inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+    ) -> OwnCode:
+        """How much of the candidate's time goes into code of its own.
+
+        Raises:
+            RunnerFailed: the candidate failed meanwhile.
+        """
+        ...
+
+    def cache_bytes(self) -> int:
+        """The size of the largest cache."""
+        ...
+
+    def peaks(self, pool: "Bench", traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+        """What the device can do at best.
+
+        Raises:
+            RunnerFailed: it cannot be measured.
+        """
+        ...
+
+    def limit_facts(self) -> dict[str, Any]:
+        """Figures of the device for the profile, beside its peaks."""
+        ...
+
+    def versions(self) -> Mapping[str, str | None]:
+        """The versions and device settings that a result depends on."""
+        ...
+
+    def profile(self, pool: "Bench") -> dict[str, Any]:
+        """A detailed profile of the candidate as plain JSON values. None of it is evidence."""
+        ...

@@ -1,0 +1,189 @@
+"""The memory of a stopped runner: read, written to, and told apart from the memory of its inputs."""
+
+import ctypes
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ...errors import RunnerFailed
+from ...isolation.handle import Handle
+from ...protocol.tensors import DTYPES, TensorRow
+from ..base import Places
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_INPUT_BUFFER = b"/memfd:inputs"  # as `input_buffer` names it
+_PRESENT_BIT, _SHARED_BIT = 0x80, 0x20  # in the highest byte of a pagemap entry; the latter: a file's, or shared
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class ForeignMemoryError(Exception):
+    """Another process's memory could not be read, or written to, where it said that its output lies."""
+
+
+def read_memory(pid: int, address: int, into: torch.Tensor) -> None:
+    """Fill `into`, contiguous bytes, from another process's memory (process_vm_readv).
+
+    Raises:
+        ForeignMemoryError: the range is not readable there.
+    """
+    size = into.numel()
+    start = into.data_ptr()
+    done = 0
+    while done < size:
+        local = _IoVec(start + done, size - done)
+        remote = _IoVec(address + done, size - done)
+        count = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if count <= 0:
+            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
+            raise ForeignMemoryError(f"{size} bytes at {address:#x}: {reason}")
+        done += count
+
+
+def flip_memory(pid: int, addresses: Sequence[int], bits: bytes) -> None:
+    """Change these bits of as many bytes at each address, in another process (process_vm_writev).
+
+    Raises:
+        ForeignMemoryError: not all of these places may be written to there.
+    """
+    size, change = len(bits), bits * len(addresses)
+    held = (ctypes.c_ubyte * len(change))()
+    local = _IoVec(ctypes.addressof(held), len(held))
+    remote = (_IoVec * len(addresses))(*(_IoVec(address, size) for address in addresses))
+    for step in (_libc.process_vm_readv, _libc.process_vm_writev):
+        if step is _libc.process_vm_writev:
+            held[:] = [byte ^ changed for byte, changed in zip(held, change, strict=True)]
+        count = step(pid, ctypes.byref(local), 1, remote, len(addresses), 0)
+        if count != len(held):
+            reason = os.strerror(ctypes.get_errno()) if count < 0 else "nothing there"
+            raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
+
+
+def read(handle: Handle, row: TensorRow) -> torch.Tensor:
+    """The bytes of a tensor (its whole span) out of the stopped runner's memory.
+
+    Raises:
+        RunnerFailed: nothing readable lies there.
+    """
+    data = torch.empty(row.span_bytes, dtype=torch.uint8)
+    try:
+        read_memory(handle.pid, row.place, data)
+    except ForeignMemoryError as error:
+        raise RunnerFailed("unreadable", f"output memory cannot be read: {error}") from None
+    return data
+
+
+def flip(handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+    """Give elements of a tensor's span in the stopped runner other values; done twice, they are as before.
+
+    Integers and booleans change by one, so that one of them that is an index stays near where it was.
+
+    Raises:
+        RunnerFailed: what lies there cannot be written to.
+    """
+    size = DTYPES[row.dtype].itemsize
+    rounded = DTYPES[row.dtype].is_floating_point or DTYPES[row.dtype].is_complex
+    bits = b"\x55" * size if rounded else (1).to_bytes(size, sys.byteorder)
+    try:
+        flip_memory(handle.pid, [row.place + index * size for index in elements], bits)
+    except ForeignMemoryError as error:
+        raise RunnerFailed("unreadable", f"output memory cannot be written to: {error}") from None
+
+
+def page_faults(pid: int) -> int:
+    """Minor and major page faults of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[7]) + int(fields[9])
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has in use; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def places(pid: int, rows: Sequence[TensorRow]) -> Places:
+    """Where tensors of a stopped runner lie, through any mapping that there is.
+
+    Raises:
+        OSError: the runner is gone.
+    """
+    suspects = [row.span_bytes > 0 and not _all_private(pid, row) for row in rows]
+    if not any(suspects):
+        return Places(suspects)
+    mapped = _mappings(pid)
+    suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
+    inside = [suspect and _lies_in_input_buffer(row, mapped) for suspect, row in zip(suspects, rows, strict=True)]
+    return Places(inside, _is_folded(suspected, mapped))
+
+
+def _all_private(pid: int, row: TensorRow) -> bool:
+    """Whether every page of a tensor is in memory and the process's own; far faster than reading all its mappings."""
+    first, last = row.place // _PAGE_BYTES, (row.place + row.span_bytes - 1) // _PAGE_BYTES
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123 - hot path
+        file.seek(first * 8)
+        entries = file.read((last - first + 1) * 8)
+    kinds = set(entries[7::8])
+    return len(entries) == (last - first + 1) * 8 and all(
+        kind & _PRESENT_BIT and not kind & _SHARED_BIT for kind in kinds
+    )
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    """Addresses, and what of which file lies there."""
+
+    start: int
+    end: int
+    file: tuple[bytes, bytes]
+    offset: int
+    is_input_buffer: bool
+
+
+def _lies_in_input_buffer(row: TensorRow, mapped: Sequence[_Mapping]) -> bool:
+    return any(
+        mapping.is_input_buffer and row.place < mapping.end and mapping.start < row.place + row.span_bytes
+        for mapping in mapped
+    )
+
+
+def _is_folded(rows: Sequence[TensorRow], mapped: Sequence[_Mapping]) -> bool:
+    """Whether some byte of a file lies at two addresses within these tensors."""
+    parts: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = defaultdict(list)
+    for row in rows:
+        for mapping in mapped:
+            start, end = max(row.place, mapping.start), min(row.place + row.span_bytes, mapping.end)
+            if start < end:
+                shift = mapping.offset - mapping.start
+                parts[mapping.file].append((start + shift, end + shift, shift))
+    for of_file in parts.values():
+        reached, by = -1, 0
+        for start, end, shift in sorted(of_file):
+            if start < reached and shift != by:
+                return True
+            if end > reached:
+                reached, by = end, shift
+    return False
+
+
+def _mappings(pid: int) -> list[_Mapping]:
+    """What is mapped of files, and of shared memory, which the kernel keeps as one."""
+    found = []
+    with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - hot path
+        for line in file:
+            span, _, offset, device, inode, *_ = line.split(None, 5)
+            if inode != b"0":
+                start, _, end = span.partition(b"-")
+                key = (device, inode)
+                found.append(_Mapping(int(start, 16), int(end, 16), key, int(offset, 16), _INPUT_BUFFER in line))
+    return found

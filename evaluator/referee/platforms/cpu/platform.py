@@ -1,0 +1,147 @@
+"""Platform `cpu`, as the referee meets it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+
+from ...errors import RunnerFailed
+from ...isolation.calls import Call, CallRequest, InputSet
+from ...isolation.handle import Handle
+from ...pool.runner_pool import Bench
+from ...profiling import mode
+from ...protocol.peaks import Peaks, Traffic
+from ...protocol.tensors import TensorRow
+from ...timing.call_times import Plan
+from ..base import InputBuffer, OwnCode, Places
+from . import affinity, clock, code_sampling, memory
+from .account import Audit
+from .cache_scrub import Scrubber
+from .caches import last_level_cache_bytes
+from .host_load import LoadMeter
+from .input_buffer import Inbox
+from .peaks import measured_peaks
+from .versions import versions
+
+_FEW_FAULTS = 32  # page faults of a baseline in a round that change nothing that can be seen
+
+
+@dataclass(frozen=True)
+class CpuPlatform:
+    """This machine's processor. See `base.Platform`."""
+
+    name: str = "cpu"
+    timed: str = "wall"
+
+    @property
+    def rotation_bytes(self) -> int:
+        """Twice the last-level cache."""
+        return 2 * last_level_cache_bytes()
+
+    def plan(self, plan: Plan) -> Plan:
+        """The plan as it is."""
+        return plan
+
+    def address_space_bytes(self, memory_bytes: int) -> int:
+        """Address space is mostly reserved, not used: there is room for thread stacks, arenas and mapped files."""
+        return memory_bytes * 2 + 16 * 1024**3
+
+    def account(self) -> Audit:
+        """The kernel's account of the sandbox's processor time."""
+        return Audit()
+
+    def interference_meter(self) -> LoadMeter:
+        """What others made of this machine's cores."""
+        return LoadMeter()
+
+    def input_buffer(self, slot_bytes: int, slots: int) -> InputBuffer:
+        """A sealed file in memory."""
+        return Inbox(slot_bytes, slots)
+
+    def call(self, handle: Handle, request: CallRequest) -> Call:
+        """See `clock.call`."""
+        return clock.call(handle, request)
+
+    def read(self, handle: Handle, row: TensorRow) -> torch.Tensor:
+        """See `memory.read`."""
+        return memory.read(handle, row)
+
+    def flip(self, handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+        """See `memory.flip`."""
+        memory.flip(handle, row, elements)
+
+    def places(self, handle: Handle, rows: Sequence[TensorRow]) -> Places:
+        """See `memory.places`."""
+        return memory.places(handle.pid, rows)
+
+    def begin_timing(self) -> None:
+        """One thread for the referee itself: a pool that spins for a while would steal time from runners."""
+        torch.set_num_threads(1)
+
+    def beside_calls(self) -> AbstractContextManager[None]:
+        """See `affinity.on_the_callers`."""
+        return affinity.on_the_callers()
+
+    def cache_scrubber(self) -> Callable[[], None]:
+        """Fills every core's caches."""
+        return Scrubber()
+
+    def disturbance(self, handle: Handle) -> float:
+        """Page faults so far."""
+        return memory.page_faults(handle.pid)
+
+    def is_disturbed(self, before: float, after: float) -> bool:
+        """A baseline that meets fresh pages is not itself."""
+        return after - before > _FEW_FAULTS
+
+    def usage_facts(self, *, disturbances: float, calls: int, cpu_s: float, timed_s: float) -> dict[str, Any]:
+        """Cores kept busy and page faults."""
+        return {
+            "cpu_utilization_cores": round(cpu_s / max(1e-9, timed_s), 2),
+            "page_faults_per_call": round(disturbances / max(1, calls), 1),
+        }
+
+    def held_bytes(self, handle: Handle) -> int:
+        """Resident memory of all its processes."""
+        return sum(map(memory.resident_bytes, handle.members()))
+
+    def has_foreign_code(self, candidate: Handle, reference: Handle) -> bool:
+        """Whether it has mapped executable files of its own making."""
+        own, others = (
+            set(filter(code_sampling.is_own, code_sampling.executable_files(handle.pid)))
+            for handle in (candidate, reference)
+        )
+        return bool(own - others)
+
+    def own_code(self, candidate: Handle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float) -> OwnCode:
+        """As seen from outside, and torch's operators as the candidate's process names them."""
+        cache = f"{candidate.home}/built/inductor"
+        found = code_sampling.watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s)
+        facts: dict[str, Any] = {"time_by_file": found.shares()}
+        with suppress(RunnerFailed):
+            reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
+            facts["torch_operators_claimed"] = code_sampling.claimed_operators(reply)
+        return OwnCode(found.own_share(cache), facts)
+
+    def cache_bytes(self) -> int:
+        """The last-level cache."""
+        return last_level_cache_bytes()
+
+    def peaks(self, pool: Bench, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+        """Measured in a runner that has loaded nothing foreign."""
+        return measured_peaks(pool, traffic, dtypes)
+
+    def limit_facts(self) -> dict[str, Any]:
+        """How many cores the sandbox may use."""
+        return {"cores": len(affinity.every_core())}
+
+    def versions(self) -> Mapping[str, str | None]:
+        """See `versions.versions`."""
+        return versions()
+
+    def profile(self, pool: Bench) -> dict[str, Any]:
+        """Stacks, operators, use of the processor, and what g++ says of loops."""
+        return mode.run(pool)

@@ -1,0 +1,1 @@
+"""The runner's half of the platforms: one folder or module each behind the seam of `base`."""

@@ -1,0 +1,56 @@
+"""The seam between a runner and a platform, on the side of foreign code. Nothing here is evidence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from ...protocol.framing import Message
+from ...protocol.peaks import Peaks, Traffic
+
+if TYPE_CHECKING:
+    from ..main import Runner
+
+
+class PlatformImports(Protocol):
+    """What a platform does before anything foreign is loaded, in the process that runners are forked from."""
+
+    def before_torch(self) -> None:
+        """Set what torch reads when it is imported. No thread pool and no device context may start.
+
+        Raises:
+            RuntimeError: torch is imported already.
+        """
+        ...
+
+    def look_up_compiler(self) -> None:
+        """Have torch.compile find out what it wants to know about the device."""
+        ...
+
+
+class RunnerPlatform(Protocol):
+    """What a platform does in a runner."""
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        """Modules that a candidate may import by these names, beside what is installed."""
+        ...
+
+    def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
+        """What the referee may ask for beside the common commands, by name."""
+        ...
+
+    def settle(self) -> None:
+        """Ready the calling thread for timed calls."""
+        ...
+
+    def give_way(self) -> None:
+        """Run only while nobody else wants the processor, from now on."""
+        ...
+
+    def beside_calls(self) -> AbstractContextManager[None]:
+        """A context for work that the referee does not wait for: it keeps off what timed calls use."""
+        ...
+
+    def measure_peaks(self, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+        """What the device can do at best."""
+        ...

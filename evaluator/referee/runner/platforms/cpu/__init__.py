@@ -1,0 +1,1 @@
+"""Platform `cpu` in a runner: imports, threads, peaks."""

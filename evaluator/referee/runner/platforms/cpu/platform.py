@@ -1,0 +1,48 @@
+"""Platform `cpu` in a runner."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ....protocol.framing import Message
+from ....protocol.peaks import Peaks, Traffic
+from . import peaks, threads
+
+if TYPE_CHECKING:
+    from ...main import Runner
+
+
+class CpuRunner:
+    """See `base.RunnerPlatform`."""
+
+    def __init__(self) -> None:
+        self._every_core = os.sched_getaffinity(0)  # before OpenMP binds this thread
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        """None."""
+        return {}
+
+    def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
+        """None beside the common ones."""
+        return {}
+
+    def settle(self) -> None:
+        """Bind the calling thread as OpenMP has bound its others.
+
+        Only now, so that threads which a candidate has started by itself may run on every core.
+        """
+        threads.bind_to_first()
+
+    def give_way(self) -> None:
+        """See `threads.give_way`."""
+        threads.give_way()
+
+    def beside_calls(self) -> AbstractContextManager[None]:
+        """See `threads.beside_the_callers`."""
+        return threads.beside_the_callers(self._every_core)
+
+    def measure_peaks(self, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+        """See `peaks.measure`."""
+        return peaks.measure(traffic, dtypes)

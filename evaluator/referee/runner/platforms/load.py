@@ -1,0 +1,23 @@
+"""The runner's half of the platform of a given name. Importing this module imports no torch."""
+
+from .base import PlatformImports, RunnerPlatform
+
+
+def load_imports(name: str) -> PlatformImports:
+    """What a platform does before anything foreign is loaded; platforms that compute on the host share the host's."""
+    from .cpu.imports import CpuImports
+
+    return CpuImports()
+
+
+def load_runner_platform(name: str) -> RunnerPlatform:
+    """The platform inside a runner; torch is imported.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name == "cpu":
+        from .cpu.platform import CpuRunner
+
+        return CpuRunner()
+    raise ValueError(f"platform: unknown {name!r}")
