@@ -83,7 +83,7 @@ def given(op: Op, seed: int = 1) -> Iterator[Given]:
         answer = oracle.evaluate(op.model, copy_of(inputs))
         wide = tensors(answer["outputs"])
         if tolerances is None:
-            tolerances = Tolerances(Traits.from_json(answer[oracle.TRAITS]), op.declared)
+            tolerances = Tolerances(Traits.from_json(answer["traits"]), op.declared)
             without = {i for i, (r, o) in enumerate(zip(reference, wide, strict=True)) if _far(r, o, tolerances)}
         kept = [None if i in without else o for i, o in enumerate(wide)]
         hopeless = any(o is not None and _far(r, o, tolerances) for r, o in zip(reference, kept, strict=True))
