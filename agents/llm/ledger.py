@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.llm.budget import BudgetAccount, Reservation
@@ -220,13 +220,13 @@ def ledger_key(slot: str, model: str, messages: Sequence[Message], tools: Sequen
     then makes the calls from there on anew; what it had spent stays counted, and files that it had evaluated are not
     evaluated again.
     """
-    request = [
-        model,
-        [message.to_json() for message in messages],
-        [[tool.name, tool.description, tool.parameters] for tool in tools],
-    ]
-    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    return f"{slot}:{digest[:32]}"
+    return f"{slot}:{request_digest(model, [message.to_json() for message in messages], tools)}"
+
+
+def request_digest(model: str, messages: Sequence[Mapping[str, JSON]], tools: Sequence[Tool] = ()) -> str:
+    """A digest of all that is asked of a model; `messages` as `Message.to_json` gives them."""
+    request = [model, [dict(message) for message in messages], [[t.name, t.description, t.parameters] for t in tools]]
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def with_cost(reply: Reply, price: Price | None) -> Reply:

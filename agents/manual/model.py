@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from agents.llm.ledger import ledger_key
+from agents.llm.ledger import request_digest
 from agents.llm.models import MANUAL
 from agents.manual.files import (
     MAX_REPLY_BYTES,
@@ -107,7 +107,7 @@ class ManualLLM:
 
     def _place(self, folder: Path, model: str, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
         """The stem of a file with this prompt: one that an earlier run wrote and got no use of, or a new one."""
-        digest = ledger_key("", model, messages, tools).removeprefix(":")
+        digest = request_digest(model, [message.to_json() for message in messages], tools)
         with self._lock:
             for stem in known_prompts(folder, digest):
                 if folder / stem not in self._taken and not self._was_used(folder, stem, digest, tools):

@@ -128,12 +128,12 @@ def judge_messages(
     return [Message("system", _template("judge")), Message("user", _user_text(sections, request))]
 
 
-def evaluation_text(outcome: Outcome) -> str:
-    """What prompts show of an evaluation: JSON, a field a line. Its profile and metrics have sections of their own."""
+def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHARS) -> str:
+    """What prompts show of an evaluation: JSON with one field a line, without its profile and metrics."""
     shown = outcome.to_json()
     for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
         shown.pop(name, None)
-    shown["detail"] = shorten(outcome.detail, MAX_DETAIL_CHARS)
+    shown["detail"] = shorten(outcome.detail, max_detail_chars)
     return _dumps(shown)
 
 

@@ -30,6 +30,7 @@ class Led:
 @dataclass(frozen=True)
 class Chat:
     """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
+    `key` is the call's key in the ledger.
 
     `led` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to the
     one that follows its advice, a turn with tools to the best of those that it calls them for.
@@ -53,6 +54,7 @@ class Chat:
     truncated: bool = False
     rejected: str | None = None
     led: Led | None = None
+    key: str | None = None
 
 
 Entry = Chat | EventRecord
@@ -117,6 +119,7 @@ def chat_of(call: LlmCall, number: int) -> Chat:
         reasoning=call.reasoning,
         reasoning_tokens=call.reasoning_tokens,
         tool_calls=tuple(each for each in call.tool_calls if isinstance(each, Mapping)),
+        key=call.key,
     )
 
 

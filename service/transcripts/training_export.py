@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.llm.ledger import request_digest
 from agents.protocols import Tool
 from agents.strategies.tool_calls import TOOLS
 from db.records import JobRecord
@@ -97,7 +98,7 @@ def openai_line(each: JobChat) -> dict[str, Any]:
     if chat.tool_calls:
         answer["tool_calls"] = [dict(call) for call in chat.tool_calls]
     messages = [*(dict(message) for message in chat.messages), answer]
-    offered = {"tools": [_offered(tool) for tool in TOOLS]} if chat.purpose == "tools" else {}
+    offered = {"tools": [_offered(tool) for tool in TOOLS]} if _had_tools(chat) else {}
     return {"messages": messages, **offered, "metadata": _metadata(each.job, chat)}
 
 
@@ -125,6 +126,11 @@ def write_lines(chats: Sequence[JobChat], out: Path) -> None:
 def json_line(each: JobChat) -> str:
     """One line of JSON, whatever the texts hold."""
     return json.dumps(openai_line(each), ensure_ascii=True, allow_nan=False, default=str)
+
+
+def _had_tools(chat: Chat) -> bool:
+    """Whether a call offered TOOLS. An earlier version offered others, which are not known any more."""
+    return chat.key is not None and chat.key.endswith(f":{request_digest(chat.model, chat.messages, TOOLS)}")
 
 
 def _offered(tool: Tool) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from agents.replay import resume_state_from_events
 from agents.stop_rules import StopReason
 from agents.strategies.contrastive import sample_by_speed
 from agents.strategies.sample import pass_at_k, summary_of
-from agents.strategies.tool_calls import TOOLS, ToolError, read_call, result_of
+from agents.strategies.tool_calls import TOOLS, ToolError, evaluation_result, parse_call
 from agents.strategies.tree import choose_beam
 from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
@@ -382,12 +382,12 @@ def answers(llm: ScriptedLLM, index: int = -1) -> list[str]:
     return [message.content for message in llm.prompts[index] if message.role == "tool"]
 
 
-def test_tools_read_build_check_time_profile_and_submit() -> None:
+def test_tools_read_evaluate_and_submit() -> None:
     wrong, good = {"source": source(0)}, {"source": source(2.0)}
     script = [
         called(("read_reference", {})),
-        called(("build", wrong), ("check", wrong)),
-        called(("check", good), ("time", good), ("profile", good)),
+        called(("evaluate", wrong), ("evaluate", wrong)),
+        called(("evaluate", good)),
         called(("submit", good)),
     ]
     llm, bench = ScriptedLLM([*script]), Bench()
@@ -396,9 +396,11 @@ def test_tools_read_build_check_time_profile_and_submit() -> None:
     assert result.best is not None and result.best.speedup == 2.0
     told = answers(llm)
     assert told[0] == SPEC.task_source
-    assert json.loads(told[1]) == {"built": True}
-    assert json.loads(told[2])["message"] == "row 3 differs"
-    assert json.loads(told[4])["speedup_over_eager"] == 2.0
+    assert json.loads(told[1])["message"] == "row 3 differs"
+    assert json.loads(told[1])["verdict"] == "wrong_output"
+    assert told[2] == told[1], "the same file is evaluated once"
+    assert json.loads(told[3])["speedup"] == 2.0
+    assert json.loads(told[3])["latency_ms"] == {"eager": 4.0, "candidate": 2.0}
     assert "reference" not in llm.prompts[0][1].content.split("<platform>")[0]
 
 
@@ -411,12 +413,12 @@ def test_submitting_a_wrong_candidate_does_not_end_the_job() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (("rm", {}), "there is no tool 'rm'; there are: read_reference, build"),
-        (("check", "{"), "not valid JSON"),
-        (("check", "[" * 100_000), "not valid JSON"),
-        (("check", []), "needs the argument 'source'"),
-        (("check", {"source": 3}), "needs the argument 'source'"),
-        (("time", {"source": "import os"}), "no top-level class named ModelNew"),
+        (("rm", {}), "there is no tool 'rm'; there are: read_reference, evaluate"),
+        (("evaluate", "{"), "not valid JSON"),
+        (("evaluate", "[" * 100_000), "not valid JSON"),
+        (("evaluate", []), "needs the argument 'source'"),
+        (("evaluate", {"source": 3}), "needs the argument 'source'"),
+        (("evaluate", {"source": "import os"}), "no top-level class named ModelNew"),
         (("submit", {"source": "("}), "not valid Python"),
     ],
 )
@@ -447,13 +449,36 @@ def test_a_model_that_never_ends_is_ended() -> None:
     assert len(llm.prompts) == 18
 
 
+def test_an_evaluation_says_where_the_time_goes() -> None:
+    outcome = Outcome("h", "passed", speedup=2.0, roofline_fraction=0.5, profile_text="41 % of the time in mul_rows")
+    text = evaluation_result(outcome)
+    assert '"roofline_fraction": 0.5' in text
+    assert text.endswith("Profile:\n41 % of the time in mul_rows")
+
+
 def test_each_tool_has_a_schema_and_reads_only_what_it_may() -> None:
     failed = Outcome("h", "build_failed", None, "no such file", "x" * 50_000)
-    for tool in TOOLS:
-        assert tool.parameters["type"] == "object"
-        assert len(result_of(tool.name, failed)) < 8_000
+    passed = Outcome("h", "passed", None, profile_text="x" * 50_000)
+    assert all(tool.parameters["type"] == "object" for tool in TOOLS)
+    assert len(evaluation_result(failed)) < 8_000
+    assert len(evaluation_result(passed)) < 8_000
     with pytest.raises(ToolError):
-        read_call(ToolCall("1", "x" * 1000, "{}"))
+        parse_call(ToolCall("1", "x" * 1000, "{}"))
+
+
+def test_a_job_of_a_version_with_other_tools_is_asked_anew_and_what_it_spent_stays_counted() -> None:
+    before = Bench()
+    run(before, script_for("tools"), strategy="tools")
+    events = [
+        replace(event, data={**event.data, "key": f"{event.data['key']}-old"}) if "key" in event.data else event
+        for event in before.events
+    ]
+    again, llm = Bench(), script_for("tools")
+    result = run(again, llm, resume_state_from_events(events), strategy="tools", budget=Budget(evaluations=6))
+    assert result.stop_reason == StopReason.SUBMITTED
+    assert len(llm.prompts) == 5
+    assert result.spent.cost_usd == pytest.approx(0.1), "both runs"
+    assert result.spent.evaluations == 5, "files that were evaluated count once"
 
 
 # all of them
@@ -481,7 +506,7 @@ def script_for(strategy: str) -> AnsweringLLM:
         if strategy != "tools":
             return improving(sections, messages)
         turn = sum(message.role == "assistant" for message in messages)
-        name = "submit" if turn == 4 else "time"
+        name = "submit" if turn == 4 else "evaluate"
         return called((name, {"source": source(1 + turn / 2)}))
 
     return AnsweringLLM(by_turn)

@@ -56,13 +56,12 @@ def script() -> Script:
     ]
     tools = [
         Entry(
-            tool_calls=(ScriptedCall(name=name, arguments={"source": candidate(number)}),),
+            tool_calls=(ScriptedCall(name="evaluate", arguments={"source": candidate(number)}),),
             delay_s=0.02,
             when=When(request="tools"),
             repeat=True,
         )
-        for number in range(24)
-        for name in ("check", "time")
+        for number in range(48)
     ]
     return Script(match=(*coder, *judge, *tools), by_digest=True)
 

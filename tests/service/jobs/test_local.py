@@ -36,7 +36,7 @@ def candidate(number):
 
 
 def tool_calls(number):
-    calls = [ToolCall(str(number), "time", json.dumps({"source": candidate(number)}))]
+    calls = [ToolCall(str(number), "evaluate", json.dumps({"source": candidate(number)}))]
     return Reply("", "openai/m", 100, 10, 0.01, 0.0, tool_calls=tuple(calls))
 
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.llm.ledger import request_digest
 from agents.prompting.sections import render
 from agents.protocols import Event, Outcome
+from agents.strategies.tool_calls import TOOLS
 from db.jobs import jobs
 from db.records import EventRecord, JobRecord, JobStatus, LlmCall, TaskRecord
 from service.database import open_store
@@ -236,9 +238,14 @@ def tool_call(name, **arguments):
 
 def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
     started = Event("round_started", 1, {"request": "tools"}), Event("round_started", 2, {"request": "tools"})
-    broken = {"id": "1", "type": "function", "function": {"name": "check", "arguments": "{"}}
+    broken = {"id": "1", "type": "function", "function": {"name": "evaluate", "arguments": "{"}}
+    evaluating = [tool_call("evaluate", source=FIRST), tool_call("evaluate", source=SECOND), broken]
+    submitting = reply_to(
+        3, "tools", tool_calls=[tool_call("read_reference"), tool_call("submit", source=FIRST + "\n")]
+    )
+    key = "tools/1:" + request_digest("openai/m", prompt("tools"), TOOLS)
     events = [
-        reply_to(1, "tools", tool_calls=[tool_call("check", source=FIRST), tool_call("time", source=SECOND), broken]),
+        reply_to(1, "tools", tool_calls=evaluating),
         started[0],
         candidate_event(1, FIRST),
         Event("evaluated", 1, outcome(FIRST, "passed", speedup=1.5)),
@@ -246,7 +253,7 @@ def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
         candidate_event(2, SECOND),
         Event("evaluated", 2, outcome(SECOND, "wrong_output")),
         Event("reply_rejected", 3, {"role": "coder", "reason": "not valid JSON"}),
-        reply_to(3, "tools", tool_calls=[tool_call("read_reference"), tool_call("submit", source=FIRST + "\n")]),
+        Event("llm_call", 3, {**submitting.data, "key": key}),
         reply_to(3, "tools", text="in plain words"),
     ]
     first, second, third = chats_in(story_of(*stored(events)))
@@ -254,11 +261,17 @@ def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
     assert (second.led.round, second.led.verdict) == (1, "passed")
     assert third.led is None
     text = "\n".join(line.text for line in transcript(story_of(*stored(events))))
-    assert f"[tool call] check\n[source]\n{FIRST}" in text.replace("\n\n", "\n")
+    assert f"[tool call] evaluate\n[source]\n{FIRST}" in text.replace("\n\n", "\n")
     assert "[tool call] submit\n[source] the file of round 1" in text
     line = openai_line(JobChat(job(), second))
     assert "submit" in [tool["function"]["name"] for tool in line["tools"]]
     assert all(tool["type"] == "function" for tool in line["tools"])
+
+
+def test_tools_that_an_earlier_version_offered_are_left_out():
+    old = reply_to(1, "tools", tool_calls=[tool_call("read_reference")])
+    (chat,) = chats_in(story_of(*stored([old])))
+    assert "tools" not in openai_line(JobChat(job(), chat))
 
 
 KINDS = [
