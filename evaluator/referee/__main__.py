@@ -14,13 +14,12 @@ def main() -> int:
     """Fork the nurseries, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
     from .fork_server import imports
-    from .runner.platforms.load import load_imports
     from .sanitize import fault, plain
 
     nurseries: list[tuple[int, socket.socket]] = []
     try:
         mode, platform = sys.argv[1:]
-        imports.import_torch(load_imports(platform))
+        imports.import_torch(platform)
         nurseries.append(imports.fork_nursery(platform))
         if mode == "evaluate":
             # It imports while the candidate is checked.

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..runner.platforms.base import PlatformImports
+from ..runner.platforms.load import load_imports
 from . import compiler_folder
 
 
@@ -26,16 +26,16 @@ def _nothing_is_garbage() -> Iterator[None]:
 
 
 @_nothing_is_garbage()
-def import_torch(platform: PlatformImports) -> None:
+def import_torch(platform: str) -> None:
     """Import what runners need. No thread pool may start here: a fork would break it.
 
     Args:
-        platform: sets what torch reads when it is imported.
+        platform: the platform whose settings torch reads when it is imported.
 
     Raises:
         RuntimeError: torch is imported already, and would not read these settings any more.
     """
-    platform.before_torch()
+    load_imports(platform).before_torch()
     affinity = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -54,7 +54,7 @@ def import_torch(platform: PlatformImports) -> None:
 
 
 @_nothing_is_garbage()
-def import_compiler(platform: PlatformImports) -> None:
+def import_compiler(platform: str) -> None:
     """Import and look up all that torch.compile needs before it sees a model, so that no runner spends time on it."""
     import torch
     import torch._dynamo
@@ -71,7 +71,7 @@ def import_compiler(platform: PlatformImports) -> None:
         compiler_folder.prepare(Path(folder) / "inductor")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
-        platform.look_up_compiler()
+        load_imports(platform).look_up_compiler()
         # Too small a tensor for more than one thread, and no code is generated: no pool is started.
         torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
         torch._dynamo.reset()

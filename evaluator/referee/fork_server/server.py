@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..protocol import framing
 from ..runner.main import Runner
-from ..runner.platforms.load import load_imports, load_runner_platform
+from ..runner.platforms.load import load_runner_platform
 from . import compiler_folder, imports
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -36,7 +36,7 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if compiler:
-        imports.import_compiler(load_imports(platform))
+        imports.import_compiler(platform)
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
     # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
     signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
