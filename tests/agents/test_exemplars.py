@@ -64,7 +64,6 @@ def test_exemplar_keeps_the_rules_that_it_stands_for(name: str) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.exclusive
 @pytest.mark.parametrize("name", NAMES)
 def test_exemplar_passes_and_is_faster(name: str, docker_sandbox: Sandbox) -> None:
     evaluation = evaluate(

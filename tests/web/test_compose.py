@@ -14,7 +14,11 @@ from sandbox.docker.container import StartedContainer
 from sandbox.docker.engine import connect
 from tests.support.compose_project import ROOT, ask, build_images, composed, wait_until
 
-pytestmark = [pytest.mark.docker, pytest.mark.exclusive, pytest.mark.timeout(1200)]  # first, images are made
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(1200),  # first, images are made
+    pytest.mark.xdist_group("compose"),
+]
 
 OP = """
 import torch

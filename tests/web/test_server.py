@@ -244,7 +244,6 @@ def test_a_token_is_sent_from_the_setting_and_its_lack_is_explained(store, monke
         assert (refused.returncode, "role" in refused.stderr) == (2, True)
 
 
-@pytest.mark.exclusive
 def test_an_op_is_optimized_through_a_server_with_its_own_worker(tmp_path, monkeypatch):
     op, out = tmp_path / "op.py", tmp_path / "best.py"
     op.write_text(OP.replace("torch.randn(8)", "torch.randn(512, 512)"))

@@ -1,6 +1,5 @@
 """Candidates of the built-in model: really generated, really built, and equal to their references."""
 
-import fcntl
 import json
 import os
 import subprocess
@@ -16,6 +15,9 @@ from agents.builtin.catalog import VARIATIONS
 from agents.builtin.compiler import Compiler, read_note
 from sandbox.base import Command, Completed
 from tasks.suites import load_suite
+
+# One process makes what all tests look at, in some minutes.
+pytestmark = [pytest.mark.xdist_group("builtin_candidates"), pytest.mark.timeout(600)]
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
 OPS = {
@@ -314,25 +316,16 @@ Results = dict[str, tuple[str, list[str]]]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """For each case, `op/kind`: the candidate's source, and what is wrong with it.
-
-    Made once, also where several processes share the tests.
-    """
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builtin_candidates.json"
-    with shared.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shared.exists():
-            folder = tmp_path_factory.mktemp("candidates")
-            generator = Generator(folder)
-            try:
-                shared.write_text(json.dumps(generate_and_compare(Compiler(generator), folder)))
-            finally:
-                generator.close()
-    return {name: (source, problems) for name, (source, problems) in json.loads(shared.read_text()).items()}
+    """For each case, `op/kind`: the candidate's source, and what is wrong with it."""
+    folder = tmp_path_factory.mktemp("candidates")
+    generator = Generator(folder)
+    try:
+        return generate_and_compare(Compiler(generator), folder)
+    finally:
+        generator.close()
 
 
-def generate_and_compare(compiler: Compiler, folder: Path) -> dict[str, tuple[str, list[str]]]:
+def generate_and_compare(compiler: Compiler, folder: Path) -> Results:
     sources: dict[str, str] = {}
     first_of: dict[tuple[str, str], str] = {}  # a variation that changes nothing is not built again
     jobs: list[tuple[str, str, str]] = []

@@ -23,6 +23,9 @@ from sandbox.base import Command, Completed, Limits, SandboxUnavailable
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.suites import load_suite
 
+# They share one model, which keeps what it has generated.
+pytestmark = pytest.mark.xdist_group("builtin_provider")
+
 OP = """
 import torch
 from torch import nn

@@ -11,6 +11,8 @@ import pytest
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.candidate_file import DEFAULT_FLAGS, cpp_source
 
+pytestmark = pytest.mark.xdist_group("builtin_runtime")  # they share three builds
+
 FUNCTIONS = {
     "exp": (math.exp, -87.0, 88.0),
     "log": (math.log, 1e-37, 1e38),

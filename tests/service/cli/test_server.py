@@ -503,7 +503,6 @@ def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_lin
         assert (shown["kind"], shown["status"]) == ("evaluate", "queued")
 
 
-@pytest.mark.exclusive
 @pytest.mark.timeout(900)
 def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
@@ -537,7 +536,6 @@ def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
     assert {entry["model"] for entry in json.loads(board.stdout)["entries"]} == {"submitted"}
 
 
-@pytest.mark.exclusive
 @pytest.mark.timeout(900)
 def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")

@@ -29,7 +29,7 @@ from tasks.task import Task
 from tests.fakes import fenced
 from tests.support.worker_processes import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until
 
-pytestmark = [pytest.mark.docker, pytest.mark.exclusive]
+pytestmark = pytest.mark.docker
 
 WRONG = """import time
 

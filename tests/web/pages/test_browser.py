@@ -21,7 +21,7 @@ from tests.support import seeded_store
 from web.app import create_app
 from web.dependencies import Dependencies
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]  # they share one browser and one server
 
 CHROMIUM = "/usr/bin/chromium"
 OP = "import torch\n\n\ndef op(x):\n    return x + 1\n\n\ndef get_inputs():\n    return [torch.randn(8)]\n"

@@ -30,6 +30,8 @@ from web.dependencies import Dependencies
 from web.pages.render import format as written
 from web.pages.render import speedup_bars
 
+pytestmark = pytest.mark.xdist_group("pages")  # they share one seeded store
+
 BASE = "http://127.0.0.1"
 PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/devices")
 
