@@ -28,8 +28,8 @@ from benchmarks.leaderboard_rows import MODELS, TASKS, Rows, rows_of
 from db.engine import open_store
 from db.evaluations.results import add_evaluation
 from db.leaderboard.check import mend_standings, standings_problems
-from db.leaderboard.query import Filters, Sort, count_entries, leaderboard
-from db.records import Measured
+from db.leaderboard.query import count_entries, leaderboard
+from db.records import LeaderboardFilters, LeaderboardSort, Measurements
 from db.store import Store
 from db.tables import Base
 from tests.support.postgres import started
@@ -62,10 +62,10 @@ class Filled:
 
 
 def page(
-    sort: Sort = Sort.SPEEDUP, descending: bool | None = None, offset: int = 0, **given: str
+    sort: LeaderboardSort = LeaderboardSort.SPEEDUP, descending: bool | None = None, offset: int = 0, **given: str
 ) -> Callable[[Store], object]:
     """A page with the number of all entries, as the API answers it."""
-    filters = Filters(**given)
+    filters = LeaderboardFilters(**given)
 
     def work(store: Store) -> object:
         with store.read() as session:
@@ -82,25 +82,25 @@ def queries(entries: int) -> dict[str, Callable[[Store], object]]:
         "one suite, platform and model": page(suite="bench", platform="cuda", model=MODELS[3]),
         "one task": page(task=f"bench/{TASKS[100]}"),
         "the slowest first": page(descending=False),
-        "by speedup over compile": page(sort=Sort.SPEEDUP_COMPILE),
-        "by latency, one platform": page(sort=Sort.LATENCY, platform="cpu"),
-        "by roofline": page(sort=Sort.ROOFLINE),
-        "by cost": page(sort=Sort.COST),
-        "by cost, dearest first": page(sort=Sort.COST, descending=True),
-        "by cost, one model": page(sort=Sort.COST, model=MODELS[3]),
-        "by date": page(sort=Sort.EVALUATED_AT),
-        "by model": page(sort=Sort.MODEL),
-        "board by board": page(sort=Sort.BOARD),
+        "by speedup over compile": page(sort=LeaderboardSort.SPEEDUP_COMPILE),
+        "by latency, one platform": page(sort=LeaderboardSort.LATENCY, platform="cpu"),
+        "by roofline": page(sort=LeaderboardSort.ROOFLINE),
+        "by cost": page(sort=LeaderboardSort.COST),
+        "by cost, dearest first": page(sort=LeaderboardSort.COST, descending=True),
+        "by cost, one model": page(sort=LeaderboardSort.COST, model=MODELS[3]),
+        "by date": page(sort=LeaderboardSort.EVALUATED_AT),
+        "by model": page(sort=LeaderboardSort.MODEL),
+        "board by board": page(sort=LeaderboardSort.BOARD),
         "last page": page(offset=max(0, entries - PAGE)),
-        "last page by cost": page(sort=Sort.COST, offset=max(0, entries - PAGE)),
-        "last page, board by board": page(sort=Sort.BOARD, offset=max(0, entries - PAGE)),
+        "last page by cost": page(sort=LeaderboardSort.COST, offset=max(0, entries - PAGE)),
+        "last page, board by board": page(sort=LeaderboardSort.BOARD, offset=max(0, entries - PAGE)),
     }
 
 
 def one_more(store: Store, candidates: int, random_: random.Random) -> None:
     """Keep an evaluation of a random candidate, as a worker does."""
     speedup = random_.uniform(0.5, 4.0)
-    measured = Measured(speedup=speedup, speedup_low=speedup - 0.02, speedup_high=speedup + 0.02, candidate_ms=1.0)
+    measured = Measurements(speedup=speedup, speedup_low=speedup - 0.02, speedup_high=speedup + 0.02, candidate_ms=1.0)
     candidate_id = random_.randint(1, candidates)
     with store.write() as session:
         add_evaluation(

@@ -1,1 +1,1 @@
-"""What is remembered: tables, migrations, the store and the leaderboard's queries."""
+"""The store: tables, migrations, and queries on tasks, jobs, evaluations and the leaderboard."""

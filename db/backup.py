@@ -1,4 +1,4 @@
-"""A whole copy of the store in one file, also while others write to it."""
+"""Backups of the store in one file. Others may write to the store meanwhile."""
 
 import contextlib
 import os
@@ -10,30 +10,30 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from db.display import shown
+from db.display import displayed_url
 from db.errors import StoreError
 
-_NOT_THE_QUEUE = "--exclude-schema=dbos"  # what waits is in our tables, and put in line anew
-_DEBIANS = "/usr/lib/postgresql"  # one folder a version, none of them in the search path
-# What every pg_dump understands: the driver's library may be newer than it, and no secret is among them.
-_PASSED_ON = (
+_WITHOUT_QUEUE = "--exclude-schema=dbos"  # workers enqueue the queued jobs of our tables again
+_DEBIAN_FOLDER = "/usr/lib/postgresql"  # has a folder for each version, none of them in PATH
+# Connection parameters without secrets that every pg_dump knows; the driver's libpq may be newer than pg_dump.
+_CONNECTION_PARAMETERS = (
     *("host", "hostaddr", "port", "user", "dbname", "connect_timeout", "options", "krbsrvname"),
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl"),
 )
 
 
 def backup(engine: Engine, target: Path) -> None:
-    """Write a copy to `target`: a database file of SQLite, an archive for pg_restore of PostgreSQL.
+    """Write a backup to `target`: a database file for SQLite, an archive for pg_restore for PostgreSQL.
 
     Raises:
-        StoreError: `target` exists or cannot be written, or pg_dump is missing or fails.
+        StoreError: `target` exists or cannot be written, or pg_dump is not installed or fails.
     """
     if target.exists():
         raise StoreError(f"{target} exists; name a new file")
     partial = target.with_name(target.name + ".partial")
     write = _copy_sqlite if engine.dialect.name == "sqlite" else _dump_postgresql
     try:
-        # Made beforehand, for nobody else may read what it holds.
+        # Created first, with a mode that keeps other users from reading it.
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         write(engine, partial)
         partial.replace(target)
@@ -55,15 +55,17 @@ def _dump_postgresql(engine: Engine, partial: Path) -> None:
 
     program = find_pg_dump()
     if program is None:
-        raise StoreError(f"{shown(engine.url)} is not SQLite and pg_dump is not installed; install PostgreSQL's client")
+        raise StoreError(
+            f"{displayed_url(engine.url)} is not SQLite and pg_dump is not installed; install PostgreSQL's client"
+        )
     with engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
         known, password = driver.info.get_parameters(), driver.info.password
-    server = make_conninfo(**{name: value for name, value in known.items() if name in _PASSED_ON})
-    # Everybody on this machine may read a command line, and only we the child's environment.
+    server = make_conninfo(**{name: value for name, value in known.items() if name in _CONNECTION_PARAMETERS})
+    # All users of this machine can read a process's command line, but not its environment.
     environment = {"PATH": os.defpath, "LC_ALL": "C", **({"PGPASSWORD": password} if password else {})}
     done = subprocess.run(
-        [program, "--format=custom", "--no-password", _NOT_THE_QUEUE, f"--file={partial}", f"--dbname={server}"],
+        [program, "--format=custom", "--no-password", _WITHOUT_QUEUE, f"--file={partial}", f"--dbname={server}"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -72,12 +74,12 @@ def _dump_postgresql(engine: Engine, partial: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise StoreError(f"{shown(engine.url)}: pg_dump failed: {' '.join(done.stderr.split())[-500:]}")
+        raise StoreError(f"{displayed_url(engine.url)}: pg_dump failed: {' '.join(done.stderr.split())[-500:]}")
 
 
 def find_pg_dump() -> str | None:
-    """The newest pg_dump of this machine: it reads servers that are older, and none that are newer."""
-    versions = sorted(Path(_DEBIANS).glob("*/bin/pg_dump"), key=_version, reverse=True)
+    """The newest pg_dump on this machine. It can read older servers but no newer ones."""
+    versions = sorted(Path(_DEBIAN_FOLDER).glob("*/bin/pg_dump"), key=_version, reverse=True)
     return str(versions[0]) if versions else shutil.which("pg_dump")
 
 

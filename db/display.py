@@ -1,4 +1,4 @@
-"""A database's name and its errors as people may see them."""
+"""Database URLs and errors as text for users, without passwords."""
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
@@ -6,12 +6,12 @@ from sqlalchemy.exc import DBAPIError
 _SECRETS = ("password", "sslpassword")
 
 
-def shown(url: URL) -> str:
-    """The URL without any password."""
+def displayed_url(url: URL) -> str:
+    """The URL with its passwords replaced by asterisks."""
     hidden = {name: "***" for name in _SECRETS if name in url.query}
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
-def one_line(error: DBAPIError) -> str:
-    """What the database said, which PostgreSQL does in several lines."""
+def error_text(error: DBAPIError) -> str:
+    """The database's message on one line. PostgreSQL's messages have several."""
     return " ".join(str(error.orig or error).split())

@@ -1,4 +1,4 @@
-"""A database's name and its errors as people may see them."""
+"""Opening a database: its engine, its migrations, and checks of its schema."""
 
 import contextlib
 import fcntl
@@ -12,28 +12,28 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
-from db.display import one_line, shown
+from db.display import displayed_url, error_text
 from db.errors import StoreError
 from db.migrations import HEAD
 from db.store import Store
 
 BUSY_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10
-_IDLE_TIMEOUT_S = 120  # a host that vanished amid a transaction holds its locks for no longer
+_IDLE_TIMEOUT_S = 120  # releases the locks of a host that vanished during a transaction
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _REMEDY = "use sqlite:////path/to.db or postgresql+psycopg://…"
-_ADVISORY_LOCK = 0x6B65726E  # any constant that other users of the same PostgreSQL database are unlikely to pick
+_ADVISORY_LOCK = 0x6B65726E  # a constant that other programs on the same database are unlikely to use
 
 
 def open_store(url: str) -> Store:
-    """The store at `url`, made or upgraded first where needed; several processes may do so at once.
+    """Open the store at `url`. Create or upgrade its tables if necessary; several processes may do so at once.
 
     Raises:
-        StoreError: the URL is not usable, the database does not answer, or a newer version wrote it.
+        StoreError: The URL is not usable, the database does not answer, or a newer version has written it.
     """
     engine = make_engine(url)
     try:
-        with failures_named(engine):
+        with store_errors(engine):
             if revision_of(engine) != HEAD:
                 upgrade(engine)
     except BaseException:
@@ -43,11 +43,14 @@ def open_store(url: str) -> Store:
 
 
 def make_engine(url: str, *, create: bool = True) -> Engine:
-    """An engine with the settings that the store relies on; connects to nothing yet.
+    """Make an engine with the settings that the store relies on. It does not connect yet.
+
+    Args:
+        url: SQLAlchemy's URL of the database.
+        create: Allow an SQLite file that does not exist yet, and make its folder.
 
     Raises:
-        StoreError: the URL cannot be read, its driver is missing, or its SQLite file is missing and not to be made
-            (`create`), or cannot be.
+        StoreError: The URL cannot be parsed, its driver is not installed, or the SQLite file or its folder is missing.
     """
     try:
         parsed = make_url(url)
@@ -56,27 +59,29 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         return _postgresql_engine(parsed)
     except ModuleNotFoundError as error:
         raise StoreError(f"database URL {_masked(url)}: driver {error.name} is not installed; install it") from error
-    except ValueError as error:  # make_url's, which may quote any part of what it was given
+    except ValueError as error:  # its message may quote the password
         raise StoreError(f"database URL {_masked(url)}: its port is not a number; {_REMEDY}") from error
     except (ArgumentError, NoSuchModuleError) as error:
         raise StoreError(f"database URL {_masked(url)}: {error}; {_REMEDY}") from error
 
 
 @contextlib.contextmanager
-def failures_named(engine: Engine) -> Iterator[None]:
-    """Turn the database's own errors into one line that names the store.
+def store_errors(engine: Engine) -> Iterator[None]:
+    """Raise SQLAlchemy's errors in the block as errors that name the store.
 
     Raises:
-        StoreError: instead of SQLAlchemy's DatabaseError.
+        StoreError: Instead of a DatabaseError.
     """
     try:
         yield
     except DatabaseError as error:
-        raise StoreError(f"{shown(engine.url)}: {one_line(error)}; check KERNELWRIGHT_DATABASE_URL") from error
+        raise StoreError(
+            f"{displayed_url(engine.url)}: {error_text(error)}; check KERNELWRIGHT_DATABASE_URL"
+        ) from error
 
 
 def revision_of(engine: Engine) -> str | None:
-    """The revision that the database is at; None for an empty one."""
+    """The revision of the database's schema, or None if the database is empty."""
     with engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
@@ -84,37 +89,37 @@ def revision_of(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the database to the newest revision, under a lock; does nothing if another process was faster.
+    """Migrate the database to the newest revision, under a lock. Does nothing if it has that revision.
 
     Raises:
-        StoreError: a newer version of Kernelwright wrote the database.
+        StoreError: A newer version of Kernelwright has written the database.
     """
     from alembic import command  # slow to import, and needed on first use only
     from alembic.util import CommandError
 
-    with _upgrade_lock(engine), migrating(engine) as connection:
+    with _upgrade_lock(engine), migration_transaction(engine) as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SET LOCAL lock_timeout = 0"))  # another's migration takes as long as it takes
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # wait for another process's migration
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         config = alembic_config(connection)
         try:
             command.upgrade(config, "head")
         except CommandError as error:
             raise StoreError(
-                f"{shown(engine.url)} was written by a newer Kernelwright ({error}); "
+                f"{displayed_url(engine.url)} was written by a newer Kernelwright ({error}); "
                 "upgrade Kernelwright or set KERNELWRIGHT_DATABASE_URL to another store"
             ) from error
 
 
 @contextlib.contextmanager
-def migrating(engine: Engine) -> Iterator[Connection]:
-    """A transaction for migrations, on a connection that is closed afterwards.
+def migration_transaction(engine: Engine) -> Iterator[Connection]:
+    """A transaction for migrations, on a connection of its own.
 
-    SQLite changes a table by a copy that takes its place, and dropping the old one would delete what refers to its
-    rows. So foreign keys rest meanwhile and are checked before the commit.
+    To alter a table, Alembic replaces it by a copy on SQLite. Dropping the old table would delete the rows that refer
+    to it. Foreign keys are therefore not enforced during the transaction, and are checked before it commits.
 
     Raises:
-        StoreError: rows refer to some that are not there; nothing was changed.
+        StoreError: Rows refer to rows that do not exist. Nothing was changed.
     """
     with engine.execution_options(immediate=True).connect() as connection:
         if engine.dialect.name != "sqlite":
@@ -134,15 +139,15 @@ def migrating(engine: Engine) -> Iterator[Connection]:
 def _check_references(connection: Connection) -> None:
     orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
     if orphans:
-        row = orphans[0]
+        row, url = orphans[0], displayed_url(connection.engine.url)
         raise StoreError(
-            f"{shown(connection.engine.url)}: {len(orphans)} rows refer to rows that are not there, the first is row "
+            f"{url}: {len(orphans)} rows refer to rows that are not there, the first is row "
             f"{row[1]} of table {row[0]} (to {row[2]}); nothing was changed; restore a backup or delete those rows"
         )
 
 
-def differences(engine: Engine) -> list[str]:
-    """How the database's schema differs from the tables in the code, one line each; empty when they agree."""
+def schema_differences(engine: Engine) -> list[str]:
+    """The differences between the database's schema and db.tables, one line each."""
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -154,7 +159,7 @@ def differences(engine: Engine) -> list[str]:
 
 
 def integrity_problems(engine: Engine) -> list[str]:
-    """What the database's own check finds wrong with its file; always empty for PostgreSQL, which checks itself."""
+    """The problems that SQLite finds in its file, one line each. Always empty for PostgreSQL, which checks itself."""
     if engine.dialect.name != "sqlite":
         return []
     with engine.connect() as connection:
@@ -164,7 +169,7 @@ def integrity_problems(engine: Engine) -> list[str]:
 
 
 def alembic_config(connection: Connection) -> Any:
-    """Alembic's configuration for this connection."""
+    """Alembic's configuration for a connection."""
     from alembic.config import Config
 
     config = Config()
@@ -174,14 +179,14 @@ def alembic_config(connection: Connection) -> Any:
 
 
 def _masked(url: str) -> str:
-    """A URL that could not be parsed, cut where a password may begin."""
+    """The part of an unparsable URL that cannot hold a password."""
     return repr(url.split("@")[-1].split("?")[0])
 
 
 def _postgresql_engine(url: URL) -> Engine:
-    """Waits as long for others as with SQLite, and never forever for a server or a host that went silent."""
-    patience = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
-    engine = create_engine(url, pool_pre_ping=True, connect_args=patience)
+    """An engine that waits for locks as long as SQLite does, and has timeouts for a server that does not answer."""
+    timeouts = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    engine = create_engine(url, pool_pre_ping=True, connect_args=timeouts)
     event.listen(engine, "connect", _on_postgresql_connect)
     return engine
 
@@ -212,20 +217,20 @@ def _sqlite_engine(url: URL, *, create: bool) -> Engine:
 
 
 def _on_sqlite_connect(connection: Any, _record: object) -> None:
-    # The driver must not open transactions by itself: it would leave DDL outside them and start writers as readers.
+    # The driver must not begin transactions itself: it would leave DDL outside of them, and begin writers as readers.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _on_sqlite_begin(connection: Connection) -> None:
-    # A reader that turns writer half-way fails at once with "database is locked"; a writer that says so first waits.
+    # A transaction that reads first and writes later fails at once with "database is locked"; an immediate one waits.
     immediate = connection.get_execution_options().get("immediate", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
 @contextlib.contextmanager
 def _upgrade_lock(engine: Engine) -> Iterator[None]:
-    """One upgrader at a time. SQLite needs a file for it: switching to WAL does not wait for the busy timeout."""
+    """Exclude other upgrades of an SQLite file by a lock file: switching to WAL ignores the busy timeout."""
     if engine.dialect.name != "sqlite":
         yield
         return

@@ -1,9 +1,9 @@
-"""What can go wrong with the store; importable without SQLAlchemy."""
+"""The store's errors. This module does not import SQLAlchemy."""
 
 
 class StoreError(RuntimeError):
-    """The store cannot be used. Its text is one clear line: which store, what is wrong, what to do."""
+    """The store cannot be used. The message is one line: which store, what is wrong, what to do."""
 
 
 class NotInStore(LookupError):
-    """Something asked for by its id is not there. Its text names kind and id."""
+    """There is nothing with the given id. The message names the kind and the id."""

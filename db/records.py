@@ -1,7 +1,7 @@
-"""What the store gives back: plain values, detached from the database."""
+"""Plain values that the store takes and gives back, detached from the database."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -11,36 +11,12 @@ from tasks.task import Task
 JsonValue = Any  # what db.types.clean_json accepts
 
 
-class JobStatus(StrEnum):
-    """Where a job stands. All but `queued` and `running` are ends, yet a job can be resumed from any but `done`."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    CANCELLED = "cancelled"  # by `jobs cancel`
-    INTERRUPTED = "interrupted"  # by a signal, a crash or a loss of power
-    FAILED = "failed"  # something outside the candidates: no sandbox, no model, an invalid task
-
-
-OPEN = (JobStatus.QUEUED, JobStatus.RUNNING)
-"""What a job is while something may still happen to it by itself."""
-
-RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
-"""How a job ended that can be taken up again."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The process that runs a job; `started` tells it from a later one with the same pid."""
-
-    host: str
-    pid: int
-    started: str
+# Tasks
 
 
 @dataclass(frozen=True)
 class TaskHead:
-    """An op as it was submitted, without its source: as much as lists show."""
+    """A submitted op without its source, as lists show it."""
 
     id: int
     suite: str
@@ -57,20 +33,59 @@ class TaskHead:
 
 @dataclass(frozen=True)
 class TaskRecord(TaskHead):
-    """An op as it was submitted."""
+    """A submitted op with its source."""
 
     source: str = field(kw_only=True)
 
     def to_task(self) -> Task:
-        """The op itself."""
+        """The op as a `Task`."""
         return Task(name=self.name, source=self.source, suite=self.suite, category=self.category, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
-class JobRecord:
-    """A job with the name of its task; the task's source is with a single job (a TaskRecord), not with one of a list.
+class TaskCount:
+    """The newest source of a task, the number of jobs on it, and how many of these have a passed candidate."""
 
-    `model` is None for a candidate that a user brought himself.
+    task: TaskHead
+    jobs: int
+    passed: int
+
+
+# Jobs
+
+
+class JobStatus(StrEnum):
+    """The status of a job. A job ends in any but `queued` and `running`; it can be resumed from any end but `done`."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"  # by a user
+    INTERRUPTED = "interrupted"  # by a signal, a crash or a loss of power
+    FAILED = "failed"  # for a reason outside the candidates: no sandbox, no model, an invalid task
+
+
+OPEN = (JobStatus.QUEUED, JobStatus.RUNNING)
+"""The statuses of a job that has not ended."""
+
+RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
+"""The statuses of a job that ended early and can be resumed."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that runs a job. `started` distinguishes it from a later process with the same pid."""
+
+    host: str
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job and its task. A single job has the task's source (a `TaskRecord`); a job of a list has a `TaskHead`.
+
+    `model` is None for the evaluation of a candidate that a user wrote.
     """
 
     id: int
@@ -105,8 +120,26 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class JobState:
+    """The columns of a job that change while it runs."""
+
+    status: JobStatus
+    stop_reason: str | None
+    cancel_requested: bool
+    rounds_done: int
+    cost_usd: float
+    tokens: int
+    best_evaluation_id: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more events follow unless the job is resumed."""
+        return self.status not in OPEN
+
+
+@dataclass(frozen=True)
 class JobCost:
-    """As much of a job as tells what it cost and may cost."""
+    """The columns of a job that determine what it has cost and may still cost."""
 
     id: int
     status: JobStatus
@@ -120,46 +153,19 @@ class JobCost:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The columns of an evaluation that queries need: ratios over the baselines and medians in milliseconds."""
+class EventRecord:
+    """Something that happened in a job."""
 
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    speedup_compile: float | None = None
-    speedup_compile_low: float | None = None
-    speedup_compile_high: float | None = None
-    candidate_ms: float | None = None
-    eager_ms: float | None = None
-    compile_ms: float | None = None
-    roofline_fraction: float | None = None
-
-
-@dataclass(frozen=True)
-class EvaluationRecord:
-    """An evaluation with its candidate; `result` is the whole object that the evaluator gave."""
-
-    id: str
-    job_id: int
-    candidate_hash: str
-    source: str
+    id: int
+    kind: str
     round: int
-    platform: str
-    device: str
-    sandbox: str
-    verdict: str
-    code: str | None
-    message: str
-    tags: tuple[str, ...]
-    measured: Measured
-    result: Mapping[str, JsonValue]
-    created_at: datetime
-    retracted_at: datetime | None = None
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class LlmCall:
-    """One call of a model. `cost_usd` is None where no price is known, `key` where an earlier version stored it."""
+    """One call of a model. `cost_usd` is None if no price is known, `key` if an earlier version stored the call."""
 
     round: int
     model: str
@@ -177,18 +183,209 @@ class LlmCall:
     tool_calls: list[JsonValue] = field(default_factory=list)
 
 
+# Candidates and evaluations
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The measured columns of an evaluation: speedups over the baselines, median latencies in milliseconds, and the
+    fraction of the roofline that was reached.
+    """
+
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_compile: float | None = None
+    speedup_compile_low: float | None = None
+    speedup_compile_high: float | None = None
+    candidate_ms: float | None = None
+    eager_ms: float | None = None
+    compile_ms: float | None = None
+    roofline_fraction: float | None = None
+
+
+MEASUREMENTS = tuple(each.name for each in fields(Measurements))
+"""The names of these columns."""
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """An evaluation with its candidate. `result` is the whole object that the evaluator returned."""
+
+    id: str
+    job_id: int
+    candidate_hash: str
+    source: str
+    round: int
+    platform: str
+    device: str
+    sandbox: str
+    verdict: str
+    code: str | None
+    message: str
+    tags: tuple[str, ...]
+    measurements: Measurements
+    result: Mapping[str, JsonValue]
+    created_at: datetime
+    retracted_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class CandidateRecord:
+    """A candidate of a job, and its latest evaluation in this job."""
+
+    hash: str
+    round: int
+    source: str
+    created_at: datetime
+    evaluation: EvaluationRecord | None
+
+
+# Batches
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """A batch. `spec` is the request, with those of its combinations that were refused."""
+
+    id: int
+    name: str
+    user: str
+    spec: Mapping[str, JsonValue]
+    budget_usd: float | None
+    cancel_requested: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class BatchState:
+    """Sums over the jobs of a batch: jobs by status, costs, finished rounds, and jobs with a passed candidate."""
+
+    cancel_requested: bool = False
+    counts: Mapping[JobStatus, int] = field(default_factory=dict)
+    cost_usd: float = 0.0
+    rounds_done: int = 0
+    solved: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens in the batch unless it is resumed."""
+        return not any(status in OPEN for status in self.counts)
+
+
+@dataclass(frozen=True)
+class BestEvaluation:
+    """The evaluation of the best candidate of a job in a batch."""
+
+    id: str
+    verdict: str
+    candidate_hash: str
+    device: str
+    sandbox: str
+    tags: tuple[str, ...]
+    retracted: bool
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_compile: float | None
+    speedup_compile_low: float | None
+    speedup_compile_high: float | None
+    candidate_ms: float | None
+    eager_ms: float | None
+    compile_ms: float | None
+    roofline_fraction: float | None
+
+
+# The leaderboard
+
+
+class LeaderboardSort(StrEnum):
+    """The orders of the leaderboard.
+
+    All but `board`, `task` and `model` put entries without a rank last. Within entries of the same tier (db.leaderboard
+    .rules) those without the value come after those with it.
+    """
+
+    BOARD = "board"  # by task; within a board by position
+    TASK = "task"  # the same as `board`
+    MODEL = "model"
+    SPEEDUP = "speedup"
+    SPEEDUP_COMPILE = "speedup_compile"
+    LATENCY = "latency"
+    ROOFLINE = "roofline"
+    COST = "cost"
+    EVALUATED_AT = "evaluated_at"
+
+
+@dataclass(frozen=True)
+class LeaderboardFilters:
+    """Conditions on entries; None means any. `source_hash` selects one source among several of the same task name."""
+
+    suite: str | None = None
+    platform: str | None = None
+    task: str | None = None
+    model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    source_hash: str | None = None
+
+
+@dataclass(frozen=True)
+class LeaderboardEntry:
+    """The best result of a model on a board. The measurements are None if no candidate of the model passed.
+
+    `cost_usd` is the cost of the whole job that wrote the candidate, or None if it is not known.
+    """
+
+    task: str
+    source_hash: str
+    category: str
+    dtype: str
+    platform: str
+    device: str
+    sandbox: str
+    model: str
+    evaluations: int
+    passed: int
+    rank: int | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    speedup_compile: float | None = None
+    speedup_compile_low: float | None = None
+    speedup_compile_high: float | None = None
+    candidate_ms: float | None = None
+    eager_ms: float | None = None
+    compile_ms: float | None = None
+    roofline_fraction: float | None = None
+    tags: tuple[str, ...] = ()
+    job_id: int | None = None
+    evaluation_id: str | None = None
+    candidate_hash: str | None = None
+    evaluated_at: datetime | None = None
+    cost_usd: float | None = None
+
+    @property
+    def board(self) -> tuple[str, str, str, str, str]:
+        """The board on which this entry is ranked."""
+        return (self.task, self.source_hash, self.platform, self.device, self.sandbox)
+
+
+# Workers
+
+
 class WorkerStatus(StrEnum):
-    """How a worker is."""
+    """The status of a worker."""
 
     ALIVE = "alive"
-    STOPPING = "stopping"  # takes nothing more
-    STOPPED = "stopped"  # ended in good order
-    LOST = "lost"  # not heard of any more; others do its work
+    STOPPING = "stopping"  # takes no more jobs
+    STOPPED = "stopped"  # ended by itself
+    LOST = "lost"  # sent no heartbeat for too long; other workers take over its jobs
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker process and its device. `device` is what people read, `kind` what tells like devices from others."""
+    """A worker process and its device. `device` names the device, `kind` is the same for all devices of its model."""
 
     id: str
     owner: Owner
@@ -204,12 +401,49 @@ class WorkerRecord:
     stopped_at: datetime | None
 
 
+# Access and operation
+
+
 @dataclass(frozen=True)
-class EventRecord:
-    """What happened in a job."""
+class TokenRecord:
+    """An access token without its secret. `max_jobs` and `max_usd_a_day` are None if there is no limit."""
 
     id: int
-    kind: str
-    round: int
-    data: Mapping[str, JsonValue] = field(default_factory=dict)
-    created_at: datetime | None = None
+    name: str
+    user: str
+    role: str
+    max_jobs: int | None
+    max_usd_a_day: float | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+    def valid_at(self, moment: datetime) -> bool:
+        """Whether the token is neither revoked nor expired at this moment."""
+        return self.revoked_at is None and (self.expires_at is None or moment < self.expires_at)
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """A line of the audit log. `subject` is the kind and the id of what was changed, such as `evaluation/…`."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    reason: str
+    data: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class StoreCounts:
+    """How much the store holds: jobs by status, evaluations by verdict, queued jobs and the time of the oldest by
+    platform, and the last heartbeats of live workers by host, platform and slot.
+    """
+
+    jobs: Mapping[str, int]
+    queued: Mapping[str, tuple[int, datetime]]
+    evaluations: Mapping[str, int]
+    heartbeats: Mapping[tuple[str, str, str], datetime]

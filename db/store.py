@@ -1,4 +1,4 @@
-"""The handle through which everything is read and written, in short transactions."""
+"""The store: all reads and writes are short transactions on it."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -8,19 +8,19 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
-from db.display import one_line, shown
+from db.display import displayed_url, error_text
 from db.errors import StoreError
 
-# PostgreSQL shows each statement another state of things, unless it is asked not to.
+# By default each statement of a PostgreSQL transaction sees another snapshot.
 _READER: Mapping[str, Mapping[str, Any]] = {
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 }
 
 
 class Store:
-    """An opened store. Functions of the rooms of `db` take it as first argument.
+    """An opened store. Other functions of `db` take a session of it as their first argument.
 
-    Safe to share between threads: every transaction has a connection of its own.
+    Safe to share between threads: every transaction has its own connection.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -30,46 +30,46 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent view; nothing done in it is kept.
+        """A transaction that reads one snapshot. Changes are not kept.
 
         Raises:
-            StoreError: the database does not answer.
+            StoreError: The database does not answer.
         """
-        with _failures_named(self.engine), Session(self._reader, expire_on_commit=False) as session:
+        with _store_errors(self.engine), Session(self._reader, expire_on_commit=False) as session:
             yield session
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Session]:
-        """A transaction that commits at the end and rolls back on an exception. Keep it short: others wait.
+        """A transaction that commits at the end of the block, or rolls back on an exception. Keep it short.
 
-        On SQLite one is written at a time; on PostgreSQL several are, so whoever decides by what he reads locks it
-        first (db.locks).
+        SQLite runs one such transaction at a time, PostgreSQL several. Code that decides by what it has read must lock
+        these rows first (db.locks).
 
         Raises:
-            StoreError: the database does not answer, its disk is full, or someone else writes for too long.
+            StoreError: The database does not answer, its disk is full, or another writer holds a lock for too long.
         """
-        with _failures_named(self.engine), Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with _store_errors(self.engine), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
     def ping(self) -> None:
-        """Ask the database for nothing in particular.
+        """Check that the database answers.
 
         Raises:
-            StoreError: it does not answer.
+            StoreError: It does not answer.
         """
         with self.read() as session:
             session.execute(text("SELECT 1"))
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self.engine.dispose()
 
 
 @contextlib.contextmanager
-def _failures_named(engine: Engine) -> Iterator[None]:
+def _store_errors(engine: Engine) -> Iterator[None]:
     try:
         yield
-    except (OperationalError, InternalError, InterfaceError) as error:  # a server that became a standby is the second
+    except (OperationalError, InternalError, InterfaceError) as error:  # InternalError: the server has become a standby
         raise StoreError(
-            f"{shown(engine.url)}: {one_line(error)}; check that it is there, writable and not full"
+            f"{displayed_url(engine.url)}: {error_text(error)}; check that it is there, writable and not full"
         ) from error

@@ -1,4 +1,4 @@
-"""Column types and cleaning that keep values the same on every database."""
+"""Column types, and cleaning of values, that make all databases store the same values."""
 
 import math
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from tasks.text import clean_text
 
 
 def utc_now() -> datetime:
-    """The present moment, timezone-aware in UTC."""
+    """The current time in UTC, timezone-aware."""
     return datetime.now(UTC)
 
 
 def clean_json(value: JsonValue) -> JsonValue:
-    """`value` as strict JSON: texts cleaned, NaN and infinities as null, only plain dicts and lists.
+    """Convert a value to strict JSON: cleaned text, null for NaN and infinities, only dicts and lists.
 
     Raises:
-        TypeError: the value holds something that JSON has no form for; the text names its type.
+        TypeError: The value holds an object that JSON cannot represent. The message names its type.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -37,16 +37,16 @@ def clean_json(value: JsonValue) -> JsonValue:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC: refuses naive datetimes, and returns aware ones also where the database forgets the zone."""
+    """A datetime in UTC. Naive datetimes are refused; aware ones are returned even by databases that drop the zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To the database.
+        """Convert to UTC.
 
         Raises:
-            ValueError: the datetime is naive.
+            ValueError: The datetime is naive.
         """
         if value is None:
             return None
@@ -55,28 +55,28 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From the database."""
+        """Add the zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class CleanText(TypeDecorator[str]):
-    """Text of any length, cleaned on its way in."""
+    """Text of any length, cleaned when it is stored."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """To the database."""
+        """Clean the text."""
         return None if value is None else clean_text(value)
 
 
 class PlainText(CleanText):
-    """Cleaned text that sorts by code points on every database, whatever language PostgreSQL was set up for."""
+    """Cleaned text that is sorted by code points on every database, regardless of PostgreSQL's locale."""
 
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
-        """The column's type."""
-        return Text(collation="C" if dialect.name == "postgresql" else None)  # SQLite knows no other order
+        """Text with the collation C on PostgreSQL."""
+        return Text(collation="C" if dialect.name == "postgresql" else None)  # SQLite's default

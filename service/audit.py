@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from db.accounts import audit
-from db.accounts.audit import AuditRecord
 from db.evaluations import results, retractions
-from db.records import EvaluationRecord
+from db.records import AuditRecord, EvaluationRecord
 from db.store import Store
 from service.errors import BadRequest, Conflict
 from service.jobs.journal import is_better_record

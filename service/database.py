@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from db import engine
 from db.backup import backup
-from db.display import shown
+from db.display import displayed_url
 from db.leaderboard.check import mend_standings, standings_problems
 from db.migrations import HEAD
 from db.store import Store
@@ -58,7 +58,7 @@ def upgrade_store(settings: Settings) -> Upgraded:
     try:
         with store.write() as session:
             mended = mend_standings(session)
-        return Upgraded(shown(store.engine.url), mended)
+        return Upgraded(displayed_url(store.engine.url), mended)
     finally:
         store.close()
 
@@ -71,16 +71,16 @@ def check_store(settings: Settings) -> StoreCheck:
     """
     database = engine.make_engine(settings.store_url, create=False)
     try:
-        with engine.failures_named(database):
+        with engine.store_errors(database):
             revision = engine.revision_of(database)
             problems = engine.integrity_problems(database)
             if revision != HEAD:
                 problems.append(f"revision {revision}, this version needs {HEAD}: run `kernelwright db upgrade`")
             else:
-                problems += engine.differences(database) or _standings_problems(database)
+                problems += engine.schema_differences(database) or _standings_problems(database)
     finally:
         database.dispose()
-    return StoreCheck(shown(database.url), revision, HEAD, tuple(problems))
+    return StoreCheck(displayed_url(database.url), revision, HEAD, tuple(problems))
 
 
 def backup_store(settings: Settings, target: Path) -> Path:

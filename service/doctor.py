@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from db import engine
 from db.backup import find_pg_dump
-from db.display import shown
+from db.display import displayed_url
 from db.errors import StoreError
 from db.jobs import job_queue
 from db.jobs.workers import list_workers
@@ -50,7 +50,7 @@ def _store_and_workers(settings: Settings) -> list[Finding]:
         url = settings.store_url
         if url.startswith("sqlite") and not _sqlite_file(url).is_file():
             return [_unmade(_sqlite_file(url))]
-        with _opened(url) as database, engine.failures_named(database):
+        with _opened(url) as database, engine.store_errors(database):
             found = [_store(database)]
             if engine.revision_of(database) == HEAD:
                 found.append(_workers(Store(database)))
@@ -82,7 +82,7 @@ def _unmade(file: Path) -> Finding:
 
 
 def _store(database: Engine) -> Finding:
-    url, revision = shown(database.url), engine.revision_of(database)
+    url, revision = displayed_url(database.url), engine.revision_of(database)
     if revision is not None and revision > HEAD:
         return Finding(
             "store", "missing", f"{url} is at revision {revision}, newer than {HEAD}", "upgrade Kernelwright here"
@@ -94,8 +94,8 @@ def _store(database: Engine) -> Finding:
 def _workers(store: Store) -> Finding:
     """Optional: commands that work on this machine need none."""
     with store.read() as session:
-        workers = list_workers(session, seen=True)
-        waiting = len(job_queue.list_waiting(session))
+        workers = list_workers(session, live=True)
+        waiting = len(job_queue.list_queued(session))
     now = utc_now()
     ages = {f"{each.platform} {each.slot} on {each.owner.host}": now - each.heartbeat_at for each in workers}
     fresh = [name for name, age in ages.items() if age.total_seconds() <= LOST_AFTER_S]

@@ -41,7 +41,7 @@ def known_tasks(store: Store) -> list[Task]:
     """All tasks of the built-in suites, then those that were imported, each in its present form."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
-        kept = stored.list_current(session, but=(*list_suites(), LOCAL_SUITE))
+        kept = stored.list_current(session, excluding=(*list_suites(), LOCAL_SUITE))
     return built_in + [record.to_task() for record in kept]
 
 
@@ -49,7 +49,7 @@ def known_heads(store: Store) -> list[Task | TaskHead]:
     """As `known_tasks`; those that were imported come without their sources."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
-        return [*built_in, *stored.list_current_heads(session, but=(*list_suites(), LOCAL_SUITE))]
+        return [*built_in, *stored.list_current_heads(session, excluding=(*list_suites(), LOCAL_SUITE))]
 
 
 def list_tasks(store: Store, suite: str | None = None) -> list[Task]:

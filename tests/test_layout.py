@@ -47,6 +47,38 @@ def test_imports_go_one_way_only():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_web_layer_takes_only_values_and_errors_from_below_the_service():
+    """Pages and routes call the service. Queries stay below it: web knows the store only as something to hand on."""
+    allowed = {"db.errors", "db.records", "db.store", "tasks.load", "tasks.task", "tasks.text", "tasks.outcomes"}
+    offenders = [
+        f"{name} imports {module}"
+        for name in modules()
+        if name.startswith("web/")
+        for module in imported_modules(ROOT / name)
+        if module.split(".")[0] in PACKAGES and module.split(".")[0] not in ("web", "service") and module not in allowed
+    ]
+    assert offenders == []
+    reads = [
+        f"{name}:{node.lineno}"
+        for name in modules()
+        if name.startswith("web/")
+        for node in ast.walk(ast.parse((ROOT / name).read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("read", "write") and "store" in ast.unparse(node.value)
+    ]
+    assert reads == []
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                is_module = (ROOT / full.replace(".", "/")).with_suffix(".py").exists()
+                yield full if is_module else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
 def test_only_the_settings_read_the_environment():
     offenders = []
     for name in modules():

@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
 from db.errors import StoreError
-from db.records import EventRecord
-from db.views import change_feed
-from db.views.change_feed import BatchState, JobState
+from db.records import BatchState, EventRecord, JobState
 from service.submissions.access import Principal
+from service.views.changes import last_event_id, read_changes
 from service.views.devices import DevicesState, devices_state
 from web.dependencies import Dependencies
 from web.problems import ProblemError
@@ -105,7 +104,7 @@ class Broadcaster:
     @contextlib.asynccontextmanager
     async def _listen(self, topic: Topic) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
         if topic not in self._channels:
-            last_id = await run_in_threadpool(self._last_event_id, topic) if topic.kind == "job" else 0
+            last_id = await run_in_threadpool(last_event_id, self._deps.store, topic.id) if topic.kind == "job" else 0
             self._channels.setdefault(topic, _Channel(last_id))  # another listener may have added it meanwhile
         channel = self._channels[topic]
         queue: asyncio.Queue[Message] = asyncio.Queue(MAX_PENDING_MESSAGES)
@@ -158,15 +157,11 @@ class Broadcaster:
     def _close(self, topic: Topic) -> None:
         self._channels.pop(topic).send(None)
 
-    def _last_event_id(self, topic: Topic) -> int:
-        with self._deps.store.read() as session:
-            return change_feed.last_event_id(session, topic.id)
-
-    def _read(self, asked: Mapping[Topic, int]) -> tuple[dict[Topic, State], list[tuple[int, EventRecord]]]:
-        jobs = {topic.id: last for topic, last in asked.items() if topic.kind == "job"}
-        batches = [topic.id for topic in asked if topic.kind == "batch"]
-        found: dict[Topic, State] = {DEVICES: devices_state(self._deps.store)} if DEVICES in asked else {}
-        with self._deps.store.read() as session:
-            found |= {Topic("job", key): state for key, state in change_feed.states(session, list(jobs)).items()}
-            found |= {Topic("batch", key): state for key, state in change_feed.batch_states(session, batches).items()}
-            return found, change_feed.events_after(session, jobs)
+    def _read(self, asked: Mapping[Topic, int]) -> tuple[dict[Topic, State], Sequence[tuple[int, EventRecord]]]:
+        job_ids = {topic.id: last for topic, last in asked.items() if topic.kind == "job"}
+        batch_ids = [topic.id for topic in asked if topic.kind == "batch"]
+        changes = read_changes(self._deps.store, last_event_ids=job_ids, batch_ids=batch_ids)
+        states: dict[Topic, State] = {DEVICES: devices_state(self._deps.store)} if DEVICES in asked else {}
+        states |= {Topic("job", job_id): job for job_id, job in changes.jobs.items()}
+        states |= {Topic("batch", batch_id): batch for batch_id, batch in changes.batches.items()}
+        return states, changes.events

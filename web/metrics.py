@@ -1,8 +1,9 @@
-"""What Prometheus asks for, in a registry of the application's own."""
+"""Metrics for Prometheus, in a registry of this application."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -10,13 +11,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 
-from db.records import JobStatus
+from db.records import JobStatus, StoreCounts
 from db.store import Store
-from db.types import utc_now
-from db.views.metrics import Counts, count_all
+from service.views.metrics import store_counts
 from web.security.identity import Viewer
 
-COUNTED_EVERY_S = 15.0
+COUNT_INTERVAL_S = 15.0
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -24,11 +24,11 @@ router = APIRouter(include_in_schema=False)
 
 
 class Metrics:
-    """What this process counts by itself, and what it finds in the store when it is asked."""
+    """The requests of this process, and counts over the store at the time of a scrape."""
 
     def __init__(self, store: Store, listeners: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_OfStore(store))
+        self._registry.register(_StoreCollector(store))
         self._requests = Counter(
             "kernelwright_http_requests",
             "HTTP requests by method, route and status.",
@@ -46,32 +46,32 @@ class Metrics:
         gauge.set_function(listeners)
 
     def count_request(self, method: str, route: str, status: int, took_s: float) -> None:
-        """Count one request that was answered."""
+        """Count a request and how long its response took."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._latency.labels(route).observe(took_s)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text form."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
-class _OfStore:
-    """Reads the store when it is asked, and not more often than every fifteen seconds."""
+class _StoreCollector:
+    """Counts over the store, at most every `COUNT_INTERVAL_S` seconds."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._counts: Counts | None = None
+        self._counts: StoreCounts | None = None
         self._counted_s = 0.0
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance: registering must not need the store."""
+        """Describe no metrics in advance, so that registering does not read the store."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """What prometheus_client asks for."""
+        """The metrics. prometheus_client calls this for each scrape."""
         counts = self._count()
-        now = utc_now()
+        now = datetime.now(UTC)
         jobs = GaugeMetricFamily("kernelwright_jobs", "Jobs by status.", labels=("status",))
         for status in JobStatus:
             jobs.add_metric((status.value,), counts.jobs.get(status.value, 0))
@@ -80,8 +80,8 @@ class _OfStore:
         oldest = GaugeMetricFamily(
             "kernelwright_queue_oldest_wait_seconds", "How long the oldest of them has waited.", labels=("platform",)
         )
-        for platform, (waiting, since) in counts.waiting.items():
-            length.add_metric((platform,), waiting)
+        for platform, (queued, since) in counts.queued.items():
+            length.add_metric((platform,), queued)
             oldest.add_metric((platform,), max((now - since).total_seconds(), 0.0))
         yield length
         yield oldest
@@ -94,21 +94,20 @@ class _OfStore:
             "Since when each worker that has not ended was not heard of.",
             labels=("host", "platform", "slot"),
         )
-        for labels, beat in counts.heartbeats.items():
-            ages.add_metric(labels, max((now - beat).total_seconds(), 0.0))
+        for labels, heartbeat_at in counts.heartbeats.items():
+            ages.add_metric(labels, max((now - heartbeat_at).total_seconds(), 0.0))
         yield ages
 
-    def _count(self) -> Counts:
+    def _count(self) -> StoreCounts:
         with self._lock:
-            if self._counts is None or time.monotonic() - self._counted_s > COUNTED_EVERY_S:
-                with self._store.read() as session:
-                    self._counts = count_all(session)
+            if self._counts is None or time.monotonic() - self._counted_s > COUNT_INTERVAL_S:
+                self._counts = store_counts(self._store)
                 self._counted_s = time.monotonic()
             return self._counts
 
 
 @router.get("/metrics")
 def show(request: Request, _: Viewer) -> Response:
-    """All metrics."""
+    """Return all metrics."""
     metrics: Metrics = request.app.state.metrics
     return Response(metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

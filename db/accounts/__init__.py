@@ -1,1 +1,1 @@
-"""Tokens, who did what, and requests that are sent twice."""
+"""Access tokens, the audit log and idempotency keys."""

@@ -1,6 +1,5 @@
-"""Tokens in the store: who may do what over HTTP. Only the hash of a token is kept."""
+"""Access tokens in the store. Only the hash of a token is stored."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select, update
@@ -8,28 +7,9 @@ from sqlalchemy.orm import Session
 
 from db.accounts.audit import add_audit
 from db.errors import NotInStore
+from db.records import TokenRecord
 from db.tables import TokenRow
 from db.types import utc_now
-
-
-@dataclass(frozen=True)
-class TokenRecord:
-    """A token without its secret. `max_jobs` and `max_usd_a_day` None: no limit."""
-
-    id: int
-    name: str
-    user: str
-    role: str
-    max_jobs: int | None
-    max_usd_a_day: float | None
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-    def valid_at(self, moment: datetime) -> bool:
-        """Whether it opens anything at this moment."""
-        return self.revoked_at is None and (self.expires_at is None or moment < self.expires_at)
 
 
 def add_token(
@@ -43,7 +23,7 @@ def add_token(
     max_jobs: int | None,
     max_usd_a_day: float | None,
 ) -> TokenRecord:
-    """Store a token by the hash of its secret."""
+    """Store a token with the hash of its secret."""
     row = TokenRow(
         name=name,
         user=user,
@@ -59,7 +39,7 @@ def add_token(
 
 
 def find_by_hash(session: Session, secret_hash: str) -> tuple[TokenRecord, str] | None:
-    """The token with this hash, and the hash as it is stored."""
+    """The token with this hash and the stored hash, or None."""
     row = session.scalar(select(TokenRow).where(TokenRow.hash == secret_hash))
     return None if row is None else (_record(row), row.hash)
 
@@ -68,7 +48,7 @@ def get_token(session: Session, token_id: int) -> TokenRecord:
     """The token with this id.
 
     Raises:
-        NotInStore: there is none.
+        NotInStore: There is no such token.
     """
     row = session.get(TokenRow, token_id)
     if row is None:
@@ -77,12 +57,12 @@ def get_token(session: Session, token_id: int) -> TokenRecord:
 
 
 def list_tokens(session: Session) -> list[TokenRecord]:
-    """All tokens, also those that open nothing any more, oldest first."""
+    """All tokens, including revoked and expired ones, oldest first."""
     return [_record(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.id))]
 
 
 def count_valid(session: Session) -> int:
-    """How many tokens open something now."""
+    """The number of tokens that are neither revoked nor expired."""
     query = select(func.count()).where(
         TokenRow.revoked_at.is_(None), TokenRow.expires_at.is_(None) | (TokenRow.expires_at > utc_now())
     )
@@ -90,7 +70,7 @@ def count_valid(session: Session) -> int:
 
 
 def revoke_token(session: Session, token_id: int) -> bool:
-    """End a token; False if it had been revoked before or is not there."""
+    """Revoke a token. False if it is revoked already or does not exist."""
     changed = session.execute(
         update(TokenRow)
         .where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None))
@@ -100,15 +80,15 @@ def revoke_token(session: Session, token_id: int) -> bool:
     return bool(changed)
 
 
-def note_use(session: Session, token_id: int, *, not_since: timedelta) -> None:
-    """Keep that a token was used now, unless that was noted a short while ago."""
+def record_use(session: Session, token_id: int, *, interval: timedelta) -> None:
+    """Store that a token was used now, unless a use within the last `interval` is stored."""
     now = utc_now()
-    stale = TokenRow.last_used_at.is_(None) | (TokenRow.last_used_at < now - not_since)
+    stale = TokenRow.last_used_at.is_(None) | (TokenRow.last_used_at < now - interval)
     session.execute(update(TokenRow).where(TokenRow.id == token_id, stale).values(last_used_at=now))
 
 
-def note_change(session: Session, *, actor: str, action: str, token: TokenRecord, reason: str = "") -> None:
-    """Add what was done to a token to the audit log."""
+def audit_change(session: Session, *, actor: str, action: str, token: TokenRecord, reason: str = "") -> None:
+    """Add a line to the audit log about a change of a token."""
     data = {"name": token.name, "user": token.user, "role": token.role}
     add_audit(session, actor=actor, action=action, subject=f"token/{token.id}", reason=reason, data=data)
 

@@ -1,1 +1,1 @@
-"""Tasks and what was found out about candidates: rounds, evaluations, events, retractions."""
+"""Tasks, and what their jobs produced: rounds, candidates, evaluations, LLM calls, events, retractions."""

@@ -1,62 +1,32 @@
-"""Candidates of a job as they are listed and shown."""
+"""What happened in a job: rounds, candidates, evaluations, LLM calls and events."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import asdict
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from db.errors import NotInStore
 from db.leaderboard.update import count_in
 from db.locks import lock_job
-from db.records import EvaluationRecord, EventRecord, JsonValue, LlmCall, Measured
-from db.tables import CandidateRow, EvaluationRow, EventRow, LlmCallRow, RoundRow
+from db.records import MEASUREMENTS, CandidateRecord, EvaluationRecord, EventRecord, JsonValue, LlmCall, Measurements
+from db.tables import CandidateRow, EvaluationRow, EventRow, JobRow, LlmCallRow, RoundRow
 from db.types import clean_json
 from tasks.outcomes import Verdict
 
-
-@dataclass(frozen=True)
-class CandidateRecord:
-    """A candidate and the latest evaluation of it in its job."""
-
-    hash: str
-    round: int
-    source: str
-    created_at: datetime
-    evaluation: EvaluationRecord | None
-
-
-def list_candidates(session: Session, job_id: int) -> list[CandidateRecord]:
-    """All candidates of a job, in the order in which they were written."""
-    latest = {kept.candidate_hash: kept for kept in list_evaluations(session, job_id)}
-    query = select(CandidateRow).where(CandidateRow.job_id == job_id).order_by(CandidateRow.id)
-    return [_record(row, latest.get(row.hash)) for row in session.scalars(query)]
-
-
-def find_candidate(session: Session, job_id: int, candidate_hash: str) -> CandidateRecord | None:
-    """A job's candidate; None if it has none with this hash."""
-    query = select(CandidateRow).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    row = session.scalar(query)
-    return None if row is None else _record(row, find_evaluation(session, job_id, candidate_hash))
-
-
-def _record(row: CandidateRow, evaluation: EvaluationRecord | None) -> CandidateRecord:
-    return CandidateRecord(row.hash, row.round, row.source, row.created_at, evaluation)
-
-
-_MEASURED = tuple(field.name for field in fields(Measured))
+_JOBS_A_QUERY = 200
+_EVENTS_A_QUERY = 2000
 
 
 def add_round(session: Session, job_id: int, number: int) -> None:
-    """Note that a round began; does nothing if it is known."""
+    """Store that a round has started. Does nothing if it is stored already."""
     if session.get(RoundRow, (job_id, number)) is None:
         session.add(RoundRow(job_id=job_id, number=number))
 
 
 def set_advice(session: Session, job_id: int, number: int, advice: Mapping[str, JsonValue]) -> None:
-    """Keep the Judge's advice of a round."""
+    """Store the Judge's advice after a round."""
     row = session.get(RoundRow, (job_id, number))
     if row is None:
         row = RoundRow(job_id=job_id, number=number)
@@ -65,7 +35,11 @@ def set_advice(session: Session, job_id: int, number: int, advice: Mapping[str, 
 
 
 def add_candidate(session: Session, job_id: int, *, round_number: int, candidate_hash: str, source: str) -> int:
-    """The id of this candidate in its job; stored first if it is new."""
+    """Store a candidate unless the job has it already.
+
+    Returns:
+        The candidate's id.
+    """
     key = (CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     found = session.scalar(select(CandidateRow.id).where(*key))
     if found is not None:
@@ -74,7 +48,7 @@ def add_candidate(session: Session, job_id: int, *, round_number: int, candidate
     try:
         with session.begin_nested():
             session.add(row)
-    except IntegrityError:  # another process stored it since we looked
+    except IntegrityError:  # another process has stored it since the query above
         return session.scalars(select(CandidateRow.id).where(*key)).one()
     return row.id
 
@@ -92,10 +66,10 @@ def add_evaluation(
     code: str | None,
     message: str,
     tags: Sequence[str],
-    measured: Measured,
+    measurements: Measurements,
     result: Mapping[str, JsonValue],
 ) -> None:
-    """Keep an evaluation, which counts on the leaderboard from then on; does nothing if one with this id is there."""
+    """Store an evaluation and count it on the leaderboard. Does nothing if an evaluation with this id is stored."""
     job_id = session.scalar(select(CandidateRow.job_id).where(CandidateRow.id == candidate_id))
     if job_id is not None:
         lock_job(session, job_id)
@@ -113,7 +87,7 @@ def add_evaluation(
         message=message,
         tags=clean_json(tags),
         result=clean_json(result),
-        **{name: clean_json(value) for name, value in asdict(measured).items()},
+        **{name: clean_json(value) for name, value in asdict(measurements).items()},
     )
     session.add(row)
     session.flush()
@@ -121,29 +95,45 @@ def add_evaluation(
 
 
 def add_llm_call(session: Session, job_id: int, call: LlmCall) -> None:
-    """Keep what was said to a model, what it said and what it took."""
+    """Store a call of a model: the messages, the reply and the cost."""
     values = {**asdict(call), "messages": clean_json(call.messages), "tool_calls": clean_json(call.tool_calls)}
     session.add(LlmCallRow(job_id=job_id, **values))
 
 
 def add_event(session: Session, job_id: int, kind: str, round_number: int, data: Mapping[str, JsonValue]) -> None:
-    """Append to what happened in a job. Of two writers the second waits for the first, so that ids never appear late:
-    whoever has read up to one of them misses nothing.
+    """Append an event to a job.
+
+    The job is locked until the transaction ends, so that events become visible in the order of their ids. A reader that
+    has read up to an id therefore misses no event below it.
     """
     lock_job(session, job_id)
     session.add(EventRow(job_id=job_id, kind=kind, round=round_number, data=clean_json(data)))
+
+
+def list_candidates(session: Session, job_id: int) -> list[CandidateRecord]:
+    """All candidates of a job, in the order in which they were written."""
+    latest = {each.candidate_hash: each for each in list_evaluations(session, job_id)}
+    query = select(CandidateRow).where(CandidateRow.job_id == job_id).order_by(CandidateRow.id)
+    return [_candidate_record(row, latest.get(row.hash)) for row in session.scalars(query)]
+
+
+def find_candidate(session: Session, job_id: int, candidate_hash: str) -> CandidateRecord | None:
+    """A candidate of a job, or None if the job has no candidate with this hash."""
+    query = select(CandidateRow).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
+    row = session.scalar(query)
+    return None if row is None else _candidate_record(row, find_evaluation(session, job_id, candidate_hash))
 
 
 def get_evaluation(session: Session, evaluation_id: str) -> EvaluationRecord:
     """The evaluation with this id.
 
     Raises:
-        NotInStore: there is none.
+        NotInStore: There is no such evaluation.
     """
     row = session.execute(_evaluations().where(EvaluationRow.id == evaluation_id)).one_or_none()
     if row is None:
         raise NotInStore(f"evaluation {evaluation_id} is not in the store")
-    return record_of(row[0], row[1])
+    return _evaluation_record(row[0], row[1])
 
 
 def has_evaluation(session: Session, evaluation_id: str) -> bool:
@@ -152,14 +142,14 @@ def has_evaluation(session: Session, evaluation_id: str) -> bool:
 
 
 def find_evaluation(session: Session, job_id: int, candidate_hash: str) -> EvaluationRecord | None:
-    """The latest evaluation of this candidate in this job, if any."""
+    """The latest evaluation of a candidate in a job, or None."""
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     row = session.execute(query.order_by(EvaluationRow.created_at.desc()).limit(1)).one_or_none()
-    return None if row is None else record_of(row[0], row[1])
+    return None if row is None else _evaluation_record(row[0], row[1])
 
 
 def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
-    """How often an evaluation of this candidate in this job told nothing of it, for the sandbox failed."""
+    """The number of evaluations of a candidate in a job that failed because of the sandbox."""
     query = select(func.count()).select_from(EvaluationRow).join(CandidateRow)
     query = query.where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     query = query.where(EvaluationRow.verdict == Verdict.SANDBOX_ERROR)
@@ -167,10 +157,10 @@ def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str)
 
 
 def get_candidate_source(session: Session, job_id: int, candidate_hash: str) -> str:
-    """The source of a job's candidate.
+    """The source of a candidate of a job.
 
     Raises:
-        NotInStore: the job has no such candidate.
+        NotInStore: The job has no such candidate.
     """
     source = session.scalar(
         select(CandidateRow.source).where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
@@ -183,40 +173,121 @@ def get_candidate_source(session: Session, job_id: int, candidate_hash: str) -> 
 def list_evaluations(session: Session, job_id: int) -> list[EvaluationRecord]:
     """All evaluations of a job, oldest first."""
     query = _evaluations().where(CandidateRow.job_id == job_id).order_by(EvaluationRow.created_at, EvaluationRow.id)
-    return [record_of(evaluation, candidate) for evaluation, candidate in session.execute(query)]
+    return [_evaluation_record(evaluation, candidate) for evaluation, candidate in session.execute(query)]
 
 
-def retractions(session: Session, job_id: int) -> list[tuple[str, int, bool]]:
-    """Each evaluation of a job, oldest first: its candidate's hash, its round, and whether it was taken back."""
+def list_retracted(session: Session, job_id: int) -> list[tuple[str, int, bool]]:
+    """For each evaluation of a job, oldest first: the candidate's hash, the round, and whether it was retracted."""
     query = select(CandidateRow.hash, EvaluationRow.round, EvaluationRow.retracted_at).join(CandidateRow)
     query = query.where(CandidateRow.job_id == job_id).order_by(EvaluationRow.created_at, EvaluationRow.id)
     return [(row.hash, row.round, row.retracted_at is not None) for row in session.execute(query)]
 
 
+def list_evaluations_of_candidate(
+    session: Session, candidate_hash: str, *, task_id: int, limit: int = 50
+) -> list[EvaluationRecord]:
+    """Evaluations of a candidate in all jobs on this task, newest first. (On another source they prove nothing.)"""
+    query = (
+        _evaluations()
+        .join(JobRow, CandidateRow.job_id == JobRow.id)
+        .where(CandidateRow.hash == candidate_hash, JobRow.task_id == task_id)
+        .order_by(EvaluationRow.created_at.desc(), EvaluationRow.id)
+        .limit(limit)
+    )
+    return [_evaluation_record(evaluation, candidate) for evaluation, candidate in session.execute(query)]
+
+
+def list_measurements(
+    session: Session, evaluation_ids: Sequence[str]
+) -> dict[str, tuple[Measurements, tuple[str, ...]]]:
+    """The measurements and the tags of evaluations, by their ids, without reading their large results."""
+    rows = session.scalars(
+        select(EvaluationRow).where(EvaluationRow.id.in_(evaluation_ids)).options(defer(EvaluationRow.result))
+    )
+    return {row.id: (_measurements(row), tuple(row.tags)) for row in rows}
+
+
+def list_candidate_rounds(session: Session, job_id: int) -> list[tuple[int, str]]:
+    """The round and the hash of each candidate of a job, in the order in which they were written."""
+    query = select(CandidateRow.round, CandidateRow.hash).where(CandidateRow.job_id == job_id)
+    return [(row.round, row.hash) for row in session.execute(query.order_by(CandidateRow.round, CandidateRow.id))]
+
+
+def list_advice(session: Session, job_id: int) -> dict[int, dict[str, object]]:
+    """The Judge's advice by round; rounds without advice are left out."""
+    query = select(RoundRow.number, RoundRow.advice).where(RoundRow.job_id == job_id).order_by(RoundRow.number)
+    return {row.number: row.advice for row in session.execute(query) if row.advice}
+
+
 def list_candidate_sources(session: Session, job_id: int) -> dict[str, str]:
-    """Every candidate of a job: hash to source."""
+    """The sources of all candidates of a job, by hash."""
     query = select(CandidateRow.hash, CandidateRow.source).where(CandidateRow.job_id == job_id)
     return {row.hash: row.source for row in session.execute(query)}
 
 
 def list_events(
-    session: Session, job_id: int, *, after: int = 0, kinds: Sequence[str] | None = None
+    session: Session,
+    job_id: int,
+    *,
+    after: int = 0,
+    up_to: int | None = None,
+    kinds: Sequence[str] | None = None,
+    limit: int | None = None,
 ) -> list[EventRecord]:
-    """A job's events in order, those with an id above `after`; `kinds`: only these."""
+    """Events of a job in order.
+
+    Args:
+        session: A transaction.
+        job_id: The job.
+        after: Only events with a higher id.
+        up_to: Only events with this id or a lower one.
+        kinds: Only events of these kinds.
+        limit: At most so many.
+    """
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.id > after).order_by(EventRow.id)
+    if up_to is not None:
+        query = query.where(EventRow.id <= up_to)
     if kinds is not None:
         query = query.where(EventRow.kind.in_(kinds))
-    return [EventRecord(row.id, row.kind, row.round, row.data, row.created_at) for row in session.scalars(query)]
+    if limit is not None:
+        query = query.limit(limit)
+    return [_event_record(row) for row in session.scalars(query)]
+
+
+def list_new_events(session: Session, last_ids: Mapping[int, int]) -> list[tuple[int, EventRecord]]:
+    """New events of many jobs, with the ids of their jobs.
+
+    Args:
+        session: A transaction.
+        last_ids: For each job the id of the last known event.
+
+    Returns:
+        Events with higher ids, in order for each job. They may be incomplete: a query, which is for up to 200 jobs,
+        returns at most 2000 events.
+    """
+    found: list[tuple[int, EventRecord]] = []
+    wanted = list(last_ids.items())
+    for begin in range(0, len(wanted), _JOBS_A_QUERY):
+        jobs = wanted[begin : begin + _JOBS_A_QUERY]
+        newer = (and_(EventRow.job_id == job_id, EventRow.id > last) for job_id, last in jobs)
+        query = select(EventRow).where(or_(*newer)).order_by(EventRow.id).limit(_EVENTS_A_QUERY)
+        found += [(row.job_id, _event_record(row)) for row in session.scalars(query)]
+    return found
+
+
+def last_event_id(session: Session, job_id: int) -> int:
+    """The id of the last event of a job; 0 if it has none."""
+    return session.scalar(select(func.max(EventRow.id)).where(EventRow.job_id == job_id)) or 0
 
 
 def list_llm_calls(session: Session, job_id: int, *, from_round: int = 0) -> list[LlmCall]:
-    """A job's LLM calls in order, from this round on."""
+    """The LLM calls of a job in order, from `from_round` on."""
     query = select(LlmCallRow).where(LlmCallRow.job_id == job_id, LlmCallRow.round >= from_round)
     return [_llm_call(row) for row in session.scalars(query.order_by(LlmCallRow.id))]
 
 
-def spent(session: Session, job_id: int) -> tuple[float, int, int]:
-    """What a job's LLM calls took: US dollars (unknown prices count 0), prompt tokens, completion tokens."""
+def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
+    """The sums over a job's LLM calls: US dollars (0 for an unknown price), prompt tokens, completion tokens."""
     query = select(
         func.coalesce(func.sum(LlmCallRow.cost_usd), 0.0),
         func.coalesce(func.sum(LlmCallRow.prompt_tokens), 0),
@@ -230,8 +301,7 @@ def _evaluations() -> Select[EvaluationRow, CandidateRow]:
     return select(EvaluationRow, CandidateRow).join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
 
 
-def record_of(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
-    """An evaluation and its candidate as a plain value."""
+def _evaluation_record(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
     return EvaluationRecord(
         id=row.id,
         job_id=candidate.job_id,
@@ -245,7 +315,7 @@ def record_of(row: EvaluationRow, candidate: CandidateRow) -> EvaluationRecord:
         code=row.code,
         message=row.message,
         tags=tuple(row.tags),
-        measured=Measured(**{name: getattr(row, name) for name in _MEASURED}),
+        measurements=_measurements(row),
         result=row.result,
         created_at=row.created_at,
         retracted_at=row.retracted_at,
@@ -269,3 +339,15 @@ def _llm_call(row: LlmCallRow) -> LlmCall:
         reasoning_tokens=row.reasoning_tokens,
         tool_calls=row.tool_calls,
     )
+
+
+def _event_record(row: EventRow) -> EventRecord:
+    return EventRecord(row.id, row.kind, row.round, row.data, row.created_at)
+
+
+def _candidate_record(row: CandidateRow, evaluation: EvaluationRecord | None) -> CandidateRecord:
+    return CandidateRecord(row.hash, row.round, row.source, row.created_at, evaluation)
+
+
+def _measurements(row: EvaluationRow) -> Measurements:
+    return Measurements(**{name: getattr(row, name) for name in MEASUREMENTS})

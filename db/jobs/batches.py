@@ -1,61 +1,30 @@
-"""Batches in the store: many jobs that were asked for at once, and what became of them."""
+"""Batches in the store: their jobs, costs and results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import fields
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
 from db.jobs.job_queue import requeue_batch
-from db.leaderboard.rebuild import FIGURES
 from db.locks import lock_jobs
-from db.records import JobCost, JobStatus, JsonValue
+from db.records import MEASUREMENTS, BatchRecord, BatchState, BestEvaluation, JobCost, JobStatus, JsonValue
 from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
 from db.types import clean_json, utc_now
 
-
-@dataclass(frozen=True)
-class BatchRecord:
-    """A batch; `spec` is what was asked for, with what was refused of it. Money in US dollars."""
-
-    id: int
-    name: str
-    user: str
-    spec: Mapping[str, JsonValue]
-    budget_usd: float | None
-    cancel_requested: bool
-    created_at: datetime
-
-
-@dataclass(frozen=True)
-class BestEvaluation:
-    """The figures of the candidate that a job delivered."""
-
-    id: str
-    verdict: str
-    candidate_hash: str
-    device: str
-    sandbox: str
-    tags: tuple[str, ...]
-    retracted: bool
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    speedup_compile: float | None
-    speedup_compile_low: float | None
-    speedup_compile_high: float | None
-    candidate_ms: float | None
-    eager_ms: float | None
-    compile_ms: float | None
-    roofline_fraction: float | None
+_BATCHES_A_QUERY = 200
+_BEST_COLUMNS = ("verdict", "device", "sandbox", *MEASUREMENTS)
 
 
 def add_batch(
     session: Session, *, name: str, user: str, spec: Mapping[str, JsonValue], budget_usd: float | None
 ) -> int:
-    """Store a batch; its id. Its jobs are added in the same transaction."""
+    """Store a batch without its jobs, which the caller adds in the same transaction.
+
+    Returns:
+        The batch's id.
+    """
     row = BatchRow(name=name, user=user, spec=clean_json(spec), budget_usd=budget_usd)
     session.add(row)
     session.flush()
@@ -63,12 +32,10 @@ def add_batch(
 
 
 def get_batch(session: Session, batch_id: int, *, lock: bool = False) -> BatchRecord:
-    """The batch with this id; `lock` keeps others from locking it until the transaction ends.
-
-    (SQLite has one writer at a time anyway, and knows no such lock.)
+    """The batch with this id. `lock` locks it until the transaction ends (not on SQLite, which has one writer).
 
     Raises:
-        NotInStore: there is none.
+        NotInStore: There is no such batch.
     """
     query = select(BatchRow).where(BatchRow.id == batch_id)
     row = session.scalars(query.with_for_update() if lock else query).one_or_none()
@@ -80,7 +47,7 @@ def get_batch(session: Session, batch_id: int, *, lock: bool = False) -> BatchRe
 def list_batches(
     session: Session, *, user: str | None = None, before: int | None = None, limit: int | None = None
 ) -> list[BatchRecord]:
-    """Batches, newest first; `before`: only those with a lower id."""
+    """Batches, newest first. `user` and `before` (a lower id) are conditions."""
     query = select(BatchRow).order_by(BatchRow.id.desc())
     if user is not None:
         query = query.where(BatchRow.user == user)
@@ -90,23 +57,27 @@ def list_batches(
 
 
 def set_budget(session: Session, batch_id: int, budget_usd: float) -> None:
-    """Allow a batch another total."""
+    """Set the total budget of a batch."""
     session.execute(update(BatchRow).where(BatchRow.id == batch_id).values(budget_usd=budget_usd))
 
 
 def set_cancelled(session: Session, batch_id: int, cancelled: bool) -> None:
-    """Note whether a batch was told to stop."""
+    """Store whether a batch was asked to stop."""
     session.execute(update(BatchRow).where(BatchRow.id == batch_id).values(cancel_requested=cancelled))
 
 
 def cancel_jobs(session: Session, batch_id: int) -> int:
-    """Cancel a batch's jobs that nobody runs and ask the others to stop; how many that concerns."""
-    lock_jobs(session, batch_id)  # or one that goes back in line between the two statements would escape
-    waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
+    """Cancel the jobs of a batch that are not running, and ask its running jobs to stop.
+
+    Returns:
+        The number of jobs that were cancelled or asked.
+    """
+    lock_jobs(session, batch_id)  # else a job that is requeued between the two statements would be missed
+    not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     of_batch = JobRow.batch_id == batch_id
     ended = session.execute(
         update(JobRow)
-        .where(of_batch, JobRow.status.in_(waiting))
+        .where(of_batch, JobRow.status.in_(not_running))
         .values(status=JobStatus.CANCELLED.value, stop_reason="cancelled", finished_at=utc_now())
         .returning(JobRow.id)
     ).all()
@@ -120,28 +91,32 @@ def cancel_jobs(session: Session, batch_id: int) -> int:
 
 
 def count_stopping(session: Session, batch_id: int) -> int:
-    """How many jobs of a batch were told to stop and still run; it stays so until the transaction ends."""
+    """The number of a batch's jobs that were asked to stop and still run. Locks the jobs until the transaction ends."""
     lock_jobs(session, batch_id)
     stopping = (JobRow.status == JobStatus.RUNNING.value, JobRow.cancel_requested)
     return session.scalar(select(func.count()).where(JobRow.batch_id == batch_id, *stopping)) or 0
 
 
 def requeue_jobs(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
-    """Put a batch's jobs that ended before they were done back in line, but for those with a reason in `final`."""
+    """Put all resumable jobs of a batch back into the queue, but those with a stop reason in `final`.
+
+    Returns:
+        The number of jobs.
+    """
     lock_jobs(session, batch_id)
     return requeue_batch(session, batch_id, final=final)
 
 
-def next_waiting(session: Session, batch_id: int, *, but: Sequence[int] = ()) -> int | None:
-    """The first of a batch's jobs in line, leaving out those in `but`."""
+def next_queued(session: Session, batch_id: int, *, excluding: Sequence[int] = ()) -> int | None:
+    """The id of the queued job of a batch that runs next and is not in `excluding`, or None."""
     query = select(JobRow.id).where(
-        JobRow.batch_id == batch_id, JobRow.status == JobStatus.QUEUED.value, JobRow.id.not_in(but)
+        JobRow.batch_id == batch_id, JobRow.status == JobStatus.QUEUED.value, JobRow.id.not_in(excluding)
     )
     return session.scalar(query.order_by(JobRow.priority, JobRow.fair_tag, JobRow.id).limit(1))
 
 
 def count_jobs(session: Session, batch_ids: Sequence[int]) -> dict[int, dict[JobStatus, int]]:
-    """How many jobs of each batch stand where."""
+    """The numbers of jobs by status, for each batch."""
     counts: dict[int, dict[JobStatus, int]] = {batch_id: {} for batch_id in batch_ids}
     query = (
         select(JobRow.batch_id, JobRow.status, func.count())
@@ -154,7 +129,7 @@ def count_jobs(session: Session, batch_ids: Sequence[int]) -> dict[int, dict[Job
 
 
 def spent_usd(session: Session, batch_ids: Sequence[int]) -> dict[int, float]:
-    """What the jobs of each batch were billed so far, without calls whose reply was lost."""
+    """What the jobs of each batch have cost so far in dollars, without LLM calls whose reply was lost."""
     query = (
         select(JobRow.batch_id, func.sum(JobRow.cost_usd))
         .where(JobRow.batch_id.in_(batch_ids))
@@ -166,15 +141,47 @@ def spent_usd(session: Session, batch_ids: Sequence[int]) -> dict[int, float]:
     return found
 
 
+def states(session: Session, batch_ids: Sequence[int]) -> dict[int, BatchState]:
+    """The states of batches by id."""
+    found: dict[int, BatchState] = {}
+    for begin in range(0, len(batch_ids), _BATCHES_A_QUERY):
+        chunk = batch_ids[begin : begin + _BATCHES_A_QUERY]
+        known = select(BatchRow.id, BatchRow.cancel_requested).where(BatchRow.id.in_(chunk))
+        found |= {row.id: BatchState(row.cancel_requested) for row in session.execute(known)}
+        jobs = (
+            select(
+                JobRow.batch_id,
+                JobRow.status,
+                func.count().label("jobs"),
+                func.sum(JobRow.cost_usd).label("cost_usd"),
+                func.sum(JobRow.rounds_done).label("rounds_done"),
+                func.count(JobRow.best_evaluation_id).label("solved"),
+            )
+            .where(JobRow.batch_id.in_(chunk))
+            .group_by(JobRow.batch_id, JobRow.status)
+            .order_by(JobRow.batch_id, JobRow.status)
+        )
+        for row in session.execute(jobs):
+            state = found[row.batch_id]
+            found[row.batch_id] = BatchState(
+                state.cancel_requested,
+                {**state.counts, JobStatus(row.status): row.jobs},
+                state.cost_usd + row.cost_usd,
+                state.rounds_done + row.rounds_done,
+                state.solved + row.solved,
+            )
+    return found
+
+
 def job_costs(session: Session, batch_id: int) -> list[JobCost]:
-    """What each job of a batch cost."""
+    """The costs of a batch's jobs, by id."""
     query = select(*(getattr(JobRow, field.name) for field in fields(JobCost))).where(JobRow.batch_id == batch_id)
     return [JobCost(row[0], JobStatus(row[1]), *row[2:]) for row in session.execute(query.order_by(JobRow.id))]
 
 
 def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluation]:
-    """What each job of a batch delivered, by job; nothing for those without a candidate that passed."""
-    columns = [getattr(EvaluationRow, name) for name in _FIGURES]
+    """The best evaluation of each job of a batch, by job id. Jobs without a passed candidate are left out."""
+    columns = [getattr(EvaluationRow, name) for name in _BEST_COLUMNS]
     query = (
         select(JobRow.id, CandidateRow.hash, EvaluationRow.id, EvaluationRow.retracted_at, EvaluationRow.tags, *columns)
         .join(EvaluationRow, EvaluationRow.id == JobRow.best_evaluation_id)
@@ -187,14 +194,14 @@ def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluatio
             candidate_hash=candidate,
             tags=tuple(tags),
             retracted=retracted is not None,
-            **dict(zip(_FIGURES, values, strict=True)),
+            **dict(zip(_BEST_COLUMNS, values, strict=True)),
         )
         for job_id, candidate, evaluation_id, retracted, tags, *values in session.execute(query)
     }
 
 
 def verdicts(session: Session, batch_id: int) -> dict[int, list[str]]:
-    """The verdicts on each job's candidates, oldest first."""
+    """The verdicts of each job's evaluations, oldest first, by job id."""
     query = (
         select(JobRow.id, EvaluationRow.verdict)
         .join(CandidateRow, CandidateRow.job_id == JobRow.id)
@@ -206,9 +213,6 @@ def verdicts(session: Session, batch_id: int) -> dict[int, list[str]]:
     for job_id, verdict in session.execute(query):
         found.setdefault(job_id, []).append(verdict)
     return found
-
-
-_FIGURES = ("verdict", "device", "sandbox", *FIGURES)
 
 
 def _record(row: BatchRow) -> BatchRecord:

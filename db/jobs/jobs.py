@@ -1,19 +1,22 @@
-"""Jobs in the store: who works on what, and how it ended."""
+"""Jobs in the store: their owner, their progress and their end."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Bundle, Session
 
 from db.errors import NotInStore
-from db.evaluations.tasks import HEAD, task_head, task_record
+from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
 from db.leaderboard.update import follow_cost
-from db.locks import lock_job, now_of
-from db.records import RESUMABLE, JobRecord, JobStatus, JsonValue, Owner, TaskHead
+from db.locks import database_now, lock_job
+from db.records import RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
 from db.tables import EvaluationRow, JobRow, TaskRow
 from db.types import clean_json, utc_now
+
+_JOBS_A_QUERY = 200
 
 
 def add_job(
@@ -28,7 +31,11 @@ def add_job(
     strategy: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> int:
-    """Store a job that `owner` runs from now on; its id."""
+    """Store a job that `owner` runs.
+
+    Returns:
+        The job's id.
+    """
     row = JobRow(
         task_id=task_id,
         kind=kind,
@@ -39,7 +46,7 @@ def add_job(
         options=clean_json(options or {}),
         status=JobStatus.RUNNING.value,
         started_at=utc_now(),
-        heartbeat_at=now_of(session),
+        heartbeat_at=database_now(session),
         **_owner_columns(owner),
     )
     session.add(row)
@@ -51,7 +58,7 @@ def get_job(session: Session, job_id: int) -> JobRecord:
     """The job with this id.
 
     Raises:
-        NotInStore: there is none.
+        NotInStore: There is no such job.
     """
     row = session.execute(select(JobRow, TaskRow).join(TaskRow).where(JobRow.id == job_id)).one_or_none()
     if row is None:
@@ -72,10 +79,21 @@ def list_jobs(
     before: int | None = None,
     limit: int | None = None,
 ) -> list[JobRecord]:
-    """Jobs, newest first; `task` is `suite/name`, `source_hash` its very source, `before`: only those with a lower id.
-    Their tasks come without sources.
+    """Jobs, newest first, with their tasks but without the tasks' sources. Each argument but None is a condition.
+
+    Args:
+        session: A transaction.
+        kind: `optimize` or `evaluate`.
+        status: The status.
+        user: The user who submitted the job.
+        batch_id: The batch.
+        model: The model.
+        task: The task as `suite/name`, with any source.
+        source_hash: The hash of the task's source.
+        before: Only jobs with a lower id.
+        limit: At most so many.
     """
-    task_columns: Bundle[Any] = Bundle("task", *HEAD)
+    task_columns: Bundle[Any] = Bundle("task", *HEAD_COLUMNS)
     query = select(JobRow, task_columns).join(TaskRow).order_by(JobRow.id.desc())
     if kind is not None:
         query = query.where(JobRow.kind == kind)
@@ -99,9 +117,13 @@ def list_jobs(
     return [_record(job, task_head(task)) for job, task in session.execute(query)]
 
 
-def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
-    """Make `owner` run a job that ended before it was done; False if it did not, or someone was faster."""
-    return _change(
+def restart_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
+    """Let `owner` run a job that can be resumed.
+
+    Returns:
+        False if the job cannot be resumed, or another process was faster.
+    """
+    return _update(
         session,
         JobRow.id == job_id,
         JobRow.status.in_(RESUMABLE),
@@ -112,7 +134,7 @@ def claim_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> b
         error=None,
         cancel_requested=False,
         finished_at=None,
-        heartbeat_at=now_of(session),
+        heartbeat_at=database_now(session),
         **_owner_columns(owner),
     )
 
@@ -126,8 +148,12 @@ def finish_job(
     stop_reason: str | None = None,
     error: str | None = None,
 ) -> bool:
-    """End a job that `owner` runs; False if it is not his any more."""
-    return _change(
+    """Set the end of a job that `owner` runs.
+
+    Returns:
+        False if the job has another owner or has ended.
+    """
+    return _update(
         session,
         JobRow.id == job_id,
         JobRow.status == JobStatus.RUNNING.value,
@@ -140,89 +166,140 @@ def finish_job(
 
 
 def set_rounds_done(session: Session, job_id: int, rounds_done: int) -> None:
-    """Keep the number of rounds that a job finished."""
-    _change(session, JobRow.id == job_id, rounds_done=rounds_done)
+    """Store the number of rounds that a job has finished."""
+    _update(session, JobRow.id == job_id, rounds_done=rounds_done)
 
 
-def count_round(session: Session, job_id: int) -> None:
-    """Note that a job finished one more round."""
-    _change(session, JobRow.id == job_id, rounds_done=JobRow.rounds_done + 1)
+def add_finished_round(session: Session, job_id: int) -> None:
+    """Add 1 to the number of rounds that a job has finished."""
+    _update(session, JobRow.id == job_id, rounds_done=JobRow.rounds_done + 1)
 
 
 def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) -> None:
-    """Keep what a job's LLM calls took, with the job and on the leaderboard."""
-    _change(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
+    """Store what a job's LLM calls have cost, in the job and on the leaderboard."""
+    _update(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
     follow_cost(session, job_id)
 
 
-def is_run_by(session: Session, job_id: int, owner: Owner) -> bool:
-    """Whether `owner` runs this job now; he does so until the transaction ends, which must be one that writes."""
-    mine = (JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, *_owned_by(owner))
-    return session.scalar(select(JobRow.id).where(*mine).with_for_update()) is not None
+def lock_if_owned(session: Session, job_id: int, owner: Owner) -> bool:
+    """Lock a job if `owner` runs it, so that it stays the owner's until the (writing) transaction ends.
+
+    Returns:
+        Whether `owner` runs the job.
+    """
+    owned = (JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, *_owned_by(owner))
+    return session.scalar(select(JobRow.id).where(*owned).with_for_update()) is not None
 
 
-def set_options(session: Session, job_id: int, **options: JsonValue) -> None:
-    """Keep more of what a job must find again when it is taken up."""
+def update_options(session: Session, job_id: int, **options: JsonValue) -> None:
+    """Add to a job's options, so that the job has the same when it is resumed."""
     row = session.get_one(JobRow, job_id)
     row.options = {**row.options, **clean_json(options)}
 
 
 def set_unsettled(session: Session, job_id: int, unsettled_usd: float) -> None:
-    """Keep the most that a job's calls may have cost whose reply was lost."""
-    _change(session, JobRow.id == job_id, unsettled_usd=unsettled_usd)
+    """Store the upper bound of what LLM calls without a reply may have cost."""
+    _update(session, JobRow.id == job_id, unsettled_usd=unsettled_usd)
 
 
 def set_best(session: Session, job_id: int, evaluation_id: str) -> bool:
-    """Remember the evaluation of a job's best candidate so far; False, and nothing is changed, if it was taken back."""
-    stands = select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id, EvaluationRow.retracted_at.is_(None))
-    return _change(session, JobRow.id == job_id, stands.exists(), best_evaluation_id=evaluation_id)
+    """Store the evaluation of a job's best candidate so far.
+
+    Returns:
+        False, with nothing changed, if the evaluation was retracted.
+    """
+    not_retracted = select(EvaluationRow.id).where(
+        EvaluationRow.id == evaluation_id, EvaluationRow.retracted_at.is_(None)
+    )
+    return _update(session, JobRow.id == job_id, not_retracted.exists(), best_evaluation_id=evaluation_id)
 
 
-def beat(session: Session, job_id: int, owner: Owner) -> bool:
-    """Note that a command that runs a job is still there; False if others took it for dead."""
-    # Who ended it in good order is the owner still; only what others took for dead, or went on with, is not his.
-    is_his = (JobRow.id == job_id, *_owned_by(owner), JobRow.status != JobStatus.INTERRUPTED.value)
-    return _change(session, *is_his, heartbeat_at=now_of(session))
+def record_heartbeat(session: Session, job_id: int, owner: Owner) -> bool:
+    """Store the heartbeat of a command that runs a job.
+
+    Returns:
+        False if another process has taken the command for dead or runs the job now. A job that its owner has ended
+        still counts as owned.
+    """
+    owned = (JobRow.id == job_id, *_owned_by(owner), JobRow.status != JobStatus.INTERRUPTED.value)
+    return _update(session, *owned, heartbeat_at=database_now(session))
 
 
-def mark_interrupted(session: Session, job_id: int, owner: Owner, heard_at: datetime | None = None) -> bool:
-    """Say that `owner` died while he ran this job, or was last heard of at `heard_at`; False if he was since then, or
-    the job went on otherwise."""
-    if heard_at is not None:
+def mark_interrupted(session: Session, job_id: int, owner: Owner, last_heartbeat_at: datetime | None = None) -> bool:
+    """End a job whose owner has died.
+
+    Args:
+        session: A transaction that writes.
+        job_id: The job.
+        owner: The owner that is taken for dead.
+        last_heartbeat_at: The heartbeat by which it was judged. None if the process is known to be gone.
+
+    Returns:
+        False if the owner sent another heartbeat since, or does not run the job any more.
+    """
+    if last_heartbeat_at is not None:
         lock_job(session, job_id)
-        if session.scalar(select(JobRow.heartbeat_at).where(JobRow.id == job_id)) != heard_at:
+        if session.scalar(select(JobRow.heartbeat_at).where(JobRow.id == job_id)) != last_heartbeat_at:
             return False
     return finish_job(session, job_id, owner, status=JobStatus.INTERRUPTED, stop_reason="interrupted")
 
 
 def request_cancel(session: Session, job_id: int) -> JobStatus:
-    """Ask the owner of a running job to stop, or cancel one that nobody runs; the status that the job has now.
+    """Ask the owner of a running job to stop, or cancel a job that is not running.
+
+    Returns:
+        The job's status afterwards.
 
     Raises:
-        NotInStore: there is no such job.
+        NotInStore: There is no such job.
     """
     lock_job(session, job_id)
-    waiting = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
-    if _change(
+    not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
+    if _update(
         session,
         JobRow.id == job_id,
-        JobRow.status.in_(waiting),
+        JobRow.status.in_(not_running),
         status=JobStatus.CANCELLED.value,
         stop_reason="cancelled",
         finished_at=utc_now(),
     ):
         return JobStatus.CANCELLED
-    _change(session, JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, cancel_requested=True)
+    _update(session, JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, cancel_requested=True)
     return get_job(session, job_id).status
 
 
 def cancel_requested(session: Session, job_id: int) -> bool:
-    """Whether someone asked this job to stop."""
+    """Whether the job was asked to stop."""
     return bool(session.scalar(select(JobRow.cancel_requested).where(JobRow.id == job_id)))
 
 
-def _change(session: Session, *where: ColumnElement[bool], **values: object) -> bool:
-    """Update by one statement, so that two processes cannot both succeed; whether a row was changed."""
+def states(session: Session, job_ids: Sequence[int]) -> dict[int, JobState]:
+    """The states of jobs by id. Read before a job's events they guarantee that an ended job's events are complete."""
+    columns = tuple(getattr(JobRow, each.name) for each in fields(JobState))
+    found: dict[int, JobState] = {}
+    for begin in range(0, len(job_ids), _JOBS_A_QUERY):
+        query = select(JobRow.id, *columns).where(JobRow.id.in_(job_ids[begin : begin + _JOBS_A_QUERY]))
+        for row in session.execute(query):
+            found[row[0]] = JobState(JobStatus(row[1]), *row[2:])
+    return found
+
+
+def running_by_worker(session: Session) -> dict[str, int]:
+    """The id of the job that each worker runs; the newest one if a worker runs several."""
+    query = select(JobRow.worker_id, func.max(JobRow.id)).where(
+        JobRow.status == JobStatus.RUNNING.value, JobRow.worker_id.is_not(None)
+    )
+    return {str(worker): int(job) for worker, job in session.execute(query.group_by(JobRow.worker_id))}
+
+
+def count_by_status(session: Session) -> dict[str, int]:
+    """The numbers of `optimize` jobs by status."""
+    query = select(JobRow.status, func.count()).where(JobRow.kind == "optimize").group_by(JobRow.status)
+    return {str(status): int(count) for status, count in session.execute(query)}
+
+
+def _update(session: Session, *where: ColumnElement[bool], **values: object) -> bool:
+    """Update by one statement, so that only one of two processes succeeds. Returns whether a row was updated."""
     changed = session.execute(update(JobRow).where(*where).values(**values).returning(JobRow.id)).all()
     return bool(changed)
 
@@ -251,7 +328,9 @@ def _record(row: JobRow, task: TaskHead) -> JobRecord:
         sandbox=row.sandbox,
         model=row.model,
         strategy=row.strategy,
-        options=row.options if isinstance(row.options, dict) else {},  # what a hand wrote may be anything
+        options=row.options
+        if isinstance(row.options, dict)
+        else {},  # a row written by other programs may hold anything
         status=JobStatus(row.status),
         stop_reason=row.stop_reason,
         error=row.error,

@@ -1,4 +1,4 @@
-"""What a user's jobs have cost, and the most that those under way may yet cost."""
+"""An upper bound on what a user's jobs have cost and may still cost."""
 
 import math
 from collections.abc import Callable
@@ -12,27 +12,34 @@ from db.records import OPEN, RESUMABLE, JobCost, JobStatus
 from db.tables import EventRow, JobRow
 
 
-def worst_spending(
+def max_spending_usd(
     session: Session,
     user: str,
     since: datetime,
     *,
     free_models: Callable[[str | None, str | None], bool],
-    worst_paid: Callable[[Session, JobCost], float],
+    max_paid_usd: Callable[[Session, JobCost], float],
 ) -> float:
-    """Dollars: what jobs that ended since then cost at the most, and what those under way may; infinite if unbounded.
+    """The most that a user's jobs may have cost since a moment, with what open jobs may still cost.
 
-    `free_models(model, judge_model)` says whether a job of these costs nothing; `worst_paid` what one has cost at the
-    most whose process died without saying it.
+    Args:
+        session: A transaction.
+        user: The user.
+        since: Jobs that ended before are not counted.
+        free_models: Whether a job with this model and judge model costs nothing.
+        max_paid_usd: The most that a job may have cost whose process died before it stored its costs.
+
+    Returns:
+        Dollars; infinite if an open job has no budget.
     """
     columns = [getattr(JobRow, field.name) for field in fields(JobCost)]
-    query = select(JobRow.kind, _died_silently(), *columns).where(
+    query = select(JobRow.kind, _costs_unknown(), *columns).where(
         JobRow.user == user, or_(JobRow.status.in_(OPEN), JobRow.finished_at >= since)
     )
     total = 0.0
-    for kind, silent, job_id, status, *rest in session.execute(query).all():
+    for kind, costs_unknown, job_id, status, *rest in session.execute(query).all():
         job = JobCost(job_id, JobStatus(status), *rest)
-        spent = worst_paid(session, job) if silent else job.cost_usd + job.unsettled_usd
+        spent = max_paid_usd(session, job) if costs_unknown else job.cost_usd + job.unsettled_usd
         if job.status in OPEN and kind == "optimize":
             budget = job.options.get("budget_usd")
             free = free_models(job.model, job.options.get("judge_model"))
@@ -41,9 +48,9 @@ def worst_spending(
     return total
 
 
-def _died_silently() -> ColumnElement[bool]:
-    """Whether a job that ended before it was done began calls after it last said what it had spent."""
-    call, end = aliased(EventRow), aliased(EventRow)
-    said = select(end.id).where(end.job_id == JobRow.id, end.kind == "job_stopped", end.id > call.id)
-    begun = select(call.id).where(call.job_id == JobRow.id, call.kind == "llm_started", ~said.exists())
-    return and_(JobRow.status.in_(RESUMABLE), JobRow.started_at.is_not(None), begun.exists())
+def _costs_unknown() -> ColumnElement[bool]:
+    """Whether a resumable job has started LLM calls after it last stored what it had spent."""
+    call, stop = aliased(EventRow), aliased(EventRow)
+    stored = select(stop.id).where(stop.job_id == JobRow.id, stop.kind == "job_stopped", stop.id > call.id)
+    started = select(call.id).where(call.job_id == JobRow.id, call.kind == "llm_started", ~stored.exists())
+    return and_(JobRow.status.in_(RESUMABLE), JobRow.started_at.is_not(None), started.exists())

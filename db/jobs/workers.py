@@ -1,4 +1,4 @@
-"""Workers in the store: which there are, and which of them have been heard of."""
+"""Workers in the store and their heartbeats."""
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -7,10 +7,10 @@ from db.records import Owner, WorkerRecord, WorkerStatus
 from db.tables import WorkerRow
 from db.types import utc_now
 
-SEEN = (WorkerStatus.ALIVE.value, WorkerStatus.STOPPING.value)
-"""What a worker is until it has ended or was given up."""
+LIVE = (WorkerStatus.ALIVE.value, WorkerStatus.STOPPING.value)
+"""The statuses of a worker that has neither ended nor been declared lost."""
 
-_ENDED_TOO = 200
+_LISTED = 200
 
 
 def add_worker(
@@ -25,7 +25,7 @@ def add_worker(
     sandbox: str,
     version: str,
 ) -> None:
-    """Note that a worker has begun."""
+    """Store a worker that has started."""
     session.add(
         WorkerRow(
             id=worker_id,
@@ -43,54 +43,58 @@ def add_worker(
     )
 
 
-def beat(session: Session, worker_id: str) -> bool:
-    """Note that a worker is still there; False if it was given up in the meantime."""
-    return _change(session, worker_id, heartbeat_at=utc_now())
+def record_heartbeat(session: Session, worker_id: str) -> bool:
+    """Store a worker's heartbeat. False if the worker was declared lost."""
+    return _update(session, worker_id, heartbeat_at=utc_now())
 
 
-def is_seen(session: Session, worker_id: str) -> bool:
-    """Whether this worker has neither ended nor been given up."""
-    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id)) in SEEN
+def is_live(session: Session, worker_id: str) -> bool:
+    """Whether a worker has neither ended nor been declared lost."""
+    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id)) in LIVE
 
 
-def hold(session: Session, worker_id: str) -> bool:
-    """As `is_seen`, and it stays so until the transaction ends, which must be one that writes."""
-    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id).with_for_update()) in SEEN
+def lock_if_live(session: Session, worker_id: str) -> bool:
+    """Lock a worker if it is live, so that it stays so until the (writing) transaction ends. False if it is not."""
+    return session.scalar(select(WorkerRow.status).where(WorkerRow.id == worker_id).with_for_update()) in LIVE
 
 
 def set_stopping(session: Session, worker_id: str) -> bool:
-    """Note that a worker takes nothing more; False if it was given up."""
-    return _change(session, worker_id, status=WorkerStatus.STOPPING.value)
+    """Store that a worker takes no more jobs. False if it was declared lost."""
+    return _update(session, worker_id, status=WorkerStatus.STOPPING.value)
 
 
 def set_stopped(session: Session, worker_id: str) -> bool:
-    """Note that a worker has ended in good order; False if it was given up."""
-    return _change(session, worker_id, status=WorkerStatus.STOPPED.value, stopped_at=utc_now())
+    """Store that a worker has ended. False if it was declared lost."""
+    return _update(session, worker_id, status=WorkerStatus.STOPPED.value, stopped_at=utc_now())
 
 
 def set_lost(session: Session, worker_id: str) -> bool:
-    """Give a worker up that is not heard of any more; False if someone else did, or it ended."""
-    return _change(session, worker_id, status=WorkerStatus.LOST.value, stopped_at=utc_now())
+    """Declare a worker lost that sends no heartbeats. False if another process was faster, or the worker has ended."""
+    return _update(session, worker_id, status=WorkerStatus.LOST.value, stopped_at=utc_now())
 
 
-def list_workers(session: Session, *, seen: bool = False, limit: int | None = None) -> list[WorkerRecord]:
-    """Workers, newest first; `seen`: only those that have neither ended nor been given up.
+def list_workers(session: Session, *, live: bool = False, limit: int | None = None) -> list[WorkerRecord]:
+    """Workers, newest first.
 
-    Without a `limit` these are all there are, for whoever is left out would be taken for dead; of others the newest.
+    Args:
+        session: A transaction.
+        live: Only workers that have neither ended nor been declared lost.
+        limit: At most so many. If None, all live workers are returned (a missing one would be taken for lost), or the
+            200 newest of all.
     """
     query = select(WorkerRow).order_by(WorkerRow.started_at.desc(), WorkerRow.id)
-    if seen:
-        query = query.where(WorkerRow.status.in_(SEEN))
+    if live:
+        query = query.where(WorkerRow.status.in_(LIVE))
     elif limit is None:
-        limit = _ENDED_TOO
+        limit = _LISTED
     if limit is not None:
         query = query.limit(limit)
     return [_record(row) for row in session.scalars(query)]
 
 
-def _change(session: Session, worker_id: str, **values: object) -> bool:
-    seen = (WorkerRow.id == worker_id, WorkerRow.status.in_(SEEN))
-    return bool(session.execute(update(WorkerRow).where(*seen).values(**values).returning(WorkerRow.id)).all())
+def _update(session: Session, worker_id: str, **values: object) -> bool:
+    live = (WorkerRow.id == worker_id, WorkerRow.status.in_(LIVE))
+    return bool(session.execute(update(WorkerRow).where(*live).values(**values).returning(WorkerRow.id)).all())
 
 
 def _record(row: WorkerRow) -> WorkerRecord:

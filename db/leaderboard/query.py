@@ -1,122 +1,70 @@
-"""Who wrote the fastest kernel that passed: pages of the leaderboard. Its rules are in db/leaderboard/rules.py.
+"""Pages of the leaderboard. Its rules are in db/leaderboard/rules.py.
 
-The lines are kept ready (db/leaderboard/update.py), so that a page costs the same whatever the number of evaluations.
+A page is read from the table `standings` (db/leaderboard/update.py), so that its cost does not grow with the number of
+evaluations.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
+from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from db.leaderboard.rules import Worth
+from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from db.tables import StandingRow
 
+ALL = LeaderboardFilters()
 
-class Sort(StrEnum):
-    """What entries are ordered by. All but `board`, `task` and `model` put those without a rank last, for they claim
-    nothing, and before them those without the figure.
-    """
-
-    BOARD = "board"  # task by task, each board by place
-    TASK = "task"  # the same
-    MODEL = "model"
-    SPEEDUP = "speedup"
-    SPEEDUP_COMPILE = "speedup_compile"
-    LATENCY = "latency"
-    ROOFLINE = "roofline"
-    COST = "cost"
-    EVALUATED_AT = "evaluated_at"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of the leaderboard. Speedups are ratios, latencies milliseconds; all None where nothing passed.
-
-    `cost_usd` is what the whole job took that brought the candidate forth; None also where nobody knows.
-    """
-
-    task: str
-    source_hash: str
-    category: str
-    dtype: str
-    platform: str
-    device: str
-    sandbox: str
-    model: str
-    evaluations: int
-    passed: int
-    rank: int | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    speedup_compile: float | None = None
-    speedup_compile_low: float | None = None
-    speedup_compile_high: float | None = None
-    candidate_ms: float | None = None
-    eager_ms: float | None = None
-    compile_ms: float | None = None
-    roofline_fraction: float | None = None
-    tags: tuple[str, ...] = ()
-    job_id: int | None = None
-    evaluation_id: str | None = None
-    candidate_hash: str | None = None
-    evaluated_at: datetime | None = None
-    cost_usd: float | None = None
-
-    @property
-    def board(self) -> tuple[str, str, str, str, str]:
-        """What this entry is ranked within."""
-        return (self.task, self.source_hash, self.platform, self.device, self.sandbox)
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Which entries; None: all. `task` is `suite/name`, and `source_hash` tells several of one name apart."""
-
-    suite: str | None = None
-    platform: str | None = None
-    task: str | None = None
-    model: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    source_hash: str | None = None
-
-
-_COLUMNS = tuple(Entry.__dataclass_fields__)
-_FIGURES: dict[Sort, tuple[InstrumentedAttribute[Any], bool]] = {  # and whether the highest comes first
-    Sort.SPEEDUP: (StandingRow.speedup, True),
-    Sort.SPEEDUP_COMPILE: (StandingRow.speedup_compile, True),
-    Sort.LATENCY: (StandingRow.candidate_ms, False),
-    Sort.ROOFLINE: (StandingRow.roofline_fraction, True),
-    Sort.COST: (StandingRow.cost_usd, False),
-    Sort.EVALUATED_AT: (StandingRow.evaluated_at, True),
+_MAX_VALUE_CHARS = 200
+_COLUMNS = tuple(each.name for each in fields(LeaderboardEntry))
+# The column of each order, and whether the highest value usually comes first.
+_VALUES: dict[LeaderboardSort, tuple[InstrumentedAttribute[Any], bool]] = {
+    LeaderboardSort.SPEEDUP: (StandingRow.speedup, True),
+    LeaderboardSort.SPEEDUP_COMPILE: (StandingRow.speedup_compile, True),
+    LeaderboardSort.LATENCY: (StandingRow.candidate_ms, False),
+    LeaderboardSort.ROOFLINE: (StandingRow.roofline_fraction, True),
+    LeaderboardSort.COST: (StandingRow.cost_usd, False),
+    LeaderboardSort.EVALUATED_AT: (StandingRow.evaluated_at, True),
 }
-EVERYTHING = Filters()
 
 
-def falls(sort: Sort, descending: bool | None) -> bool:
-    """Whether the highest or last comes first; `descending` None is each order's own way: the best first, or from A."""
+def is_descending(sort: LeaderboardSort, descending: bool | None) -> bool:
+    """Whether the highest value or the last name comes first.
+
+    Args:
+        sort: The order.
+        descending: The requested direction, or None for the usual one of this order: the best or latest value first,
+            names from A to Z.
+    """
     if descending is not None:
         return descending
-    return sort in _FIGURES and _FIGURES[sort][1]
+    return sort in _VALUES and _VALUES[sort][1]
 
 
 def leaderboard(
     session: Session,
-    filters: Filters = EVERYTHING,
+    filters: LeaderboardFilters = ALL,
     *,
-    sort: Sort = Sort.BOARD,
+    sort: LeaderboardSort = LeaderboardSort.BOARD,
     descending: bool | None = None,
     limit: int | None = None,
     offset: int = 0,
-) -> list[Entry]:
-    """A page of the leaderboard. `descending` None is each order's own: the best or latest first, names from A."""
-    found: list[Entry] = []
-    for part, order in _parts(filters, sort, falls(sort, descending)):
+) -> list[LeaderboardEntry]:
+    """A page of the leaderboard.
+
+    Args:
+        session: A transaction.
+        filters: Conditions on the entries.
+        sort: The order.
+        descending: The direction; see `is_descending`.
+        limit: At most so many entries.
+        offset: Leave out so many entries at the beginning.
+    """
+    found: list[LeaderboardEntry] = []
+    for part, order in _parts(filters, sort, is_descending(sort, descending)):
         conditions = (*_conditions(filters), *part)
         size = _count(session, conditions) if offset else None
         if size is not None and size <= offset:
@@ -130,57 +78,81 @@ def leaderboard(
     return found
 
 
-def count_entries(session: Session, filters: Filters = EVERYTHING) -> int:
-    """How many entries there are with these filters."""
+def count_entries(session: Session, filters: LeaderboardFilters = ALL) -> int:
+    """The number of entries that match the filters."""
     return _count(session, _conditions(filters))
+
+
+def list_values(session: Session, column: str) -> tuple[str, ...]:
+    """The distinct values of a column of the leaderboard, sorted: at most 500, and none longer than 200 characters."""
+    values = getattr(StandingRow, column)
+    chosen = select(values).where(func.length(values) <= _MAX_VALUE_CHARS).distinct()
+    return tuple(session.scalars(chosen.order_by(values).limit(500)))
+
+
+def count_ranks(session: Session, entries: Sequence[LeaderboardEntry]) -> Counter[tuple[object, ...]]:
+    """How many entries share a rank, on the boards of these entries. The keys are `(*board, rank)`."""
+    keys = {entry.board for entry in entries}
+    columns = (StandingRow.task, StandingRow.source_hash, StandingRow.platform, StandingRow.device, StandingRow.sandbox)
+    query = (
+        select(*columns, StandingRow.rank, func.count().label("count"))
+        .where(tuple_(*columns).in_(keys), StandingRow.rank.is_not(None))
+        .group_by(*columns, StandingRow.rank)
+    )
+    return Counter({tuple(row[:-1]): row.count for row in session.execute(query)})
 
 
 _Conditions = Sequence[ColumnElement[bool]]
 _Order = Sequence[Any]
 
 
-def _parts(filters: Filters, sort: Sort, down: bool) -> list[tuple[_Conditions, _Order]]:
-    """The leaderboard in pieces that follow one another, each with its order: what has the figure, then what lacks it.
+def _parts(filters: LeaderboardFilters, sort: LeaderboardSort, down: bool) -> list[tuple[_Conditions, _Order]]:
+    """Split the leaderboard into consecutive queries with an order each: entries with the sorted value, then without.
 
-    So each piece is read from the figure's index in either direction. Of one task or model there are few lines, which
-    are better found first and sorted then; an index of the figure would lead through all others.
+    Each query can then be read from the value's index in either direction. The few entries of one task or model are
+    filtered first and sorted afterwards instead, because the index would lead through all other entries.
     """
     row = StandingRow
-    if sort not in _FIGURES:
+    if sort not in _VALUES:
         return [((), _by_name(sort, down))]
-    figure = _FIGURES[sort][0]
-    order = (figure.desc(), row.key.desc()) if down else (figure.asc(), row.key.asc())
+    value = _VALUES[sort][0]
+    order = (value.desc(), row.key.desc()) if down else (value.asc(), row.key.asc())
     if filters.task is not None or filters.model is not None:
-        return [((), (row.worth, figure.is_(None), *order))]
+        return [((), (row.worth, value.is_(None), *order))]
     parts: list[tuple[_Conditions, _Order]] = []
     for worth in Worth:
         if worth is not Worth.NOTHING:
-            parts.append(((row.worth == int(worth), figure.is_not(None)), order))
-        parts.append(((row.worth == int(worth), figure.is_(None)), order[1:]))
+            parts.append(((row.worth == int(worth), value.is_not(None)), order))
+        parts.append(((row.worth == int(worth), value.is_(None)), order[1:]))
     return parts
 
 
-def _by_name(sort: Sort, down: bool) -> _Order:
+def _by_name(sort: LeaderboardSort, down: bool) -> _Order:
     row = StandingRow
     board = (row.task, row.source_hash, row.platform, row.device, row.sandbox, row.place)
-    if sort is Sort.MODEL:
+    if sort is LeaderboardSort.MODEL:
         return (row.model.desc() if down else row.model.asc(), *board)
     return (row.task.desc() if down else row.task.asc(), *board[1:])
 
 
-def _entries(session: Session, conditions: _Conditions, order: _Order, limit: int | None, offset: int) -> list[Entry]:
+def _entries(
+    session: Session, conditions: _Conditions, order: _Order, limit: int | None, offset: int
+) -> list[LeaderboardEntry]:
     chosen = select(StandingRow.key).where(*conditions).order_by(*order)
     if limit is not None or offset:
         chosen = chosen.limit(limit).offset(offset)
     keys = chosen.subquery()
     query = select(*(getattr(StandingRow, name) for name in _COLUMNS)).join(keys, keys.c.key == StandingRow.key)
-    return [Entry(**{**row, "tags": tuple(row["tags"])}) for row in session.execute(query.order_by(*order)).mappings()]
+    return [
+        LeaderboardEntry(**{**row, "tags": tuple(row["tags"])})
+        for row in session.execute(query.order_by(*order)).mappings()
+    ]
 
 
 def _count(session: Session, conditions: _Conditions) -> int:
     return session.scalar(select(func.count()).select_from(StandingRow).where(*conditions)) or 0
 
 
-def _conditions(filters: Filters) -> _Conditions:
-    given = {name: getattr(filters, name) for name in Filters.__dataclass_fields__}
+def _conditions(filters: LeaderboardFilters) -> _Conditions:
+    given = {name: getattr(filters, name) for name in LeaderboardFilters.__dataclass_fields__}
     return [getattr(StandingRow, name) == value for name, value in given.items() if value is not None]

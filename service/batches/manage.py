@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from db.jobs import batches, job_queue, jobs
-from db.jobs.batches import BatchRecord
-from db.records import OPEN, JobStatus
+from db.records import OPEN, BatchRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from db.jobs.batches import BestEvaluation
-from db.records import JobRecord, JobStatus
+from db.records import BestEvaluation, JobRecord, JobStatus
 from service.batches.statistics import Figures, Sample, best_of, figures
 from tasks.outcomes import NOT_JUDGED, UNRANKED, Verdict, is_ranked
 

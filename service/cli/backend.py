@@ -4,9 +4,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from db.accounts.audit import AuditRecord
-from db.leaderboard.query import Entry, Filters, Sort, count_entries, leaderboard
-from db.records import EvaluationRecord, JobRecord
+from db.records import (
+    AuditRecord,
+    EvaluationRecord,
+    JobRecord,
+    LeaderboardEntry,
+    LeaderboardFilters,
+    LeaderboardSort,
+)
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.audit import list_audit, restore_evaluation, retract_evaluation
@@ -18,6 +23,7 @@ from service.database import open_store
 from service.jobs import query
 from service.jobs.query import JobDetails
 from service.settings import Settings, load_settings
+from service.views.leaderboard import leaderboard_page
 
 
 class Place(Protocol):
@@ -44,8 +50,8 @@ class Place(Protocol):
         ...
 
     def leaderboard(
-        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
-    ) -> tuple[list[Entry], int]:
+        self, filters: LeaderboardFilters, *, sort: LeaderboardSort, descending: bool | None, limit: int | None
+    ) -> tuple[list[LeaderboardEntry], int]:
         """Entries, and how many there are with these filters."""
         ...
 
@@ -62,7 +68,7 @@ class Here:
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """As `Place`."""
-        return query.list_jobs(self._store, everything=everything, limit=limit)
+        return query.list_jobs(self._store, kind=None if everything else "optimize", limit=limit)
 
     def show_job(self, job_id: int) -> JobDetails:
         """As `Place`."""
@@ -81,12 +87,10 @@ class Here:
         return restore_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
 
     def leaderboard(
-        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
-    ) -> tuple[list[Entry], int]:
+        self, filters: LeaderboardFilters, *, sort: LeaderboardSort, descending: bool | None, limit: int | None
+    ) -> tuple[list[LeaderboardEntry], int]:
         """As `Place`."""
-        with self._store.read() as session:
-            found = leaderboard(session, filters, sort=sort, descending=descending, limit=limit)
-            return found, count_entries(session, filters)
+        return leaderboard_page(self._store, filters, sort=sort, descending=descending, limit=limit)
 
     def audit(self, *, limit: int) -> list[AuditRecord]:
         """As `Place`."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from db.jobs.batches import BatchRecord, BestEvaluation
-from db.records import JobRecord, JobStatus, TaskHead
+from db.records import BatchRecord, BestEvaluation, JobRecord, JobStatus, TaskHead
 from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, Cell, groups_of
 from service.batches.spec import BatchSpec

@@ -5,9 +5,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from db.accounts.audit import AuditRecord
-from db.leaderboard.query import Entry
-from db.records import EvaluationRecord, JobRecord, JobStatus, Measured, TaskRecord
+from db.records import AuditRecord, EvaluationRecord, JobRecord, JobStatus, LeaderboardEntry, Measurements, TaskRecord
 from service.jobs.query import RoundLine
 
 _TIMES = ("at", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
@@ -22,9 +20,9 @@ def job_of(values: Mapping[str, Any]) -> JobRecord:
 
 def evaluation_of(values: Mapping[str, Any]) -> EvaluationRecord:
     """An evaluation; its candidate comes without the source."""
-    measured = Measured(**fields_of(Measured, values))
+    measurements = Measurements(**fields_of(Measurements, values))
     given = fields_of(EvaluationRecord, values)
-    return EvaluationRecord(**given | {"measured": measured, "source": "", "tags": tuple(values["tags"])})
+    return EvaluationRecord(**given | {"measurements": measurements, "source": "", "tags": tuple(values["tags"])})
 
 
 def round_of(values: Mapping[str, Any]) -> RoundLine:
@@ -32,9 +30,9 @@ def round_of(values: Mapping[str, Any]) -> RoundLine:
     return RoundLine(**fields_of(RoundLine, values))
 
 
-def entry_of(values: Mapping[str, Any]) -> Entry:
+def entry_of(values: Mapping[str, Any]) -> LeaderboardEntry:
     """A line of the leaderboard."""
-    return Entry(**fields_of(Entry, values) | {"tags": tuple(values["tags"])})
+    return LeaderboardEntry(**fields_of(LeaderboardEntry, values) | {"tags": tuple(values["tags"])})
 
 
 def audit_of(values: Mapping[str, Any]) -> AuditRecord:

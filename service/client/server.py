@@ -7,9 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from db.accounts.audit import AuditRecord
-from db.leaderboard.query import Entry, Filters, Sort
-from db.records import EvaluationRecord, JobRecord, WorkerStatus
+from db.records import (
+    AuditRecord,
+    EvaluationRecord,
+    JobRecord,
+    LeaderboardEntry,
+    LeaderboardFilters,
+    LeaderboardSort,
+    WorkerStatus,
+)
 from service.client.decode import audit_of, entry_of, evaluation_of, job_of, round_of
 from service.client.http import RemoteHttp
 from service.errors import BadRequest, ServiceError
@@ -67,13 +73,13 @@ class Remote(RemoteHttp):
         return evaluation_of({"result": {}, **self.json("POST", place, json={"reason": reason})})
 
     def leaderboard(
-        self, filters: Filters, *, sort: Sort, descending: bool | None, limit: int | None
-    ) -> tuple[list[Entry], int]:
+        self, filters: LeaderboardFilters, *, sort: LeaderboardSort, descending: bool | None, limit: int | None
+    ) -> tuple[list[LeaderboardEntry], int]:
         """Entries, and how many there are with these filters."""
         wanted = {name: value for name, value in asdict(filters).items() if value is not None} | {"sort": sort.value}
         if descending is not None:
             wanted["order"] = "desc" if descending else "asc"
-        found: list[Entry] = []
+        found: list[LeaderboardEntry] = []
         while True:
             size = MAX_PAGE if limit is None else min(limit - len(found), MAX_PAGE)
             page = self.json("GET", "/leaderboard", params={**wanted, "limit": size, "offset": len(found)})

@@ -49,7 +49,7 @@ def allot_budget(session: Session, job_id: int) -> float:
     own = job.options.get(OWN_BUDGET, job.options.get("budget_usd"))
     if batch.budget_usd is None:
         if OWN_BUDGET in job.options:  # there was a total when it last ran
-            jobs.set_options(session, job_id, budget_usd=own)
+            jobs.update_options(session, job_id, budget_usd=own)
         return math.inf
     costs = [cost for cost in batches.job_costs(session, batch.id) if not _is_free(cost)]
     paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
@@ -58,7 +58,7 @@ def allot_budget(session: Session, job_id: int) -> float:
     waiting = sum(other.status is JobStatus.QUEUED for other in others)
     share = max(0.0, left) / (waiting + 1)
     allotted = paid + share if own is None else min(float(own), paid + share)
-    jobs.set_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
+    jobs.update_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
     return allotted if share > 0 else 0.0
 
 

@@ -70,7 +70,7 @@ def report_path(kernel: Path) -> Path:
 
 def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
     """The candidate's source below a header that says where it comes from and what is known about it."""
-    measured = best.measured
+    measurements = best.measurements
     provenance = best.result.get("provenance", {})
     lines = [
         f"{MARK} {program_version()}, job {job.id}, {best.created_at:%Y-%m-%d %H:%M} UTC.",
@@ -79,15 +79,15 @@ def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
         f"# Model: {job.model or 'submitted'}; platform: {best.platform}; device: {best.device}",
         f"# Verdict: {best.verdict} in the {best.sandbox} sandbox; tags: {', '.join(best.tags) or 'none'}",
     ]
-    if measured.speedup is not None:
+    if measurements.speedup is not None:
         lines.append(
-            f"# Speedup over eager: {measured.speedup:.3f}"
-            f" (95 % interval {_bound(measured.speedup_low)} to {_bound(measured.speedup_high)})"
+            f"# Speedup over eager: {measurements.speedup:.3f}"
+            f" (95 % interval {_bound(measurements.speedup_low)} to {_bound(measurements.speedup_high)})"
         )
-    if measured.speedup_compile is not None:
+    if measurements.speedup_compile is not None:
+        low, high = _bound(measurements.speedup_compile_low), _bound(measurements.speedup_compile_high)
         lines.append(
-            f"# Speedup over torch.compile: {measured.speedup_compile:.3f}"
-            f" (95 % interval {_bound(measured.speedup_compile_low)} to {_bound(measured.speedup_compile_high)})"
+            f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
         )
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
     lines.append("# Use: ModelNew stands in for the task's Model; it needs PyTorch and, for C++ kernels, g++.")

@@ -24,14 +24,14 @@ def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bo
 
 def _ranked(kept: EvaluationRecord) -> Outcome:
     """As much of an evaluation as tells which of two is better."""
-    measured = kept.measured
+    measurements = kept.measurements
     return Outcome(
         kept.candidate_hash,
         kept.verdict,
         tags=kept.tags,
-        speedup=measured.speedup,
-        speedup_low=measured.speedup_low,
-        speedup_high=measured.speedup_high,
+        speedup=measurements.speedup,
+        speedup_low=measurements.speedup_low,
+        speedup_high=measurements.speedup_high,
     )
 
 
@@ -113,7 +113,7 @@ class Journal:
             case "best":
                 self._keep_best(session, data["hash"])
             case "round_done":
-                jobs.count_round(session, job_id)
+                jobs.add_finished_round(session, job_id)
             case "job_stopped":
                 jobs.set_unsettled(session, job_id, float(data.get("unsettled_usd") or 0.0))
 
@@ -128,7 +128,7 @@ class Journal:
 
     def _count(self, session: Session) -> None:
         session.flush()
-        cost_usd, prompt_tokens, completion_tokens = results.spent(session, self._job_id)
+        cost_usd, prompt_tokens, completion_tokens = results.llm_usage(session, self._job_id)
         jobs.set_spent(session, self._job_id, cost_usd=cost_usd, tokens=prompt_tokens + completion_tokens)
 
 

@@ -123,7 +123,7 @@ LOST = "lost"
 def job_heartbeat(store: Store, job_id: int, owner: Owner, cancel: CancelToken) -> Iterator[None]:
     """Beat for a job that `owner` runs, for the length of the block; once it is not his, `cancel` is requested."""
     heartbeat = Heartbeat(
-        store, lambda session: jobs.beat(session, job_id, owner), on_lost=lambda: cancel.request(LOST)
+        store, lambda session: jobs.record_heartbeat(session, job_id, owner), on_lost=lambda: cancel.request(LOST)
     )
     heartbeat.start()
     try:
@@ -138,7 +138,7 @@ def require_owned(session: Session, job_id: int, owner: Owner) -> None:
     Raises:
         JobLost: others have it now.
     """
-    if not jobs.is_run_by(session, job_id, owner):
+    if not jobs.lock_if_owned(session, job_id, owner):
         raise job_lost(job_id)
 
 

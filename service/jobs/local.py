@@ -92,7 +92,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         if target.options_for(job, any_sandbox=True) is None:
             first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
-        if not jobs.claim_job(session, job_id, owner, sandbox=target.sandbox):
+        if not jobs.restart_job(session, job_id, owner, sandbox=target.sandbox):
             raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
         if allot_budget(session, job_id) <= 0:
             more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
@@ -146,7 +146,7 @@ def run_batch(
     while not cancel.requested():
         mark_dead_jobs(store)
         with store.read() as session:
-            job_id = batches.next_waiting(session, batch_id, but=tried)
+            job_id = batches.next_queued(session, batch_id, excluding=tried)
         if job_id is None:
             return
         tried.append(job_id)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from agents.protocols import JSON, Outcome
 from db.evaluations import results, tasks
-from db.records import Measured
+from db.records import Measurements
 from evaluator.evaluation import Evaluation, Interval
 from evaluator.platforms import Platform
 from service.evaluation_context import EvaluationContext
@@ -21,12 +21,12 @@ _ROWS = 8
 _NO_FIGURES = frozenset({"samples_ms", "absent"})
 
 
-def measured_of(evaluation: Evaluation) -> Measured:
+def measurements_of(evaluation: Evaluation) -> Measurements:
     """The numbers that queries need."""
     over_eager = _interval(evaluation, "eager")
     over_compile = _interval(evaluation, "compile")
     medians = _medians(evaluation)
-    return Measured(
+    return Measurements(
         speedup=None if over_eager is None else over_eager.value,
         speedup_low=None if over_eager is None else over_eager.low,
         speedup_high=None if over_eager is None else over_eager.high,
@@ -42,7 +42,7 @@ def measured_of(evaluation: Evaluation) -> Measured:
 
 def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: str, evaluation_id: str) -> Outcome:
     """What the agents get to know."""
-    measured = measured_of(evaluation)
+    measurements = measurements_of(evaluation)
     return Outcome(
         candidate_hash=candidate_hash,
         verdict=evaluation.verdict.value,
@@ -50,12 +50,12 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         message=evaluation.message,
         detail=evaluation.detail,
         tags=evaluation.tags,
-        speedup=measured.speedup,
-        speedup_low=measured.speedup_low,
-        speedup_high=measured.speedup_high,
-        speedup_compile=measured.speedup_compile,
+        speedup=measurements.speedup,
+        speedup_low=measurements.speedup_low,
+        speedup_high=measurements.speedup_high,
+        speedup_compile=measurements.speedup_compile,
         latency_ms=_medians(evaluation),
-        roofline_fraction=measured.roofline_fraction,
+        roofline_fraction=measurements.roofline_fraction,
         roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
         profile_text=platform.profile_text(dict(evaluation.profile)),
         metrics=metrics_of(evaluation),
@@ -151,7 +151,7 @@ def save_evaluation(
         code=evaluation.code,
         message=evaluation.message,
         tags=evaluation.tags,
-        measured=measured_of(evaluation),
+        measurements=measurements_of(evaluation),
         result=evaluation.to_json(),
     )
     return evaluation_id

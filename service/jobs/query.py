@@ -11,7 +11,7 @@ from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import job_queue, jobs
-from db.locks import silence_s
+from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
@@ -68,11 +68,34 @@ class JobDetails:
     end: JobEnd
 
 
-def list_jobs(store: Store, *, everything: bool = False, limit: int | None = None) -> list[JobRecord]:
-    """Jobs, newest first; `everything` includes single evaluations."""
+def list_jobs(
+    store: Store,
+    *,
+    kind: str | None = None,
+    status: JobStatus | None = None,
+    user: str | None = None,
+    model: str | None = None,
+    task: str | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+) -> list[JobRecord]:
+    """Jobs, newest first. Each argument but None is a condition.
+
+    Args:
+        store: The store.
+        kind: `optimize` or `evaluate`.
+        status: The status.
+        user: The user who submitted the job.
+        model: The model.
+        task: The task as `suite/name`.
+        before: Only jobs with a lower id.
+        limit: At most so many.
+    """
     mark_dead_jobs(store)
     with store.read() as session:
-        return jobs.list_jobs(session, kind=None if everything else "optimize", limit=limit)
+        return jobs.list_jobs(
+            session, kind=kind, status=status, user=user, model=model, task=task, before=before, limit=limit
+        )
 
 
 def get_job(store: Store, job_id: int) -> JobRecord:
@@ -95,7 +118,7 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     job = get_job(store, job_id)
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
-        judged = results.retractions(session, job_id)
+        judged = results.list_retracted(session, job_id)
     events = read_events(store, job_id)
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
     return JobDetails(job, lines, best, last_end(events))
@@ -165,7 +188,7 @@ def _is_dead(session: Session, job: JobRecord) -> bool:
         return died_on_this_host(job.owner)
     if job.heartbeat_at is None:  # an earlier version runs it
         return is_dead(job.owner)
-    return not runs_on_this_host(job.owner) and silence_s(session, job.heartbeat_at) > LOST_AFTER_S
+    return not runs_on_this_host(job.owner) and heartbeat_age_s(session, job.heartbeat_at) > LOST_AFTER_S
 
 
 def read_events(store: Store, job_id: int) -> list[Event]:
@@ -228,7 +251,7 @@ def round_lines(
 ) -> tuple[RoundLine, ...]:
     """The rounds that a job's events tell of; the last one may still be under way.
 
-    `best` is a candidate's hash, `judged` what db.evaluations.results.retractions says of the job.
+    `best` is a candidate's hash, `judged` what db.evaluations.results.list_retracted says of the job.
     """
     lines: dict[int, RoundLine] = {}
     changes = {1: "first candidate"}

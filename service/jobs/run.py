@@ -146,7 +146,7 @@ def claim_queued_job(
     """
     if not job_queue.take_job(session, job_id, attempt, owner, worker_id=worker_id, sandbox=sandbox):
         return None
-    jobs.set_options(session, job_id, **options)
+    jobs.update_options(session, job_id, **options)
     if allot_budget(session, job_id) <= 0:
         finish_without_budget(session, job_id, owner)
         return None

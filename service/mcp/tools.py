@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agents.protocols import Event
-from db.leaderboard.query import Filters, count_entries, leaderboard
+from db.records import LeaderboardFilters, LeaderboardSort
 from db.store import Store
 from evaluator.platforms import load_platform
 from service.cancellation import CancelToken
@@ -18,6 +18,7 @@ from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, Evaluated, evaluate_source, read_candidate
 from service.settings import Settings
 from service.tasks import find_task, list_tasks
+from service.views.leaderboard import leaderboard_page
 from tasks.load import load_task, task_from_source
 from tasks.outcomes import Verdict
 from tasks.task import Task, TaskError
@@ -214,14 +215,12 @@ def _leaderboard(
 ) -> Mapping[str, Any]:
     store = open_store(settings)
     try:
-        with store.read() as session:
-            filters = Filters(suite=arguments.suite, platform=arguments.platform, task=arguments.task)
-            entries = leaderboard(session, filters, limit=arguments.limit)
-            left_out = count_entries(session, filters) - len(entries)
+        filters = LeaderboardFilters(suite=arguments.suite, platform=arguments.platform, task=arguments.task)
+        entries, total = leaderboard_page(store, filters, sort=LeaderboardSort.BOARD, limit=arguments.limit)
     finally:
         store.close()
     shown = json.loads(json.dumps([asdict(entry) for entry in entries], default=str))
-    return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": left_out}
+    return {"schema": "kernelwright.leaderboard/1", "entries": shown, "left_out": total - len(entries)}
 
 
 def _op(arguments: OpArguments, store: Store) -> Task:

@@ -9,8 +9,8 @@ from datetime import timedelta
 from enum import StrEnum
 
 from db.accounts import tokens
-from db.accounts.tokens import TokenRecord
 from db.errors import NotInStore
+from db.records import TokenRecord
 from db.store import Store
 from db.tables import LOCAL_USER
 from db.types import utc_now
@@ -106,7 +106,7 @@ def create_token(
             max_jobs=max_jobs,
             max_usd_a_day=max_usd_a_day,
         )
-        tokens.note_change(session, actor=actor, action="token.create", token=record)
+        tokens.audit_change(session, actor=actor, action="token.create", token=record)
     return record, secret
 
 
@@ -119,7 +119,7 @@ def revoke_token(store: Store, token_id: int, *, actor: str = LOCAL_USER, reason
     with store.write() as session:
         record = tokens.get_token(session, token_id)
         if tokens.revoke_token(session, token_id):
-            tokens.note_change(session, actor=actor, action="token.revoke", token=record, reason=reason)
+            tokens.audit_change(session, actor=actor, action="token.revoke", token=record, reason=reason)
         return tokens.get_token(session, token_id)
 
 
@@ -207,7 +207,7 @@ def _principal(store: Store, record: TokenRecord) -> Principal:
         raise NotAuthenticated("the token has expired or was revoked; ask an operator for a new one")
     if record.last_used_at is None or now - record.last_used_at > _USE_NOTED_EVERY:
         with store.write() as session:
-            tokens.note_use(session, record.id, not_since=_USE_NOTED_EVERY)
+            tokens.record_use(session, record.id, interval=_USE_NOTED_EVERY)
     return Principal(record.user, Role(record.role), record.id, record.max_jobs, record.max_usd_a_day)
 
 

@@ -33,12 +33,12 @@ def once(
 def _once(store: Store, make: Callable[[Session], str], user: str, key: str | None, digest: str) -> tuple[str, bool]:
     with store.write() as session:
         if key is not None:
-            found = idempotency.find_answer(session, user, key)
+            found = idempotency.find_result(session, user, key)
             if found is not None and found[0] != digest:
                 raise Conflict(f"Idempotency-Key {key[:80]!r} came with another request before; use a new one")
             if found is not None:
                 return found[1], False
         made = make(session)
         if key is not None:
-            idempotency.add_answer(session, user, key, request_hash=digest, subject=made)
+            idempotency.add_result(session, user, key, request_hash=digest, subject=made)
     return made, True

@@ -80,8 +80,8 @@ def check_quota(
             f"${limit:.2f} a day are allowed and no price of model {model[:80]!r} is known;"
             " choose another, or have an operator set KERNELWRIGHT_PRICE on the server"
         )
-    worst = spending.worst_spending(
-        session, principal.user, utc_now() - DAY, free_models=only_builtin, worst_paid=worst_paid_usd
+    worst = spending.max_spending_usd(
+        session, principal.user, utc_now() - DAY, free_models=only_builtin, max_paid_usd=worst_paid_usd
     )
     asked = max(sum(budgets) - spent_usd, 0.0)
     if worst + asked > limit:

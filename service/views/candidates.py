@@ -4,13 +4,11 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from db.accounts.audit import AuditRecord
 from db.errors import NotInStore
 from db.evaluations import results
 from db.jobs import jobs
-from db.records import JobRecord
+from db.records import AuditRecord, CandidateRecord, JobRecord
 from db.store import Store
-from db.views import page_queries
 from service.audit import list_audit
 from service.jobs.spec import task_of
 from service.views.evaluation import EvaluationView, evaluation_view
@@ -72,6 +70,40 @@ class DiffView:
     cut: bool
 
 
+def list_candidates(store: Store, job_id: int) -> list[CandidateRecord]:
+    """All candidates of a job, in the order in which they were written.
+
+    Raises:
+        NotInStore: There is no such job.
+    """
+    with store.read() as session:
+        jobs.get_job(session, job_id)
+        return results.list_candidates(session, job_id)
+
+
+def get_candidate(store: Store, job_id: int, candidate_hash: str) -> CandidateRecord:
+    """A candidate of a job with its source and its latest evaluation.
+
+    Raises:
+        NotInStore: The job has no such candidate.
+    """
+    with store.read() as session:
+        found = results.find_candidate(session, job_id, candidate_hash)
+    if found is None:
+        raise NotInStore(f"candidate {candidate_hash} is not in job {job_id}")
+    return found
+
+
+def get_source(store: Store, job_id: int, candidate_hash: str) -> str:
+    """The source of a candidate.
+
+    Raises:
+        NotInStore: The job has no such candidate.
+    """
+    with store.read() as session:
+        return results.get_candidate_source(session, job_id, candidate_hash)
+
+
 def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | None = None) -> CandidateView:
     """A candidate with what is known of it.
 
@@ -81,8 +113,8 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         source = results.get_candidate_source(session, job_id, digest)
-        rounds = page_queries.candidate_rounds(session, job_id)
-        records = page_queries.evaluations_of(session, digest, task_id=job.task.id)
+        rounds = results.list_candidate_rounds(session, job_id)
+        records = results.list_evaluations_of_candidate(session, digest, task_id=job.task.id)
     views = tuple(evaluation_view(record) for record in records)
     own = [view for view in views if view.job_id == job_id]
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)

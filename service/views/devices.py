@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from db.jobs import workers
+from db.jobs import job_queue, jobs, workers
 from db.records import WorkerRecord, WorkerStatus
 from db.store import Store
 from db.types import utc_now
-from db.views import page_queries
 from evaluator.platforms import PLATFORM_NAMES
 from service.jobs.liveness import LOST_AFTER_S
 
@@ -65,8 +64,8 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
     moment = now or utc_now()
     with store.read() as session:
         found = workers.list_workers(session)
-        running = page_queries.running_by_worker(session)
-        waiting = page_queries.count_waiting(session)
+        running = jobs.running_by_worker(session)
+        waiting = job_queue.count_queued(session)
     lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
     names = sorted({*PLATFORM_NAMES, *waiting, *(line.worker.platform for line in lines if line.state == "alive")})
     lines = tuple(sorted(lines, key=lambda line: _STATES.index(line.state)))
@@ -74,6 +73,12 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
         PlatformLine(name, sum(_is_alive_on(line, name) for line in lines), waiting.get(name, 0)) for name in names
     )
     return DevicesView(platforms, lines)
+
+
+def live_workers(store: Store, *, limit: int) -> list[WorkerRecord]:
+    """The newest workers that have neither ended nor been declared lost."""
+    with store.read() as session:
+        return workers.list_workers(session, live=True, limit=limit)
 
 
 def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from db.evaluations import results
 from db.records import EvaluationRecord
+from db.store import Store
 
 _MAX_SAMPLES = 2000  # a series; more only makes the page heavier
 
@@ -87,12 +89,22 @@ class EvaluationView:
     retracted_at: datetime | None
 
 
+def get_evaluation(store: Store, evaluation_id: str) -> EvaluationRecord:
+    """An evaluation with all that the evaluator found out.
+
+    Raises:
+        NotInStore: There is no such evaluation.
+    """
+    with store.read() as session:
+        return results.get_evaluation(session, evaluation_id)
+
+
 def evaluation_view(record: EvaluationRecord) -> EvaluationView:
     """What a page shows of an evaluation."""
     result = record.result
     profile = _mapping(result.get("profile"))
     provenance = _mapping(result.get("provenance"))
-    measured = record.measured
+    measurements = record.measurements
     return EvaluationView(
         id=record.id,
         job_id=record.job_id,
@@ -107,8 +119,10 @@ def evaluation_view(record: EvaluationRecord) -> EvaluationView:
         message=record.message,
         detail=str(result.get("detail") or ""),
         tags=record.tags,
-        eager=ratio(measured.speedup, measured.speedup_low, measured.speedup_high),
-        compile=ratio(measured.speedup_compile, measured.speedup_compile_low, measured.speedup_compile_high),
+        eager=ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high),
+        compile=ratio(
+            measurements.speedup_compile, measurements.speedup_compile_low, measurements.speedup_compile_high
+        ),
         checks=_checks(_mapping(result.get("correctness"))),
         tolerance=_tolerance(_mapping(_mapping(result.get("correctness")).get("tolerance"))),
         latencies=_latencies(_mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms"))),

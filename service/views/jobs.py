@@ -7,10 +7,9 @@ from typing import Any
 
 from agents.protocols import Event
 from db.evaluations import results
-from db.jobs import jobs
-from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measured
+from db.jobs import job_queue, jobs
+from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
-from db.views import page_queries
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line
 from service.views.devices import PlatformLine, devices_view
@@ -131,7 +130,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
     mark_dead_jobs(store)
     with store.read() as session:
         found = jobs.list_jobs(session, kind="optimize", status=wanted, before=before, limit=limit + 1)
-        counts = page_queries.count_by_status(session)
+        counts = jobs.count_by_status(session)
     more = len(found) > limit
     found = found[:limit]
     return JobList(job_lines(store, found), found[-1].id if more else None, counts)
@@ -140,7 +139,7 @@ def job_list(store: Store, *, status: str | None, before: int | None, limit: int
 def job_lines(store: Store, found: Sequence[JobRecord]) -> tuple[JobLine, ...]:
     """Jobs with their best speedups."""
     with store.read() as session:
-        best = page_queries.speedups(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
+        best = results.list_measurements(session, [job.best_evaluation_id for job in found if job.best_evaluation_id])
     return tuple(_line(job, best.get(job.best_evaluation_id or "")) for job in found)
 
 
@@ -154,13 +153,13 @@ def job_view(store: Store, job_id: int) -> JobView:
     with store.read() as session:
         job = jobs.get_job(session, job_id)
         events = results.list_events(session, job_id)
-        advice = page_queries.advice_of(session, job_id)
+        advice = results.list_advice(session, job_id)
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
-        judged = results.retractions(session, job_id)
-        ahead = page_queries.waiting_ahead(session, job_id) if job.status is JobStatus.QUEUED else None
+        judged = results.list_retracted(session, job_id)
+        ahead = job_queue.count_queued_before(session, job_id) if job.status is JobStatus.QUEUED else None
     rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
     log = [line for event in events if (line := _log_line(event)) is not None]
-    measured = None if best is None else best.measured
+    measurements = None if best is None else best.measurements
     reason = job.stop_reason or ""
     platform = None
     if job.status is JobStatus.QUEUED:
@@ -172,7 +171,9 @@ def job_view(store: Store, job_id: int) -> JobView:
         log=tuple(log[-MAX_LOG_LINES:]),
         log_left_out=max(len(log) - MAX_LOG_LINES, 0),
         best=best,
-        best_ratio=None if measured is None else ratio(measured.speedup, measured.speedup_low, measured.speedup_high),
+        best_ratio=None
+        if measurements is None
+        else ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high),
         curve=_curve(rounds),
         stop_words=STOPS.get(reason, reason),
         remedy=REMEDIES.get(reason, ""),
@@ -201,11 +202,11 @@ def log_text(event: EventRecord) -> str | None:
     return event_line(event)
 
 
-def _line(job: JobRecord, best: tuple[Measured, tuple[str, ...]] | None) -> JobLine:
+def _line(job: JobRecord, best: tuple[Measurements, tuple[str, ...]] | None) -> JobLine:
     if best is None:
         return JobLine(job, None, False)
-    measured, tags = best
-    speedup = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
+    measurements, tags = best
+    speedup = ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high)
     return JobLine(job, speedup, not is_ranked(tags))
 
 

@@ -1,19 +1,20 @@
-"""The leaderboard as pages show it: filtered, sorted, cut into pages."""
+"""The leaderboard as pages show it and as programs read it."""
 
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from db.leaderboard.query import EVERYTHING, Entry, Filters, Sort, count_entries, falls, leaderboard
+from db.evaluations.tasks import names_with_several_sources
+from db.leaderboard.query import ALL, count_entries, count_ranks, is_descending, leaderboard, list_values
+from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from db.store import Store
-from db.views import page_queries
 from service.views.evaluation import Ratio, ratio
 from tasks.outcomes import is_ranked
 from tasks.task import LOCAL_SUITE
 
 PAGE = 50
 
-SORTS = tuple(sort.value for sort in Sort)
+SORTS = tuple(sort.value for sort in LeaderboardSort)
 _ORDERS = {"asc": False, "desc": True}
 
 
@@ -21,7 +22,7 @@ _ORDERS = {"asc": False, "desc": True}
 class BoardQuery:
     """What to show. `sort` is a name of `SORTS`, `order` is asc or desc; anything else counts as not given."""
 
-    filters: Filters = EVERYTHING
+    filters: LeaderboardFilters = ALL
     sort: str | None = None
     order: str | None = None
     page: int = 1
@@ -33,7 +34,7 @@ class BoardLine:
     where the task's name does not tell which source was meant.
     """
 
-    entry: Entry
+    entry: LeaderboardEntry
     suite: str
     name: str
     tied: bool
@@ -69,33 +70,60 @@ class BoardChoices:
     dtypes: tuple[str, ...]
 
 
-def board_view(store: Store, query: BoardQuery, *, otherwise: Sort = Sort.SPEEDUP, page_size: int = PAGE) -> BoardView:
+def leaderboard_page(
+    store: Store,
+    filters: LeaderboardFilters = ALL,
+    *,
+    sort: LeaderboardSort = LeaderboardSort.SPEEDUP,
+    descending: bool | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+) -> tuple[list[LeaderboardEntry], int]:
+    """Entries of the leaderboard for programs and the command line.
+
+    Args:
+        store: The store.
+        filters: Conditions on the entries.
+        sort: The order.
+        descending: The direction, or None for the usual one of the order.
+        limit: At most so many entries.
+        offset: Leave out so many entries at the beginning.
+
+    Returns:
+        The entries, and the number of all entries that match the filters.
+    """
+    with store.read() as session:
+        entries = leaderboard(session, filters, sort=sort, descending=descending, limit=limit, offset=offset)
+        return entries, count_entries(session, filters)
+
+
+def board_view(
+    store: Store, query: BoardQuery, *, otherwise: LeaderboardSort = LeaderboardSort.SPEEDUP, page_size: int = PAGE
+) -> BoardView:
     """A page of the leaderboard, by `otherwise` unless the query says what it is sorted by; past the end, the last."""
-    filters = Filters(**{name: value or None for name, value in vars(query.filters).items()})
-    sort = Sort(query.sort) if query.sort in SORTS else otherwise
+    filters = LeaderboardFilters(**{name: value or None for name, value in vars(query.filters).items()})
+    sort = LeaderboardSort(query.sort) if query.sort in SORTS else otherwise
     descending = _ORDERS.get(query.order or "")
     with store.read() as session:
         total = count_entries(session, filters)
         page = max(1, min(query.page, -(-total // page_size)))
         offset = page_size * (page - 1)
         found = leaderboard(session, filters, sort=sort, descending=descending, limit=page_size, offset=offset)
-        shared = page_queries.shared_ranks(session, [entry for entry in found if entry.rank is not None])
-        several = page_queries.with_several_sources(session, {entry.task for entry in found})
+        shared = count_ranks(session, [entry for entry in found if entry.rank is not None])
+        several = names_with_several_sources(session, {entry.task for entry in found})
     lines = tuple(_line(entry, shared, several) for entry in found)
     tags = sorted({tag for entry in found for tag in entry.tags})
     first, last = (offset + 1, offset + len(found)) if found else (0, offset)
-    return BoardView(lines, total, page, first, last, sort.value, falls(sort, descending), tuple(tags))
+    return BoardView(lines, total, page, first, last, sort.value, is_descending(sort, descending), tuple(tags))
 
 
 def board_choices(store: Store) -> BoardChoices:
     """The suites, platforms, models and data types that occur on the leaderboard."""
     with store.read() as session:
-        return BoardChoices(
-            *(page_queries.board_values(session, name) for name in ("suite", "platform", "model", "dtype"))
-        )
+        return BoardChoices(*(list_values(session, name) for name in ("suite", "platform", "model", "dtype")))
 
 
-def _line(entry: Entry, shared: Counter[tuple[object, ...]], several: Collection[str]) -> BoardLine:
+def _line(entry: LeaderboardEntry, shared: Counter[tuple[object, ...]], several: Collection[str]) -> BoardLine:
     suite, _, name = entry.task.partition("/")
     return BoardLine(
         entry=entry,

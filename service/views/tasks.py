@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from db.errors import NotInStore
 from db.evaluations import tasks
 from db.jobs import jobs
-from db.records import TaskHead
+from db.records import TaskHead, TaskRecord
 from db.store import Store
-from db.views import page_queries
 from service.tasks import find_task, known_heads
 from service.views.jobs import JobLine, job_lines
 from tasks.suites import list_suites
@@ -57,11 +56,47 @@ class TaskView:
     jobs: tuple[JobLine, ...]
 
 
+def list_stored(store: Store, *, suite: str | None, before: int | None, limit: int) -> list[TaskHead]:
+    """All sources that jobs were submitted for, newest first. `suite` and `before` (a lower id) are conditions."""
+    with store.read() as session:
+        return tasks.list_tasks(session, suite=suite, before=before, limit=limit)
+
+
+def get_task(store: Store, suite: str, name: str, source_hash: str | None = None) -> Task | TaskRecord:
+    """A task with its source.
+
+    Args:
+        store: The store.
+        suite: The task's suite.
+        name: The task's name.
+        source_hash: The hash of one of its sources. By default the task is the one that the name stands for, or of the
+            suite `local` the one that was submitted last.
+
+    Raises:
+        NotInStore: There is no such task, or it has no such source.
+    """
+    if suite != LOCAL_SUITE:
+        try:
+            current = find_task(f"{suite}/{name}", store=store, files=False)
+        except TaskError as error:
+            raise NotInStore(str(error)) from error
+        if source_hash in (None, current.source_hash):
+            return current
+    with store.read() as session:
+        if source_hash is None:
+            found = tasks.find_current(session, suite, name)
+        else:
+            found = tasks.find_source(session, suite, name, source_hash)
+    if found is None:
+        raise NotInStore(f"task {suite}/{name} is not known; GET /api/v1/tasks lists those that are")
+    return found
+
+
 def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
     """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
     known_here = known_heads(store)
     with store.read() as session:
-        stored = page_queries.task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
+        stored = tasks.list_task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
     counted = {(each.task.suite, each.task.name): each for each in stored}
     lines = []
     for task in known_here if suite is None else [task for task in known_here if task.suite == suite]:
@@ -86,7 +121,7 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     """
     present = _present(store, suite, name)
     with store.read() as session:
-        hashes = list(page_queries.task_versions(session, suite, name))
+        hashes = tasks.list_source_hashes(session, suite, name)
         if present is not None and present.source_hash not in hashes:
             hashes.insert(0, present.source_hash)
         chosen = source_hash or (present.source_hash if present is not None else next(iter(hashes), ""))

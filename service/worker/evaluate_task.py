@@ -65,7 +65,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
 
     def keep() -> None:
         with worker.store.write() as session:
-            if not workers.hold(session, worker.worker_id):
+            if not workers.lock_if_live(session, worker.worker_id):
                 raise Cancelled  # given up while we worked; the result is another's to find
             save_evaluation(
                 session,
@@ -85,7 +85,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
 def _find(worker: WorkerContext, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
     """The job and the candidate's source, or None where there is nothing to do."""
     with worker.store.read() as session:
-        if worker.running.requested() or not workers.is_seen(session, worker.worker_id):
+        if worker.running.requested() or not workers.is_live(session, worker.worker_id):
             raise Cancelled
         job = jobs.get_job(session, job_id)
         if results.has_evaluation(session, evaluation_id) or _is_over(job):

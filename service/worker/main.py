@@ -68,7 +68,7 @@ def run_worker(
             running=CancelGroup(),
         )
         faults: list[BaseException] = []
-        heartbeat = Heartbeat(store, lambda session: workers.beat(session, worker.worker_id))
+        heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, worker.worker_id))
         _register(worker)
         try:
             heartbeat.start()
@@ -199,7 +199,7 @@ def _tell(worker: WorkerContext, *, stopped: bool) -> None:
             if not stopped:
                 workers.set_stopping(session, worker.worker_id)
                 return
-            for job_id in job_queue.list_run_by(session, worker.worker_id):
+            for job_id in job_queue.list_jobs_of_worker(session, worker.worker_id):
                 job_queue.requeue_job(session, job_id, worker_id=worker.worker_id)
             workers.set_stopped(session, worker.worker_id)
     except StoreError as error:

@@ -73,11 +73,11 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
 
 def _claim(worker: WorkerContext, job_id: int, attempt: int) -> JobRecord | None:
     with worker.store.write() as session:
-        if worker.running.requested() or not workers.hold(session, worker.worker_id):
+        if worker.running.requested() or not workers.lock_if_live(session, worker.worker_id):
             raise Cancelled
         options = worker.target.options_for(jobs.get_job(session, job_id))
         if options is None:  # queued where this worker looks: before it began, or by an earlier version
-            job_queue.renew_attempt(session, job_id, attempt)
+            job_queue.increment_attempt(session, job_id, attempt)
             return None
         return claim_queued_job(
             session,
@@ -115,7 +115,7 @@ def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
 def _evaluates_alone(worker: WorkerContext) -> bool:
     """Whether every worker of the platform is on this host, so that builds made here are used."""
     with worker.store.read() as session:
-        seen = workers.list_workers(session, seen=True)
+        seen = workers.list_workers(session, live=True)
     return {each.owner.host for each in seen if each.platform == worker.platform.name} == {worker.owner.host}
 
 

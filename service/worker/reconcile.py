@@ -54,7 +54,7 @@ class Reconciler:
             self._next_queue_check = now + _VERIFIED_EVERY_S
         whole = verifies or now >= self._next_full_scan
         with self._store.read() as session:
-            waiting = job_queue.list_waiting(session, after=0 if whole else self._newest)
+            waiting = job_queue.list_queued(session, after=0 if whole else self._newest)
         if whole:
             self._enqueued &= set(waiting)
         missing = [waits for waits in waiting if waits not in self._enqueued]
@@ -78,14 +78,14 @@ class Reconciler:
             mark_dead_jobs(self._store)
         busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
         with self._store.read() as session:
-            seen = workers.list_workers(session, seen=True)
+            seen = workers.list_workers(session, live=True)
         before = set(self._last_heartbeats)
         self._last_heartbeats = {worker.id: self._first_seen(worker) for worker in seen}
         for worker in seen:
             if self._is_lost(worker):
                 self._give_up(worker)
         with self._store.read() as session:
-            stranded = job_queue.list_stranded(session)
+            stranded = job_queue.list_orphaned(session)
         for job_id, worker_id in stranded:
             with self._store.write() as session:
                 back = job_queue.requeue_job(session, job_id, worker_id=worker_id)
@@ -96,7 +96,7 @@ class Reconciler:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._last_heartbeats):
             with self._store.write() as session:  # one keeper at a time, or work would be given out twice
-                taken = 0 if workers.hold(session, worker_id) else self._queue.take_over(worker_id)
+                taken = 0 if workers.lock_if_live(session, worker_id) else self._queue.take_over(worker_id)
             if taken:
                 log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
         return bool(before - set(self._last_heartbeats))
@@ -106,7 +106,7 @@ class Reconciler:
         job_id, attempt = waits
         if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
             with self._store.write() as session:
-                job_queue.renew_attempt(session, job_id, attempt)
+                job_queue.increment_attempt(session, job_id, attempt)
             return 0
         with self._store.read() as session:
             job = jobs.get_job(session, job_id)

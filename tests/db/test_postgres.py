@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError, InternalError
 
 from db import backup as backup_module
 from db.backup import backup
-from db.engine import differences, open_store
+from db.engine import open_store, schema_differences
 from db.errors import StoreError
 from db.evaluations.results import add_event, list_events
 from db.evaluations.tasks import add_task
@@ -160,7 +160,7 @@ def test_tables_of_the_queue_in_their_own_schema_are_not_taken_for_differences(s
         connection.execute(text("CREATE SCHEMA dbos"))
         connection.execute(text("CREATE TABLE dbos.workflow_status (id TEXT PRIMARY KEY)"))
         connection.execute(text("CREATE TABLE dbos.jobs (id TEXT PRIMARY KEY)"))
-    assert differences(store.engine) == []
+    assert schema_differences(store.engine) == []
     open_store(url_of(store)).close()
 
 
@@ -334,7 +334,7 @@ def test_a_dump_is_whole_private_and_never_overwrites(store, postgres, tmp_path)
         with copy.read() as session:
             assert session.scalar(text("SELECT count(*) FROM pg_namespace WHERE nspname = 'dbos'")) == 0
         assert [entry.model for entry in Board(copy).entries()] == ["m"]
-        assert differences(copy.engine) == []
+        assert schema_differences(copy.engine) == []
         Board(copy).add("n", 2.0, evaluation_id="new", source="s2")  # its ids go on where those of the original ended
         copy.close()
     with pytest.raises(StoreError, match="exists"):

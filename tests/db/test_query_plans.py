@@ -9,12 +9,11 @@ from sqlalchemy import event
 from db.accounts.audit import list_audit
 from db.errors import NotInStore
 from db.evaluations.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
-from db.evaluations.tasks import list_current, list_current_heads, list_tasks
-from db.jobs.job_queue import count_open, list_run_by, list_waiting
+from db.evaluations.tasks import list_current, list_current_heads, list_source_hashes, list_task_counts, list_tasks
+from db.jobs.job_queue import count_open, list_jobs_of_worker, list_queued
 from db.jobs.jobs import list_jobs
-from db.leaderboard.query import Filters, Sort, leaderboard
-from db.records import JobStatus
-from db.views.page_queries import task_counts, task_versions
+from db.leaderboard.query import leaderboard
+from db.records import JobStatus, LeaderboardFilters, LeaderboardSort
 
 
 def evaluation_if_any(session):
@@ -28,8 +27,8 @@ ASKED = {
     "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING, limit=50),
     "a batch's jobs": lambda session: list_jobs(session, batch_id=3, limit=50),
     "all newest jobs": lambda session: list_jobs(session, limit=50),
-    "jobs that wait": lambda session: list_waiting(session),
-    "a lost worker's jobs": lambda session: list_run_by(session, "w"),
+    "jobs that wait": lambda session: list_queued(session),
+    "a lost worker's jobs": lambda session: list_jobs_of_worker(session, "w"),
     "a user's open jobs": lambda session: count_open(session, "ada"),
     "a job's evaluations": lambda session: list_evaluations(session, 1),
     "an evaluation": lambda session: evaluation_if_any(session),
@@ -38,12 +37,18 @@ ASKED = {
     "a job's calls": lambda session: list_llm_calls(session, 1),
     "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
     "the leaderboard board by board": lambda session: leaderboard(session, limit=50),
-    "a model's entries": lambda session: leaderboard(session, Filters(model="m"), limit=50),
-    "a task's boards": lambda session: leaderboard(session, Filters(task="starter/op"), limit=50),
-    "a model's cheapest": lambda session: leaderboard(session, Filters(model="m"), sort=Sort.COST, limit=50),
-    "a task's fastest": lambda session: leaderboard(session, Filters(task="s/op"), sort=Sort.SPEEDUP, limit=50),
+    "a model's entries": lambda session: leaderboard(session, LeaderboardFilters(model="m"), limit=50),
+    "a task's boards": lambda session: leaderboard(session, LeaderboardFilters(task="starter/op"), limit=50),
+    "a model's cheapest": lambda session: leaderboard(
+        session, LeaderboardFilters(model="m"), sort=LeaderboardSort.COST, limit=50
+    ),
+    "a task's fastest": lambda session: leaderboard(
+        session, LeaderboardFilters(task="s/op"), sort=LeaderboardSort.SPEEDUP, limit=50
+    ),
 }
-BY_FIGURE = [sort for sort in Sort if sort not in (Sort.BOARD, Sort.TASK, Sort.MODEL)]
+BY_FIGURE = [
+    sort for sort in LeaderboardSort if sort not in (LeaderboardSort.BOARD, LeaderboardSort.TASK, LeaderboardSort.MODEL)
+]
 MAY_SORT_FEW = {
     *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
     *("the leaderboard board by board", "a task's boards", "a model's entries"),
@@ -132,9 +137,9 @@ LISTS = {
     "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING),
     "jobs on a task": lambda session: list_jobs(session, task="starter/op", source_hash="s", limit=50),
     "tasks that jobs were for": lambda session: list_tasks(session, limit=50),
-    "present tasks": lambda session: list_current_heads(session, but=("starter",)),
-    "tasks with their jobs": lambda session: task_counts(session, suite=None, limit=101, offset=0),
-    "the sources of a name": lambda session: task_versions(session, "starter", "op"),
+    "present tasks": lambda session: list_current_heads(session, excluding=("starter",)),
+    "tasks with their jobs": lambda session: list_task_counts(session, suite=None, limit=101, offset=0),
+    "the sources of a name": lambda session: list_source_hashes(session, "starter", "op"),
 }
 SOURCE = re.compile(r"tasks\w*\.source\b")
 

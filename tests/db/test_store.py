@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from db.engine import differences, integrity_problems, make_engine, open_store, revision_of
+from db.engine import integrity_problems, make_engine, open_store, revision_of, schema_differences
 from db.errors import NotInStore, StoreError
 from db.evaluations.results import (
     add_candidate,
@@ -26,22 +26,22 @@ from db.evaluations.results import (
     get_evaluation,
     list_events,
     list_llm_calls,
+    llm_usage,
     set_advice,
-    spent,
 )
 from db.evaluations.tasks import add_task, get_task
 from db.jobs.jobs import (
     add_job,
     cancel_requested,
-    claim_job,
     finish_job,
     get_job,
     list_jobs,
     mark_interrupted,
     request_cancel,
+    restart_job,
 )
 from db.migrations import HEAD
-from db.records import JobStatus, LlmCall, Measured, Owner
+from db.records import JobStatus, LlmCall, Measurements, Owner
 from db.tables import EvaluationRow, TaskRow
 from db.types import clean_json
 from tasks.text import clean_text
@@ -80,7 +80,7 @@ def new_evaluation(session, job_id, evaluation_id="e1", source="y", **values):
         "code": None,
         "message": "",
         "tags": ["custom_kernel"],
-        "measured": Measured(speedup=2.0, speedup_low=1.9, speedup_high=2.1, candidate_ms=1.0, eager_ms=2.0),
+        "measurements": Measurements(speedup=2.0, speedup_low=1.9, speedup_high=2.1, candidate_ms=1.0, eager_ms=2.0),
         "result": {"schema": "s"},
         **values,
     }
@@ -108,7 +108,7 @@ def run_python(code, *args, **options):
 
 def test_an_empty_database_is_brought_to_the_newest_revision(store):
     assert revision_of(store.engine) == HEAD
-    assert differences(store.engine) == []
+    assert schema_differences(store.engine) == []
     assert integrity_problems(store.engine) == []
 
 
@@ -124,18 +124,18 @@ def test_head_names_the_newest_migration():
 def test_a_difference_between_tables_and_database_is_found(store):
     with store.engine.begin() as connection:
         connection.execute(text("ALTER TABLE tasks ADD COLUMN surprise TEXT"))
-    assert "surprise" in "".join(differences(store.engine))
+    assert "surprise" in "".join(schema_differences(store.engine))
 
 
 def test_migrations_can_be_undone_and_done_again(store):
     from alembic import command
 
-    from db.engine import alembic_config, migrating
+    from db.engine import alembic_config, migration_transaction
 
     for step in (command.downgrade, command.upgrade):
-        with migrating(store.engine) as connection:
+        with migration_transaction(store.engine) as connection:
             step(alembic_config(connection), "base" if step is command.downgrade else "head")
-    assert differences(store.engine) == []
+    assert schema_differences(store.engine) == []
 
 
 def test_sqlite_is_set_up_for_several_processes(tmp_path):
@@ -268,7 +268,7 @@ def test_candidates_and_evaluations_are_stored_once(store):
         assert session.query(EvaluationRow).count() == 1
         found = find_evaluation(session, job_id, "y" * 64)
         assert found is not None
-        assert found.measured.speedup == 2.0
+        assert found.measurements.speedup == 2.0
         assert find_evaluation(session, job_id, "z" * 64) is None
 
 
@@ -283,10 +283,10 @@ def test_foreign_keys_hold(store):
 def test_only_one_process_can_claim_a_job(store):
     with store.write() as session:
         job_id = new_job(session)
-        assert not claim_job(session, job_id, OTHER, sandbox="docker")  # it runs
+        assert not restart_job(session, job_id, OTHER, sandbox="docker")  # it runs
         assert mark_interrupted(session, job_id, ME)
-        assert claim_job(session, job_id, OTHER, sandbox="docker")
-        assert not claim_job(session, job_id, ME, sandbox="docker")
+        assert restart_job(session, job_id, OTHER, sandbox="docker")
+        assert not restart_job(session, job_id, ME, sandbox="docker")
         assert get_job(session, job_id).owner == OTHER
 
 
@@ -294,7 +294,7 @@ def test_who_lost_a_job_cannot_end_it(store):
     with store.write() as session:
         job_id = new_job(session, owner=ME)
         mark_interrupted(session, job_id, ME)
-        claim_job(session, job_id, OTHER, sandbox="docker")
+        restart_job(session, job_id, OTHER, sandbox="docker")
         assert not finish_job(session, job_id, ME, status=JobStatus.DONE)
         assert not mark_interrupted(session, job_id, ME)
         assert get_job(session, job_id).status is JobStatus.RUNNING
@@ -311,8 +311,8 @@ def test_a_running_job_is_asked_to_stop_and_a_waiting_one_is_cancelled_at_once(s
         assert request_cancel(session, running) is JobStatus.DONE
         with pytest.raises(NotInStore, match="job 99"):
             request_cancel(session, 99)
-        assert not claim_job(session, running, OTHER, sandbox="docker")  # done is done
-        assert claim_job(session, waiting, OTHER, sandbox="docker")
+        assert not restart_job(session, running, OTHER, sandbox="docker")  # done is done
+        assert restart_job(session, waiting, OTHER, sandbox="docker")
         assert not cancel_requested(session, waiting)
 
 
@@ -343,8 +343,8 @@ def test_rounds_events_and_calls_are_kept_in_order(store):
         assert list_events(session, job_id, after=events[1].id) == events[2:]
         assert list_llm_calls(session, job_id)[0] == call
         assert len(list_llm_calls(session, job_id, from_round=2)) == 1
-        assert spent(session, job_id) == (0.25, 11, 6)
-        assert spent(session, 99) == (0.0, 0, 0)
+        assert llm_usage(session, job_id) == (0.25, 11, 6)
+        assert llm_usage(session, 99) == (0.0, 0, 0)
 
 
 # Crashes and crowds

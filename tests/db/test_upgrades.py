@@ -9,7 +9,15 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, MetaData, Table, insert, select, text
 
-from db.engine import alembic_config, differences, integrity_problems, make_engine, migrating, open_store, revision_of
+from db.engine import (
+    alembic_config,
+    integrity_problems,
+    make_engine,
+    migration_transaction,
+    open_store,
+    revision_of,
+    schema_differences,
+)
 from db.errors import StoreError
 
 VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
@@ -19,7 +27,7 @@ PLAIN: dict[type, Any] = {bool: False, int: 1, float: 1.5, datetime: NOW, dict: 
 
 
 def at_revision(engine: Engine, revision: str) -> None:
-    with migrating(engine) as connection:
+    with migration_transaction(engine) as connection:
         command.upgrade(alembic_config(connection), revision)
 
 
@@ -63,7 +71,7 @@ def test_an_upgrade_keeps_every_row_of_every_table(empty_url: str, revision: str
     engine.dispose()
     store = open_store(empty_url)
     assert {name: row_of(store.engine, name, list(row)) for name, row in before.items()} == before
-    assert differences(store.engine) == integrity_problems(store.engine) == []
+    assert schema_differences(store.engine) == integrity_problems(store.engine) == []
     store.close()
 
 

@@ -16,7 +16,7 @@ from service.worker import main
 from service.worker.queue import queue_url
 from service.worker.reconcile import HEARTBEAT_S, LOST_AFTER_S
 from web import cli, server
-from web.metrics import COUNTED_EVERY_S, Metrics
+from web.metrics import COUNT_INTERVAL_S, Metrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operating.md").read_text()
@@ -91,7 +91,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
 
 def test_times_are_those_of_the_code():
     assert "after its last beat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
-    assert COUNTED_EVERY_S == 15  # "at most 15 s old"
+    assert COUNT_INTERVAL_S == 15  # "at most 15 s old"
     assert main.END_S <= 15 and server.SHUTDOWN_TIMEOUT_S <= 15  # "within 15 s"
 
 

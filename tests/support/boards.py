@@ -4,8 +4,8 @@ from db.evaluations.results import add_candidate, add_evaluation
 from db.evaluations.tasks import add_task
 from db.jobs.jobs import add_job
 from db.leaderboard.check import standings_problems
-from db.leaderboard.query import Filters, Sort, count_entries, leaderboard
-from db.records import Measured, Owner
+from db.leaderboard.query import count_entries, leaderboard
+from db.records import LeaderboardFilters, LeaderboardSort, Measurements, Owner
 
 DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict": "passed"}
 
@@ -66,7 +66,7 @@ class Board:
             code=None,
             message="",
             tags=["custom_kernel", *tags],
-            measured=Measured(
+            measurements=Measurements(
                 **{"speedup": speedup, "speedup_low": low, "speedup_high": high, "speedup_compile": 1.1}
                 | (figures or {})
             ),
@@ -75,15 +75,15 @@ class Board:
         )
         return job_id
 
-    def entries(self, *, sort=Sort.BOARD, descending=None, limit=None, offset=0, **filters):
+    def entries(self, *, sort=LeaderboardSort.BOARD, descending=None, limit=None, offset=0, **filters):
         with self.store.read() as session:
             return leaderboard(
-                session, Filters(**filters), sort=sort, descending=descending, limit=limit, offset=offset
+                session, LeaderboardFilters(**filters), sort=sort, descending=descending, limit=limit, offset=offset
             )
 
     def counted(self, **filters):
         with self.store.read() as session:
-            return count_entries(session, Filters(**filters))
+            return count_entries(session, LeaderboardFilters(**filters))
 
     def ranks(self, **filters):
         return [(entry.model, entry.rank) for entry in self.entries(**filters)]

@@ -18,7 +18,7 @@ from db.store import Store
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from service.jobs.journal import Journal
-from service.jobs.persistence import device_name, measured_of, outcome_of
+from service.jobs.persistence import device_name, measurements_of, outcome_of
 from tasks.load import find_task
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
@@ -162,7 +162,7 @@ class Seeded:
                 code=found.code,
                 message=found.message,
                 tags=found.tags,
-                measured=measured_of(found),
+                measurements=measurements_of(found),
                 result=found.to_json(),
             )
         return evaluation_id

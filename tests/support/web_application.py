@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from db.engine import open_store
 from db.evaluations import results
 from db.jobs import jobs
-from db.records import JobStatus, Measured
+from db.records import JobStatus, Measurements
 from db.store import Store
 from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
@@ -107,7 +107,7 @@ def add_done_job(store: Store, *, name: str = "relu", user: str = "ada", change:
                 code=None if passed else "values",
                 message="",
                 tags=["custom_kernel"] if passed else [],
-                measured=Measured(speedup=2.0, speedup_low=1.9, speedup_high=2.1) if passed else Measured(),
+                measurements=Measurements(speedup=2.0, speedup_low=1.9, speedup_high=2.1) if passed else Measurements(),
                 result={"verdict": "passed" if passed else "wrong_output", "code": None, "latency_ms": {}},
             )
         results.add_event(session, job_id, "candidate", 1, {"hash": HASHES[0], "change": change})

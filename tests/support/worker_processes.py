@@ -140,7 +140,7 @@ class Fleet:
     def seen(self) -> list[int]:
         """The process ids of the workers that the store takes for alive."""
         with self.store.read() as session:
-            return [worker.owner.pid for worker in workers.list_workers(session, seen=True)]
+            return [worker.owner.pid for worker in workers.list_workers(session, live=True)]
 
     def lost(self, pid: int) -> bool:
         with self.store.read() as session:

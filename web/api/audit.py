@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from db.accounts.audit import AuditRecord
+from db.records import AuditRecord
 from service.audit import list_audit
 from web.api.parameters import Cursor, Limit
 from web.dependencies import Deps

@@ -6,16 +6,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from db.errors import NotInStore
-from db.evaluations import results as kept
-from db.evaluations.results import CandidateRecord
-from db.jobs.jobs import get_job
+from db.records import CandidateRecord
 from service.submissions.evaluations import reevaluate
+from service.views.candidates import get_candidate, list_candidates
 from web.api.jobs import made
 from web.api.parameters import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
 from web.api.schemas.jobs import Job
 from web.api.schemas.results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
-from web.dependencies import Dependencies, Deps
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -26,16 +24,14 @@ MAX_DIFF_LINES = 20_000
 @router.get("", responses=problems(404))
 def list_(job_id: JobId, deps: Deps, _: Viewer) -> CandidateList:
     """List the candidates of a job with the latest verdict on each."""
-    with deps.store.read() as session:
-        get_job(session, job_id)
-        found = kept.list_candidates(session, job_id)
+    found = list_candidates(deps.store, job_id)
     return CandidateList(candidates=[CandidateSummary(**_summary(candidate)) for candidate in found])
 
 
 @router.get("/{candidate_hash}", responses=problems(404))
 def show(job_id: JobId, candidate_hash: CandidateHash, deps: Deps, _: Viewer) -> CandidateWhole:
     """Show a candidate with its source."""
-    candidate = _find(deps, job_id, candidate_hash)
+    candidate = get_candidate(deps.store, job_id, candidate_hash)
     return CandidateWhole(**_summary(candidate), source=candidate.source)
 
 
@@ -55,8 +51,8 @@ def diff(
     ] = None,
 ) -> Response:
     """What changes from the candidate `against` to this one, as a unified diff."""
-    new = _find(deps, job_id, candidate_hash)
-    old = _find(deps, against_job or job_id, against)
+    new = get_candidate(deps.store, job_id, candidate_hash)
+    old = get_candidate(deps.store, against_job or job_id, against)
     lines = difflib.unified_diff(
         old.source.splitlines()[:MAX_DIFF_LINES],
         new.source.splitlines()[:MAX_DIFF_LINES],
@@ -83,14 +79,6 @@ def evaluate_again(
     """Queue another evaluation of a candidate; no model is asked."""
     new_id, new = reevaluate(principal, job_id, candidate_hash, store=deps.store, key=key)
     return made(deps, response, new_id, new=new)
-
-
-def _find(deps: Dependencies, job_id: int, candidate_hash: str) -> CandidateRecord:
-    with deps.store.read() as session:
-        found = kept.find_candidate(session, job_id, candidate_hash)
-    if found is None:
-        raise NotInStore(f"candidate {candidate_hash} is not in job {job_id}")
-    return found
 
 
 def _summary(candidate: CandidateRecord) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter, Response
 
-from db.evaluations import results
 from service.audit import restore_evaluation, retract_evaluation
 from service.submissions.evaluations import evaluate_for
 from service.tasks import find_task
+from service.views.evaluation import get_evaluation
 from tasks.load import task_from_source
 from web.api.jobs import made
 from web.api.parameters import EvaluationId, IdempotencyKey
@@ -49,8 +49,7 @@ def start(
 @router.get("/{evaluation_id}", responses=problems(404))
 def show(evaluation_id: EvaluationId, deps: Deps, _: Viewer) -> EvaluationWhole:
     """Show an evaluation with all that the evaluator found out."""
-    with deps.store.read() as session:
-        found = results.get_evaluation(session, evaluation_id)
+    found = get_evaluation(deps.store, evaluation_id)
     return EvaluationWhole(**EvaluationSummary.of(found).model_dump(), result=dict(found.result))
 
 

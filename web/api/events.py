@@ -1,49 +1,60 @@
-"""Events of a job as they happen: server-sent events that can be taken up where they broke off."""
+"""Streams of server-sent events: the events of a job, and the states of a job, a batch or all devices."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from db.jobs import jobs as kept_jobs
-from db.records import EventRecord
-from db.views import change_feed
-from db.views.change_feed import JobState
+from db.records import BatchState, EventRecord, JobState
 from service.submissions.access import NotAuthenticated, Principal, still_valid
+from service.views.changes import check_batch, check_job, list_past_events
+from service.views.devices import DevicesState
+from web.api.batches import BatchId
 from web.api.parameters import JobId
-from web.broadcast import Broadcaster, Message, Topic
+from web.broadcast import DEVICES, Broadcaster, Message, Topic
 from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
-router = APIRouter(prefix="/jobs/{job_id}/events", tags=["events"])
+router = APIRouter(tags=["events"])
 KEEP_ALIVE_S = 15.0
 MAX_EVENT_ID = 2**63 - 1
 MAX_TEXT_CHARS = 4000
-_EXAMPLE = (
-    'id: 812\ndata: {"id": 812, "kind": "round_started", "round": 2, "data": {}, "at": "2026-01-01T12:00:00Z"}\n\n'
-)
+_NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _TEXT = {"type": "string"}
 _MESSAGE = {"type": "object", "required": ["data"], "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT}}
-NOT_KEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def stream_of(description: str, example: str) -> dict[str, Any]:
-    """How a stream is described."""
+def _described(description: str, example: str) -> dict[str, Any]:
+    """The description of a stream in the API's description."""
     return {
         "description": description,
         "content": {"text/event-stream": {"schema": _MESSAGE, "example": example}},
     }
 
 
-_STREAM = stream_of("Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.", _EXAMPLE)
+_JOB = _described(
+    "Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.",
+    'id: 812\ndata: {"id": 812, "kind": "round_started", "round": 2, "data": {}, "at": "2026-01-01T12:00:00Z"}\n\n',
+)
+_BATCH = _described(
+    "`status`: how the batch stands, at once and whenever that changes; `end`: that nothing more happens in it.",
+    'event: status\ndata: {"counts": {"done": 3, "running": 1}, "cost_usd": 0.12, "rounds_done": 9, "solved": 3,'
+    ' "cancel_requested": false}\n\n',
+)
+_DEVICES = _described(
+    "`status`: which workers there are, what each runs and how many jobs wait, at once and whenever that changes.",
+    'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_id": 7}],'
+    ' "platforms": [{"name": "cpu", "alive": 1, "waiting": 0}]}\n\n',
+)
 
 
-@router.get("", response_class=StreamingResponse, responses={200: _STREAM, **problems(404)})
+@router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses={200: _JOB, **problems(404)})
 async def stream(
     request: Request,
     job_id: JobId,
@@ -58,48 +69,94 @@ async def stream(
 
     Bulky parts (sources, what models were asked and said) are left out. After `end` there is nothing more to wait for.
     """
-    await run_in_threadpool(_check, deps, job_id)
-    begin = max(after, int(last_event_id or 0))
+    await run_in_threadpool(check_job, deps.store, job_id)
+    broadcaster = _broadcaster(request, principal)
+    return _response(_job_messages(broadcaster, deps, principal, job_id, max(after, int(last_event_id or 0))))
+
+
+@router.get("/batches/{batch_id}/events", response_class=StreamingResponse, responses={200: _BATCH, **problems(404)})
+async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: Viewer) -> StreamingResponse:
+    """How a batch stands, until all of its jobs have ended."""
+    await run_in_threadpool(check_batch, deps.store, batch_id)
+    broadcaster = _broadcaster(request, principal)
+    return _response(_state_messages(broadcaster, deps, principal, Topic("batch", batch_id)))
+
+
+@router.get("/devices/events", response_class=StreamingResponse, responses={200: _DEVICES, **problems()})
+async def devices(request: Request, deps: Deps, principal: Viewer) -> StreamingResponse:
+    """Which workers come, get lost, are busy, until whoever listens goes."""
+    broadcaster = _broadcaster(request, principal)
+    return _response(_state_messages(broadcaster, deps, principal, DEVICES))
+
+
+def _broadcaster(request: Request, principal: Principal) -> Broadcaster:
+    """The application's broadcaster, if it has room for this listener.
+
+    Raises:
+        ProblemError: There are too many listeners.
+    """
     broadcaster: Broadcaster = request.app.state.broadcaster
     broadcaster.check_capacity(principal)
-    messages = _messages(broadcaster, deps, principal, job_id, begin)
-    return StreamingResponse(messages, media_type="text/event-stream", headers=NOT_KEPT)
+    return broadcaster
 
 
-async def _messages(
+def _response(messages: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(messages, media_type="text/event-stream", headers=_NO_BUFFERING)
+
+
+async def _job_messages(
     broadcaster: Broadcaster, deps: Dependencies, principal: Principal, job_id: int, after: int
 ) -> AsyncIterator[str]:
-    async with broadcaster.listen(Topic("job", job_id), principal) as (upto, queue):
+    async with broadcaster.listen(Topic("job", job_id), principal) as (last_id, queue):
         yield "retry: 2000\n\n"
-        while after < upto:
-            events = await run_in_threadpool(_backlog, deps, job_id, after, upto)
+        while after < last_id:
+            events = await run_in_threadpool(list_past_events, deps.store, job_id, after=after, up_to=last_id)
             for event in events:
                 yield _event(event)
-            after = events[-1].id if events else upto
+            after = events[-1].id if events else last_id
         state: JobState | None = None
         while True:
-            message = await next_of(queue)
+            message = await _next_message(queue)
             match message:
                 case EventRecord():
                     if message.id > after:
                         yield _event(message)
                 case JobState():
                     state = message
-                    yield named("status", _state(message))
+                    yield _named("status", _job_json(message))
                 case "silence":
-                    try:
-                        await run_in_threadpool(still_valid, deps.store, principal)
-                    except NotAuthenticated:
+                    if not await _still_valid(deps, principal):
                         return
                     yield ": still here\n\n"
                 case _:
                     if state is not None and state.ended:
-                        yield named("end", _state(state))
+                        yield _named("end", _job_json(state))
                     return
 
 
-async def next_of(queue: asyncio.Queue[Message]) -> Message | Literal["silence"]:
-    """The next message, or `silence` where none came for a while."""
+async def _state_messages(
+    broadcaster: Broadcaster, deps: Dependencies, principal: Principal, topic: Topic
+) -> AsyncIterator[str]:
+    async with broadcaster.listen(topic, principal) as (_, queue):
+        yield "retry: 2000\n\n"
+        state: BatchState | DevicesState | None = None
+        while True:
+            message = await _next_message(queue)
+            if message is None:
+                if state is not None and state.ended:
+                    yield _named("end", _state_json(state))
+                return
+            if message == "silence":
+                if not await _still_valid(deps, principal):
+                    return
+                yield ": still here\n\n"
+            elif isinstance(message, BatchState | DevicesState):
+                state = message
+                yield _named("status", _state_json(message))
+
+
+async def _next_message(queue: asyncio.Queue[Message]) -> Message | Literal["silence"]:
+    """The next message, or `silence` if none came for `KEEP_ALIVE_S`."""
     try:
         async with asyncio.timeout(KEEP_ALIVE_S):
             return await queue.get()
@@ -107,37 +164,38 @@ async def next_of(queue: asyncio.Queue[Message]) -> Message | Literal["silence"]
         return "silence"
 
 
-def _check(deps: Dependencies, job_id: int) -> None:
-    with deps.store.read() as session:
-        kept_jobs.get_job(session, job_id)
-
-
-def _backlog(deps: Dependencies, job_id: int, after: int, upto: int) -> list[EventRecord]:
-    with deps.store.read() as session:
-        return change_feed.backlog(session, job_id, after=after, upto=upto)
-
-
-def event_json(event: EventRecord) -> dict[str, Any]:
-    """An event as clients read it."""
-    at = None if event.created_at is None else event.created_at.isoformat().replace("+00:00", "Z")
-    return {"id": event.id, "kind": event.kind, "round": event.round, "data": _shortened(event.data), "at": at}
+async def _still_valid(deps: Dependencies, principal: Principal) -> bool:
+    try:
+        await run_in_threadpool(still_valid, deps.store, principal)
+    except NotAuthenticated:
+        return False
+    return True
 
 
 def _event(event: EventRecord) -> str:
-    return f"id: {event.id}\ndata: {json.dumps(event_json(event))}\n\n"
+    at = None if event.created_at is None else event.created_at.isoformat().replace("+00:00", "Z")
+    data = {"id": event.id, "kind": event.kind, "round": event.round, "data": _shortened(event.data), "at": at}
+    return f"id: {event.id}\ndata: {json.dumps(data)}\n\n"
 
 
-def named(name: str, data: Mapping[str, Any]) -> str:
-    """A message with a name, as it is sent."""
+def _named(name: str, data: Mapping[str, Any]) -> str:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-def _state(state: JobState) -> dict[str, Any]:
+def _job_json(state: JobState) -> dict[str, Any]:
     return {**vars(state), "status": state.status.value}
 
 
+def _state_json(state: BatchState | DevicesState) -> dict[str, Any]:
+    if isinstance(state, BatchState):
+        return asdict(state)
+    names = ("worker_id", "state", "job_id")
+    workers = [dict(zip(names, worker, strict=True)) for worker in state.workers]
+    return {"workers": workers, "platforms": [asdict(platform) for platform in state.platforms]}
+
+
 def _shortened(value: Any) -> Any:
-    """A value without texts that nobody reads live."""
+    """A JSON value with its texts cut at `MAX_TEXT_CHARS`."""
     if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
         return value[:MAX_TEXT_CHARS] + " …"
     if isinstance(value, Mapping):

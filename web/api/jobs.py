@@ -5,11 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from db.jobs import jobs as kept_jobs
 from db.records import JobStatus
 from service.errors import Conflict
 from service.jobs.export import kernel_text
-from service.jobs.query import get_job, show_job
+from service.jobs.query import get_job, list_jobs, show_job
 from service.jobs.report import report_text
 from service.submissions.jobs import cancel_for, resume_for, submit_for
 from service.tasks import find_task
@@ -61,10 +60,9 @@ def list_(
     limit: Limit = 50,
 ) -> JobPage:
     """List jobs, newest first."""
-    with deps.store.read() as session:
-        found = kept_jobs.list_jobs(
-            session, kind=kind, status=status, user=user, model=model, task=task, before=cursor, limit=limit + 1
-        )
+    found = list_jobs(
+        deps.store, kind=kind, status=status, user=user, model=model, task=task, before=cursor, limit=limit + 1
+    )
     return JobPage(
         jobs=[Job.of(job) for job in found[:limit]], next_cursor=found[limit - 1].id if len(found) > limit else None
     )

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
-from db.leaderboard import query as kept
-from db.leaderboard.query import Entry, Filters, Sort
+from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from service.batches.export import csv_lines
+from service.views.leaderboard import leaderboard_page
 from web.api.parameters import MAX_ID, ModelName, PlatformName, Suite, TaskRef
 from web.api.schemas.results import Board, Leaderboard
 from web.dependencies import Dependencies, Deps
@@ -18,7 +18,7 @@ from web.security.identity import Viewer
 
 router = APIRouter(tags=["leaderboard"])
 _CSV_PAGE = 1000
-_COLUMNS = tuple(field.name for field in fields(Entry))
+_COLUMNS = tuple(field.name for field in fields(LeaderboardEntry))
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Chosen:
         str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device, by its whole name.")
     ] = None
     sort: Annotated[
-        Sort,
+        LeaderboardSort,
         Query(
             description="By what. Those without a rank stand last, and before them those without the figure or with a"
             " cost that nobody knows. `board`: task by task, each by rank."
         ),
-    ] = Sort.SPEEDUP
+    ] = LeaderboardSort.SPEEDUP
     order: Annotated[
         Literal["asc", "desc"] | None,
         Query(description="Default: the best first, of dates the latest, of names from A."),
     ] = None
 
     @property
-    def filters(self) -> Filters:
+    def filters(self) -> LeaderboardFilters:
         """Which lines."""
-        return Filters(self.suite, self.platform, self.task, self.model, self.dtype, self.device)
+        return LeaderboardFilters(self.suite, self.platform, self.task, self.model, self.dtype, self.device)
 
     @property
     def descending(self) -> bool | None:
@@ -68,9 +68,7 @@ def show(
     offset: Annotated[int, Query(ge=0, le=MAX_ID, description="Leave out so many first.")] = 0,
 ) -> Leaderboard:
     """A page of the leaderboard."""
-    with deps.store.read() as session:
-        total = kept.count_entries(session, chosen.filters)
-    entries = _page(deps, chosen, limit, offset)
+    entries, total = _page(deps, chosen, limit, offset)
     return Leaderboard(entries=[Board.of(entry) for entry in entries], total=total)
 
 
@@ -85,21 +83,15 @@ def export(deps: Deps, _: Viewer, chosen: TheChosen) -> Response:
     return StreamingResponse(_csv(deps, chosen), media_type="text/csv", headers=headers)
 
 
-def _page(deps: Dependencies, chosen: Chosen, limit: int, offset: int) -> list[Entry]:
-    with deps.store.read() as session:
-        return kept.leaderboard(
-            session,
-            chosen.filters,
-            sort=chosen.sort,
-            descending=chosen.descending,
-            limit=limit,
-            offset=offset,
-        )
+def _page(deps: Dependencies, chosen: Chosen, limit: int, offset: int) -> tuple[list[LeaderboardEntry], int]:
+    return leaderboard_page(
+        deps.store, chosen.filters, sort=chosen.sort, descending=chosen.descending, limit=limit, offset=offset
+    )
 
 
 def _csv(deps: Dependencies, chosen: Chosen) -> Iterator[str]:
     yield csv_lines([_COLUMNS])
     offset = 0
-    while entries := _page(deps, chosen, _CSV_PAGE, offset):
+    while entries := _page(deps, chosen, _CSV_PAGE, offset)[0]:
         yield csv_lines([astuple(entry) for entry in entries])
         offset += len(entries)

@@ -11,7 +11,6 @@ from web.api import (
     audit,
     batches,
     candidates,
-    changes,
     devices,
     evaluations,
     events,
@@ -24,7 +23,7 @@ from web.api import (
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit, changes)
+_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit)
 
 
 def add_to(app: FastAPI) -> None:

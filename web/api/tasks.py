@@ -4,15 +4,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from db.errors import NotInStore
-from db.evaluations import tasks as kept_tasks
-from db.records import TaskRecord
-from service.tasks import find_task, known_heads
+from service.tasks import known_heads
+from service.views.tasks import get_task, list_stored
 from tasks.load import task_from_source
-from tasks.task import LOCAL_SUITE, Task, TaskError
+from tasks.task import TaskError
 from web.api.parameters import HEX_64, WORD, Cursor, Limit, Suite
 from web.api.schemas.jobs import Checked, CheckRequest, TaskPage, TaskSummary, TaskWhole
-from web.dependencies import Dependencies, Deps
+from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 
@@ -33,8 +31,7 @@ def list_(
 ) -> TaskPage:
     """List tasks."""
     if origin == "stored":
-        with deps.store.read() as session:
-            stored = kept_tasks.list_tasks(session, suite=suite, before=cursor, limit=limit + 1)
+        stored = list_stored(deps.store, suite=suite, before=cursor, limit=limit + 1)
         shown = [TaskSummary.of(task) for task in stored[:limit]]
         return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
     begin = cursor or 0
@@ -64,24 +61,5 @@ def show(
     ] = None,
 ) -> TaskWhole:
     """Show a task with its source: that of a suite, or the newest that was submitted under this name."""
-    found = _find(deps, suite, name, source_hash)
+    found = get_task(deps.store, suite, name, source_hash)
     return TaskWhole(**TaskSummary.of(found).model_dump(), source=found.source)
-
-
-def _find(deps: Dependencies, suite: str, name: str, source_hash: str | None) -> Task | TaskRecord:
-    found: Task | TaskRecord | None = None
-    if suite != LOCAL_SUITE:
-        try:
-            found = find_task(f"{suite}/{name}", store=deps.store, files=False)
-        except TaskError as error:
-            raise NotInStore(str(error)) from error
-        if source_hash in (None, found.source_hash):
-            return found
-    with deps.store.read() as session:
-        if source_hash is None:
-            found = kept_tasks.find_current(session, suite, name)
-        else:
-            found = kept_tasks.find_source(session, suite, name, source_hash)
-    if found is None:
-        raise NotInStore(f"task {suite}/{name} is not known; GET /api/v1/tasks lists those that are")
-    return found

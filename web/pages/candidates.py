@@ -8,10 +8,9 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
 
-from db.evaluations import results
 from service.audit import restore_evaluation, retract_evaluation
 from service.submissions.evaluations import reevaluate
-from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with
+from service.views.candidates import MAX_LINE_CHARS, DiffView, candidate_view, diff_with, get_source
 from service.views.evaluation import EvaluationView
 from service.views.safe_text import shown as shown_text
 from web.dependencies import Deps
@@ -59,8 +58,7 @@ def source(deps: Deps, _: Viewer, job_id: JobId, digest: Digest) -> Response:
     Raises:
         NotInStore: the job has no such candidate.
     """
-    with deps.store.read() as session:
-        text = results.get_candidate_source(session, job_id, digest)
+    text = get_source(deps.store, job_id, digest)
     return download(text, f"candidate-{job_id}-{digest[:8]}.py", "text/x-python")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from db.leaderboard.query import Filters
+from db.records import LeaderboardFilters
 from service.views.leaderboard import BoardQuery, board_choices, board_view
 from web.dependencies import Deps
 from web.pages.render import speedup_bars
@@ -33,7 +33,7 @@ def show(
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
 ) -> HTMLResponse:
     """A page of the leaderboard."""
-    filters = Filters(suite=suite, platform=platform, model=model, dtype=dtype, task=task)
+    filters = LeaderboardFilters(suite=suite, platform=platform, model=model, dtype=dtype, task=task)
     view = board_view(deps.store, BoardQuery(filters, sort, order, number))
     known = board_choices(deps.store)
     query = request.query_params

@@ -7,12 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from agents.strategies.registry import STRATEGIES
 from service.errors import BadRequest
-from service.submissions.enqueue import PRIORITIES
-from service.submissions.jobs import allowed_models, submit_for
-from service.tasks import find_task, known_heads
-from service.views.devices import devices_view
+from service.submissions.jobs import submit_for
+from service.tasks import find_task
+from service.views.submit import submit_choices
 from service.views.tasks import task_view
 from tasks.load import task_from_source
 from tasks.task import Task, TaskError
@@ -162,10 +160,6 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        tasks=[f"{task.suite}/{task.name}" for task in known_heads(deps.store)],
-        platforms=devices_view(deps.store).platforms,
-        models=allowed_models(deps.settings),
-        strategies=STRATEGIES,
-        priorities=tuple(PRIORITIES),
+        choices=submit_choices(deps.settings, deps.store),
         check_url=_CHECK,
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from db.leaderboard.query import Filters, Sort
+from db.records import LeaderboardFilters, LeaderboardSort
 from service.views.leaderboard import BoardQuery, board_view
 from service.views.tasks import task_list, task_view
 from web.dependencies import Deps
@@ -43,8 +43,8 @@ def show(
 ) -> HTMLResponse:
     """One task."""
     view = task_view(deps.store, suite, name, source or None)
-    filters = Filters(task=f"{suite}/{name}", source_hash=view.source_hash)
-    board = board_view(deps.store, BoardQuery(filters, sort, order), otherwise=Sort.BOARD, page_size=200)
+    filters = LeaderboardFilters(task=f"{suite}/{name}", source_hash=view.source_hash)
+    board = board_view(deps.store, BoardQuery(filters, sort, order), otherwise=LeaderboardSort.BOARD, page_size=200)
     return page(
         request,
         "task.html",

@@ -129,7 +129,9 @@ def _export_chats(store: "Store", ids: list[int] | None, wanted: "Wanted", out: 
     from service.jobs import query
     from service.transcripts.training_export import collect, json_line, openai_line, select, write_lines
 
-    chosen = sorted(job.id for job in query.list_jobs(store)) if ids is None else list(dict.fromkeys(ids))
+    chosen = (
+        sorted(job.id for job in query.list_jobs(store, kind="optimize")) if ids is None else list(dict.fromkeys(ids))
+    )
     found = select(collect(store, chosen), wanted)
     if out is not None:
         write_lines(found, out)

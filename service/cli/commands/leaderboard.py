@@ -8,7 +8,7 @@ import typer
 from service.cli.options import Json, Server
 
 if TYPE_CHECKING:
-    from db.leaderboard.query import Entry
+    from db.records import LeaderboardEntry
 
 _RIGHT = ("rank", "over eager", "compile", "ms", "roofline", "USD", "job")
 _FIGURES = ("over eager", "compile", "ms", "roofline", "USD")
@@ -42,7 +42,7 @@ def leaderboard(
     """
     from dataclasses import asdict
 
-    from db.leaderboard.query import Filters, Sort
+    from db.records import LeaderboardFilters, LeaderboardSort
     from service.cli.backend import where
     from service.cli.job_output import NO_BOUNDARY
     from service.cli.output import note, print_json
@@ -52,16 +52,18 @@ def leaderboard(
         raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
     if order is not None and order not in _ORDERS:
         raise BadRequest(f"--order {order[:80]}: unknown; there is: asc, desc")
-    filters = Filters(suite=suite, platform=platform, task=task, model=model, dtype=dtype)
+    filters = LeaderboardFilters(suite=suite, platform=platform, task=task, model=model, dtype=dtype)
     with where(server) as place:
-        entries, total = place.leaderboard(filters, sort=Sort(sort), descending=_ORDERS.get(order or ""), limit=limit)
+        entries, total = place.leaderboard(
+            filters, sort=LeaderboardSort(sort), descending=_ORDERS.get(order or ""), limit=limit
+        )
     if as_json:
         shown = [asdict(entry) for entry in entries]
         print_json({"schema": "kernelwright.leaderboard/1", "entries": shown, "total": total})
         return
     if not entries:
         advice = "nothing was evaluated yet; try: kernelwright optimize starter/rmsnorm_gelu"
-        note(advice if filters == Filters() else "no entries match these filters")
+        note(advice if filters == LeaderboardFilters() else "no entries match these filters")
         return
     if sort == "board":
         _show_boards(entries)
@@ -73,7 +75,7 @@ def leaderboard(
         note(f"process: {NO_BOUNDARY}")
 
 
-def _show_boards(entries: "Sequence[Entry]") -> None:
+def _show_boards(entries: "Sequence[LeaderboardEntry]") -> None:
     from itertools import groupby
 
     from service.cli.output import plain, print_table
@@ -84,7 +86,7 @@ def _show_boards(entries: "Sequence[Entry]") -> None:
         print_table(columns, [(entry.rank, *_figures(entry), *_origin(entry)) for entry in board], right=_RIGHT)
 
 
-def _show_list(entries: "Sequence[Entry]") -> None:
+def _show_list(entries: "Sequence[LeaderboardEntry]") -> None:
     from service.cli.output import print_table
 
     columns = ("rank", "task", "platform", "device", "sandbox", *_FIGURES, "model", "tags", "job")
@@ -95,7 +97,7 @@ def _show_list(entries: "Sequence[Entry]") -> None:
     print_table(columns, rows, right=_RIGHT)
 
 
-def _figures(entry: "Entry") -> tuple[str, ...]:
+def _figures(entry: "LeaderboardEntry") -> tuple[str, ...]:
     from service.cli.output import milliseconds, ratio
 
     return (
@@ -107,11 +109,11 @@ def _figures(entry: "Entry") -> tuple[str, ...]:
     )
 
 
-def _cost(entry: "Entry") -> str:
+def _cost(entry: "LeaderboardEntry") -> str:
     if entry.cost_usd is None:
         return "unknown" if entry.passed else "-"
     return f"{entry.cost_usd:.2f}"
 
 
-def _origin(entry: "Entry") -> tuple[object, ...]:
+def _origin(entry: "LeaderboardEntry") -> tuple[object, ...]:
     return (entry.model, ", ".join(entry.tags), entry.job_id)

@@ -8,7 +8,7 @@ import typer
 from service.cli.options import Json
 
 if TYPE_CHECKING:
-    from db.accounts.tokens import TokenRecord
+    from db.records import TokenRecord
 
 
 def add_to(app: typer.Typer) -> None:

@@ -8,10 +8,9 @@ from sqlalchemy.orm import Session
 
 from db.evaluations import tasks
 from db.jobs import batches, job_queue, jobs
-from db.records import JobStatus, Owner
+from db.records import BatchState, JobStatus, Owner
 from db.store import Store
 from db.tables import JobRow
-from db.views.change_feed import BatchState, batch_states
 from service.batches.manage import queue_batch
 from service.batches.plan import Plan, Planned
 from service.batches.spec import make_spec
@@ -121,10 +120,10 @@ def test_the_state_of_a_batch_sums_over_its_jobs_and_ends_with_the_last_of_them(
     with store.write() as session:
         empty = batches.add_batch(session, name="", user="u", spec={}, budget_usd=None)
         jobs.set_spent(session, job, cost_usd=0.5, tokens=1)
-        jobs.count_round(session, job)
+        jobs.add_finished_round(session, job)
         jobs.request_cancel(session, job)
     with store.read() as session:
-        found = batch_states(session, [batch, empty, 77])
+        found = batches.states(session, [batch, empty, 77])
     assert found == {
         batch: BatchState(False, {JobStatus.RUNNING: 1}, cost_usd=0.5, rounds_done=1, solved=0),
         empty: BatchState(),
@@ -134,5 +133,5 @@ def test_the_state_of_a_batch_sums_over_its_jobs_and_ends_with_the_last_of_them(
         assert jobs.finish_job(session, job, OWNER, status=JobStatus.CANCELLED, stop_reason="cancelled")
         batches.set_cancelled(session, batch, True)
     with store.read() as session:
-        state = batch_states(session, [batch])[batch]
+        state = batches.states(session, [batch])[batch]
     assert (state.ended, state.cancel_requested, state.counts) == (True, True, {JobStatus.CANCELLED: 1})

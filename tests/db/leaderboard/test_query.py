@@ -6,9 +6,8 @@ from sqlalchemy import select
 from db.evaluations.results import add_llm_call
 from db.evaluations.retractions import retract
 from db.jobs.jobs import set_spent
-from db.leaderboard.query import Sort
 from db.leaderboard.rules import SUBMITTED
-from db.records import LlmCall
+from db.records import LeaderboardSort, LlmCall
 from db.tables import StandingRow
 from service.jobs.journal import is_better_record
 from tests.support.boards import Board
@@ -189,7 +188,7 @@ def test_a_free_model_costs_nothing_and_what_nobody_knows_is_not_nothing(board):
         add_llm_call(session, unpriced, call(None))
         set_spent(session, free, cost_usd=0.0, tokens=20)
         set_spent(session, unpriced, cost_usd=0.25, tokens=40)
-    assert [(entry.model, entry.cost_usd) for entry in board.entries(sort=Sort.COST)] == [
+    assert [(entry.model, entry.cost_usd) for entry in board.entries(sort=LeaderboardSort.COST)] == [
         ("builtin/compiler", 0.0),
         *sorted([("vendor/unpriced", None), (SUBMITTED, None)], key=lambda pair: keys(board)[pair[0]]),
     ]
@@ -233,20 +232,20 @@ COSTS = {"a": 0.5, "b": None, "c": 0.0}
 @pytest.mark.parametrize(
     ("sort", "descending", "models"),
     [
-        (Sort.SPEEDUP, None, "bacNL"),
-        (Sort.SPEEDUP, False, "cabNL"),
-        (Sort.SPEEDUP_COMPILE, None, "abcNL"),
-        (Sort.LATENCY, None, "bcaNL"),
-        (Sort.LATENCY, True, "acbNL"),
-        (Sort.ROOFLINE, None, "acbNL"),
-        (Sort.ROOFLINE, False, "cabNL"),
-        (Sort.COST, None, "cabNL"),
-        (Sort.COST, True, "acbNL"),
-        (Sort.EVALUATED_AT, None, "cbaNL"),
-        (Sort.EVALUATED_AT, False, "abcNL"),
-        (Sort.MODEL, None, "LNabc"),
-        (Sort.MODEL, True, "cbaNL"),
-        (Sort.BOARD, None, "bacNL"),
+        (LeaderboardSort.SPEEDUP, None, "bacNL"),
+        (LeaderboardSort.SPEEDUP, False, "cabNL"),
+        (LeaderboardSort.SPEEDUP_COMPILE, None, "abcNL"),
+        (LeaderboardSort.LATENCY, None, "bcaNL"),
+        (LeaderboardSort.LATENCY, True, "acbNL"),
+        (LeaderboardSort.ROOFLINE, None, "acbNL"),
+        (LeaderboardSort.ROOFLINE, False, "cabNL"),
+        (LeaderboardSort.COST, None, "cabNL"),
+        (LeaderboardSort.COST, True, "acbNL"),
+        (LeaderboardSort.EVALUATED_AT, None, "cbaNL"),
+        (LeaderboardSort.EVALUATED_AT, False, "abcNL"),
+        (LeaderboardSort.MODEL, None, "LNabc"),
+        (LeaderboardSort.MODEL, True, "cbaNL"),
+        (LeaderboardSort.BOARD, None, "bacNL"),
     ],
 )
 def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(board, sort, descending, models):
@@ -264,7 +263,7 @@ def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(
 
 
 @pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.parametrize("sort", list(Sort))
+@pytest.mark.parametrize("sort", list(LeaderboardSort))
 def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board, sort, descending):
     for number in range(7):
         board.add(f"m{number}", 2.0, tags=["noisy"] if number > 4 else [])
@@ -283,21 +282,25 @@ def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board,
 def test_ranks_are_those_of_the_speedup_in_whatever_order_entries_are_shown(board):
     for model, figures in ORDERED.items():
         board.add(model, figures["speedup"], figures=figures)
-    assert {(entry.model, entry.rank) for entry in board.entries(sort=Sort.LATENCY)} == {("b", 1), ("a", 2), ("c", 3)}
+    assert {(entry.model, entry.rank) for entry in board.entries(sort=LeaderboardSort.LATENCY)} == {
+        ("b", 1),
+        ("a", 2),
+        ("c", 3),
+    }
 
 
 def test_tasks_can_be_ordered_backwards_and_boards_stay_in_order(board):
     board.add("slow", 1.0)
     board.add("fast", 2.0)
     board.add("m", 1.0, task="starter/zeta")
-    found = [(entry.task, entry.model) for entry in board.entries(sort=Sort.TASK, descending=True)]
+    found = [(entry.task, entry.model) for entry in board.entries(sort=LeaderboardSort.TASK, descending=True)]
     assert found == [("starter/zeta", "m"), ("starter/op", "fast"), ("starter/op", "slow")]
 
 
 def test_names_sort_by_code_points_on_every_database(board):
     for model in ("b", "B", "a", "A", "ä", "_"):
         board.add(model, None, verdict="crashed")
-    assert [entry.model for entry in board.entries(sort=Sort.MODEL)] == ["A", "B", "_", "a", "b", "ä"]
+    assert [entry.model for entry in board.entries(sort=LeaderboardSort.MODEL)] == ["A", "B", "_", "a", "b", "ä"]
     assert [entry.model for entry in board.entries()] == ["A", "B", "_", "a", "b", "ä"]
 
 

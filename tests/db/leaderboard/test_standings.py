@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text, update
 
-from db.engine import alembic_config, differences, migrating, open_store
+from db.engine import alembic_config, migration_transaction, open_store, schema_differences
 from db.evaluations.retractions import restore, retract
 from db.leaderboard.check import mend_standings
 from db.leaderboard.rules import Claim, Place, places
@@ -180,7 +180,7 @@ def test_an_evaluation_that_is_in_the_store_alone_is_found(board):
 
 
 def at_revision(store, revision):
-    with migrating(store.engine) as connection:
+    with migration_transaction(store.engine) as connection:
         step = command.downgrade if revision != "head" else command.upgrade
         step(alembic_config(connection), revision)
 
@@ -205,7 +205,7 @@ def test_a_store_from_before_the_table_has_its_leaderboard_after_the_upgrade(boa
     at_revision(board.store, "head")
     assert board.entries() == good
     assert board.problems() == []
-    assert differences(board.store.engine) == []
+    assert schema_differences(board.store.engine) == []
 
 
 def test_a_retracted_evaluation_stays_off_the_leaderboard_through_the_upgrade(board):

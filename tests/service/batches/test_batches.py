@@ -209,7 +209,7 @@ def test_a_job_that_cannot_be_run_ends_alone_and_is_listed_with_its_reason(
         batch_id = start_batch(spec_of(ops), settings=settings, store=store)
         first = jobs_of(store, batch_id)[0]
         with store.write() as session:
-            jobs.set_options(session, first.id, rounds=-5)
+            jobs.update_options(session, first.id, rounds=-5)
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
     assert [cell.outcome for cell in details.cells] == ["unjudged", "passed", "passed"]
@@ -323,7 +323,7 @@ def test_a_job_that_began_on_a_device_of_another_kind_waits_for_one(
         batch_id = start_batch(spec_of(write_ops(tmp_path, 2)), settings=settings, store=store)
         first = jobs_of(store, batch_id)[0]
         with store.write() as session:
-            jobs.set_options(session, first.id, device="another", device_kind="0123abcd")
+            jobs.update_options(session, first.id, device="another", device_kind="0123abcd")
         run_all(batch_id, settings, store)
         assert [job.status for job in jobs_of(store, batch_id)] == [JobStatus.QUEUED, JobStatus.DONE]
 

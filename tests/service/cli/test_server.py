@@ -18,7 +18,7 @@ from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
 from service.jobs.liveness import this_process
-from service.jobs.persistence import measured_of
+from service.jobs.persistence import measurements_of
 from tests.support.commands import GOOD, OP, WRONG
 from tests.support.seeded_store import evaluation, seed
 from tests.support.server_process import ROOT, kernelwright, serving
@@ -419,7 +419,7 @@ def _evaluated(store, job, device):
             code=None,
             message="",
             tags=(),
-            measured=measured_of(found),
+            measurements=measurements_of(found),
             result=found.to_json(),
         )
         jobs.finish_job(session, job.id, owner, status=JobStatus.DONE, stop_reason="evaluated")

@@ -91,7 +91,7 @@ def call(session: Session, job_id: int, number: int, usd: float, *, answered: bo
         results.add_llm_call(
             session, job_id, LlmCall(1, "x", "coder", "", [], "", 1, 1, usd, 0.1, key=f"coder:{number}")
         )
-        jobs.set_spent(session, job_id, cost_usd=results.spent(session, job_id)[0], tokens=1)
+        jobs.set_spent(session, job_id, cost_usd=results.llm_usage(session, job_id)[0], tokens=1)
 
 
 @st.composite
@@ -136,7 +136,7 @@ def test_the_total_is_never_exceeded(
                             event.data["worst_usd"]
                             for event in results.list_events(session, job.id, kinds=("llm_started",))
                         )
-                        - results.spent(session, job.id)[0]
+                        - results.llm_usage(session, job.id)[0]
                     )
                     jobs.set_unsettled(session, job.id, unsettled)
                 jobs.finish_job(session, job.id, OWNER, status=status)

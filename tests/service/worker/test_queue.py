@@ -313,15 +313,15 @@ def test_a_job_that_goes_back_in_line_keeps_its_place(store: Store) -> None:
     take(store, job_id)
     assert requeue(store, job_id, "w1")
     with store.read() as session:
-        assert job_queue.list_waiting(session)[0] == (job_id, 2)
+        assert job_queue.list_queued(session)[0] == (job_id, 2)
 
 
 def test_lists_of_those_that_wait_begin_with_whose_turn_comes_first(store: Store) -> None:
     ann = [add(store, "ann") for _ in range(3)]
     bob, high, low = add(store, "bob"), add(store, "bob", -1), add(store, "cem", 1)
     with store.read() as session:
-        assert [job_id for job_id, _ in job_queue.list_waiting(session)] == [high, ann[0], bob, ann[1], ann[2], low]
-        assert [job_id for job_id, _ in job_queue.list_waiting(session, after=bob)] == [high, low]
+        assert [job_id for job_id, _ in job_queue.list_queued(session)] == [high, ann[0], bob, ann[1], ann[2], low]
+        assert [job_id for job_id, _ in job_queue.list_queued(session, after=bob)] == [high, low]
 
 
 # who may take what
@@ -393,8 +393,8 @@ def test_a_job_in_line_is_not_resumed_by_hand_and_one_that_runs_is_not_either(st
     with pytest.raises(BadRequest, match=f"job {waits} waits for a worker"):
         resume(waits, settings=settings, store=store, observe=lambda event: None, cancel=CancelToken())
     with store.write() as session:
-        assert not jobs.claim_job(session, waits, ME, sandbox="docker")
-        assert not jobs.claim_job(session, runs, ME, sandbox="docker")
+        assert not jobs.restart_job(session, waits, ME, sandbox="docker")
+        assert not jobs.restart_job(session, runs, ME, sandbox="docker")
 
 
 def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keeper: Reconciler) -> None:
@@ -403,7 +403,7 @@ def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keep
     take(store, job_id)
     with store.write() as session:
         jobs.finish_job(session, job_id, ME, status=JobStatus.FAILED)
-        assert jobs.claim_job(session, job_id, ME, sandbox="docker")
+        assert jobs.restart_job(session, job_id, ME, sandbox="docker")
         workers.set_lost(session, "w1")
     keeper.take_over()
     job = look(store, job_id)
@@ -673,8 +673,8 @@ def test_of_workers_that_are_there_none_is_left_out(store: Store) -> None:
     for number in range(203):
         register(store, f"w{number}")
     with store.read() as session:
-        assert len(workers.list_workers(session, seen=True)) == 203
-        assert len(workers.list_workers(session, seen=True, limit=3)) == 3
+        assert len(workers.list_workers(session, live=True)) == 203
+        assert len(workers.list_workers(session, live=True, limit=3)) == 3
         assert len(workers.list_workers(session)) == 200
 
 
@@ -690,7 +690,7 @@ def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
 def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.jobs.liveness.HEARTBEAT_S", 0.05)
     register(store)
-    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
+    heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
     with store.read() as session:
         first = workers.list_workers(session)[0].heartbeat_at
     heartbeat.start()
@@ -710,7 +710,7 @@ def test_a_heart_survives_whatever_befalls_a_beat(
     register(store)
     with store.write() as session:
         session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
-    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
+    heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
     heartbeat.start()
     time.sleep(0.3)
     assert heartbeat.is_running() and not heartbeat.lost.is_set()
@@ -748,7 +748,7 @@ def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
     running = CancelGroup()
     worker = WorkerContext("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
     register(store)
-    heartbeat = Heartbeat(store, lambda session: workers.beat(session, "w1"))
+    heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
     with pytest.raises(GivenUp):
         _work(worker, heartbeat, CancelToken(), [])
     heartbeat.start()

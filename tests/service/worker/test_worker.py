@@ -322,9 +322,9 @@ def test_one_job_that_cannot_be_run_keeps_no_other_from_its_turn(there: Fleet) -
         garbage, strange = ask(there, model), ask(there, model)
         best_first = ask(there, model, priority="high")
         with there.store.write() as session:
-            jobs.set_options(session, elsewhere, device="a GPU", device_kind="0123abcd")
-            jobs.set_options(session, garbage, rounds="many", price=["x"])
-            jobs.set_options(session, strange, device_kind="../" * 100_000, device=7)
+            jobs.update_options(session, elsewhere, device="a GPU", device_kind="0123abcd")
+            jobs.update_options(session, garbage, rounds="many", price=["x"])
+            jobs.update_options(session, strange, device_kind="../" * 100_000, device=7)
             again = job_queue.add_queued_job(
                 session,
                 task_id=save_task(session, Task(name="op", source=OP)),

@@ -7,7 +7,7 @@ import pytest
 from db.evaluations import results
 from db.jobs import jobs
 from db.jobs.jobs import set_spent
-from db.records import JobStatus, Measured
+from db.records import JobStatus, Measurements
 from service.batches.manage import start_batch
 from service.batches.spec import make_spec
 from tests.support.boards import Board
@@ -234,7 +234,7 @@ def test_a_candidate_that_is_measured_again_is_still_its_models(client, web):
         results.add_evaluation(
             session, "again", candidate_id=candidate, round_number=0, platform="cpu", device="CPU A", sandbox="docker",
             verdict="passed", code=None, message="", tags=["custom_kernel"], result={},
-            measured=Measured(speedup=1.5, speedup_low=1.4, speedup_high=1.6),
+            measurements=Measurements(speedup=1.5, speedup_low=1.4, speedup_high=1.6),
         )  # fmt: skip
     (entry,) = client.get(f"{API}/leaderboard").json()["entries"]
     assert (entry["model"], entry["evaluations"]) == ("builtin/compiler", before[0]["evaluations"] + 1)

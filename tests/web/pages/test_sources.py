@@ -8,7 +8,7 @@ import pytest
 from agents.protocols import Event
 from db.evaluations import results
 from db.jobs import jobs
-from db.records import JobStatus, Measured
+from db.records import JobStatus, Measurements
 from service.audit import restore_evaluation, retract_evaluation
 from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
@@ -52,7 +52,7 @@ def done_job(store, source, *, speedup, model):
             code=None,
             message="",
             tags=["custom_kernel"],
-            measured=Measured(speedup=speedup, speedup_low=speedup * 0.9, speedup_high=speedup * 1.1),
+            measurements=Measurements(speedup=speedup, speedup_low=speedup * 0.9, speedup_high=speedup * 1.1),
             result={"verdict": "passed"},
         )
         results.add_event(session, job_id, "round_started", 1, {"request": "write"})

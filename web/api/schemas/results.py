@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from db.leaderboard.query import Entry
-from db.records import EvaluationRecord, WorkerRecord, WorkerStatus
+from db.records import EvaluationRecord, LeaderboardEntry, WorkerRecord, WorkerStatus
 from web.api.parameters import TASK_REF, Reason
 from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, OpName, Platform, Source, kind_of
 
@@ -80,7 +79,7 @@ class EvaluationSummary(BaseModel):
     @classmethod
     def of(cls, kept: EvaluationRecord) -> Self:
         """An evaluation for the API, without the bulk of its result."""
-        return cls.model_validate({**asdict(kept), **asdict(kept.measured)})
+        return cls.model_validate({**asdict(kept), **asdict(kept.measurements)})
 
 
 class EvaluationWhole(EvaluationSummary):
@@ -156,7 +155,7 @@ class Board(BaseModel):
     )
 
     @classmethod
-    def of(cls, entry: Entry) -> Self:
+    def of(cls, entry: LeaderboardEntry) -> Self:
         """A line for the API."""
         return cls.model_validate(asdict(entry))
 

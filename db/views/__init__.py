@@ -1,1 +1,0 @@
-"""Queries that pages and metrics read."""

@@ -1,0 +1,33 @@
+"""The choices of the form that submits an op."""
+
+from dataclasses import dataclass
+
+from agents.strategies.registry import STRATEGIES
+from db.store import Store
+from service.settings import Settings
+from service.submissions.enqueue import PRIORITIES
+from service.submissions.jobs import allowed_models
+from service.tasks import known_heads
+from service.views.devices import PlatformLine, devices_view
+
+
+@dataclass(frozen=True)
+class SubmitChoices:
+    """The values of each field. `tasks` are names as suite/name, `models` patterns that a submitter may use."""
+
+    tasks: tuple[str, ...]
+    platforms: tuple[PlatformLine, ...]
+    models: tuple[str, ...]
+    strategies: tuple[str, ...]
+    priorities: tuple[str, ...]
+
+
+def submit_choices(settings: Settings, store: Store) -> SubmitChoices:
+    """What can be chosen on this server now."""
+    return SubmitChoices(
+        tasks=tuple(f"{task.suite}/{task.name}" for task in known_heads(store)),
+        platforms=devices_view(store).platforms,
+        models=allowed_models(settings),
+        strategies=STRATEGIES,
+        priorities=tuple(PRIORITIES),
+    )
