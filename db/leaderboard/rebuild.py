@@ -27,7 +27,10 @@ FIGURES = (
 
 
 def standings_anew(session: Session, *only: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """Every line, as the columns of `standings`; with conditions on evaluations and jobs, those of whole boards."""
+    """Every line, as the columns of `standings`; with conditions on evaluations and jobs, those of these alone.
+
+    Places and ranks are among the lines that are given back.
+    """
     lines = [_line(row) for row in session.execute(_best_of_each(*only)).mappings()]
     lines.sort(key=lambda line: line["board"])
     for _, board in groupby(lines, lambda line: line["board"]):
@@ -42,12 +45,6 @@ def claim_of(line: Mapping[str, Any]) -> Claim:
     return Claim(line["model"], line["worth"], line["speedup"], line["speedup_low"], line["speedup_high"])
 
 
-def cleared(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line of a model that passed nothing."""
-    nothing = dict.fromkeys((*FIGURES, "job_id", "candidate_hash", "evaluation_id", "evaluated_at", "cost_usd"))
-    return {**line, **nothing, "tags": [], "worth": int(Worth.NOTHING)}
-
-
 def known_cost() -> ColumnElement[float | None]:
     """What a job of a query has cost so far in dollars; null where nobody knows: no model wrote its candidate, or one
     of its calls has no known price.
@@ -60,7 +57,10 @@ def _line(row: RowMapping) -> dict[str, Any]:
     board = (row["task_id"], row["platform"], row["device"], row["sandbox"])
     line: dict[str, Any] = {**row, "board": board_key(*board), "key": entry_key(*board, row["model"])}
     line |= {"task": f"{row['suite']}/{line.pop('name')}", "passed": int(row["passed"])}
-    return line if line["passed"] else cleared(line)
+    if not line["passed"]:
+        line |= dict.fromkeys((*FIGURES, "job_id", "candidate_hash", "evaluation_id", "evaluated_at", "cost_usd"))
+        line |= {"tags": [], "worth": int(Worth.NOTHING)}
+    return line
 
 
 def _best_of_each(*only: ColumnElement[bool]) -> Any:

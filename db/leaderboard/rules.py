@@ -1,4 +1,5 @@
-"""The leaderboard's rules, as pure functions: what counts, which evaluation stands for a model, who ranks where.
+"""The leaderboard's rules: what an entry claims and who ranks where. Which evaluation stands for a model is a query's
+work (db/leaderboard/rebuild.py), by the same rules.
 
 A board is one task (pinned by the hash of its source) on one platform, device and sandbox; results of different boards
 are never ranked against each other, and those of the process sandbox are boards of their own because nothing there
@@ -11,12 +12,9 @@ device's limit. What was taken back counts for nothing.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import IntEnum
-
-from tasks.outcomes import Verdict, is_ranked
 
 SUBMITTED = "submitted"
 """Stands for the model of a candidate that a user evaluated himself."""
@@ -47,20 +45,6 @@ class Place:
 
     place: int
     rank: int | None
-
-
-def worth_of(verdict: str, speedup: float | None, tags: Iterable[str]) -> Worth:
-    """What an evaluation claims."""
-    if verdict != Verdict.PASSED or speedup is None:
-        return Worth.NOTHING
-    return Worth.RANKED if is_ranked(tags) else Worth.UNRANKED
-
-
-def merit(
-    worth: int, speedup: float | None, evaluated_at: datetime, evaluation_id: str
-) -> tuple[int, float, datetime, str]:
-    """Of a model's evaluations on a board the one with the lowest merit stands for it."""
-    return (worth, -(speedup or 0.0), evaluated_at, evaluation_id)
 
 
 def board_key(task_id: int, platform: str, device: str, sandbox: str) -> str:
