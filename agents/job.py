@@ -7,7 +7,8 @@ from agents.history import best_of
 from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
 from agents.llm.models import is_builtin
-from agents.prompting.builder import load_brief
+from agents.prompting.builder import write_brief
+from agents.prompting.prompt_pack import PromptPack
 from agents.protocols import (
     FRESH_START,
     JSON,
@@ -37,9 +38,10 @@ class JobSpec:
 
     Attributes:
         device: the text about the device that prompts show.
+        prompts: what prompts say about the platform.
         model: LiteLLM's name of the Coder's model.
         judge_model: that of the Judge's; None: the Coder's.
-        seed: a key of SEEDS: round 1 is that model's candidate; None: the job starts from nothing.
+        seed: one of the platform's seeds: round 1 is its candidate; None: the job starts from nothing.
         rounds: the most candidates.
         price: used for models whose price is not known.
         plateau_rounds: the job stops after so many rounds without a better candidate; 0: never.
@@ -52,6 +54,7 @@ class JobSpec:
     dtype: str
     platform: str
     device: str
+    prompts: PromptPack
     model: str
     judge_model: str | None = None
     strategy: str = "judge"
@@ -106,17 +109,17 @@ def run_job(
         prebuilds: builds candidates that are written in parallel, before the first of them is evaluated.
 
     Raises:
-        ValueError: the strategy or the platform is unknown, or a limit is out of range.
+        ValueError: the strategy is unknown, a model cannot write for the platform, or a limit is out of range.
         Exception: whatever `evaluate` and `record` raise.
     """
     check_spec(spec)
-    brief = load_brief(
+    brief = write_brief(
         task_id=spec.task_id,
         source=spec.task_source,
         category=spec.category,
         dtype=spec.dtype,
-        platform=spec.platform,
         device=spec.device,
+        prompts=spec.prompts,
     )
     judge_model = spec.judge_model or spec.model
     account = BudgetAccount(spec.budget, resume_state.spent)
@@ -196,8 +199,7 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"strategy {spec.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
     if spec.strategy in NEEDS_AN_LLM and is_builtin(spec.model):
         raise ValueError(f"strategy {spec.strategy!r} needs a language model; {spec.model} is a compiler search")
-    if spec.seed is not None and spec.seed not in SEEDS:
-        raise ValueError(f"seed {spec.seed!r} is unknown; known: {', '.join(SEEDS)}")
+    _check_seeds(spec)
     if not 1 <= spec.rounds <= MAX_ROUNDS:
         raise ValueError(f"rounds is {spec.rounds}; must be 1 to {MAX_ROUNDS}")
     if spec.plateau_rounds < 0:
@@ -208,3 +210,15 @@ def check_spec(spec: JobSpec) -> None:
             raise ValueError(f"budget.{name} is {value}; must be 0 or more, or left out")
     if not spec.roofline_target > 0:
         raise ValueError(f"roofline_target is {spec.roofline_target}; must be above 0 (1.0 is the hardware's limit)")
+
+
+def _check_seeds(spec: JobSpec) -> None:
+    seeds = spec.prompts.seeds
+    if spec.seed is not None and spec.seed not in seeds:
+        known = ", ".join(seeds) or "none, so leave it out"
+        raise ValueError(f"seed {spec.seed!r} is unknown; platform {spec.platform!r} has: {known}")
+    for model in (spec.model, spec.judge_model or spec.model):
+        if is_builtin(model) and not seeds:
+            raise ValueError(
+                f"model {model!r} cannot write for platform {spec.platform!r}; name a language model (PROVIDER/MODEL)"
+            )

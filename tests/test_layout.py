@@ -18,7 +18,7 @@ READS_ENVIRONMENT = {"service/settings.py"}
 # Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
 INSIDE_SANDBOX = ("evaluator/referee/", "agents/builtin/codegen/", "sandbox/probe/", "sandbox/jail/")
 # Data: ops are what users write.
-DATA = ("tasks/suites/", "agents/exemplars/")
+DATA = ("tasks/suites/", "evaluator/platforms/cpu/prompts/exemplars/")
 
 
 def modules():

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 from agents.history import EvaluatedCandidate, Round, best_of, history_json, lessons_of
 from agents.prompting.parse import Advice
+from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
 
@@ -24,8 +24,6 @@ MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print mega
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 
-_DEFAULT_EXEMPLAR = "normalization"  # for a category that has none of its own
-
 
 @dataclass(frozen=True)
 class Brief:
@@ -38,30 +36,19 @@ class Brief:
     exemplar: str
 
 
-def load_brief(*, task_id: str, source: str, category: str, dtype: str, platform: str, device: str) -> Brief:
-    """The lasting part of a job's prompts.
-
-    Raises:
-        ValueError: there are no rules for this platform; names those that exist.
-    """
-    prompts = files("agents") / "prompts"
-    known = sorted(path.name.removesuffix(".md") for path in (prompts / "platforms").iterdir())
-    if platform not in known:
-        raise ValueError(f"platform {platform!r} has no prompt rules; known: {', '.join(known)}")
-    rules = prompts / "platforms" / f"{platform}.md"
-    hint = _category_hint(prompts / "categories" / f"{platform}.md", category)
-    exemplars = files("agents") / "exemplars" / platform
-    name = category if (exemplars / f"{category}.py").is_file() else _DEFAULT_EXEMPLAR
+def write_brief(*, task_id: str, source: str, category: str, dtype: str, device: str, prompts: PromptPack) -> Brief:
+    """The lasting part of a job's prompts."""
+    hint, exemplar = prompts.hints.get(category), prompts.exemplar(category)
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
         reference=source,
         device=device,
-        platform=rules.read_text("utf-8").rstrip() + (f"\n\nFor {category} ops\n- {hint}" if hint else ""),
+        platform=prompts.rules + (f"\n\nFor {category} ops\n- {hint}" if hint else ""),
         exemplar=(
             "# The reference of this example\n"
-            + (exemplars / f"{name}_task.py").read_text("utf-8")
+            + exemplar.task
             + "\n# A correct and fast answer to it\n"
-            + (exemplars / f"{name}.py").read_text("utf-8").rstrip()
+            + exemplar.candidate
         ),
     )
 
@@ -201,16 +188,6 @@ def _latency(candidate: EvaluatedCandidate) -> str:
 
 def _template(name: str) -> str:
     return (files("agents") / "prompts" / f"{name}.md").read_text("utf-8").rstrip()
-
-
-def _category_hint(path: Traversable, category: str) -> str:
-    if not path.is_file():
-        return ""
-    for block in path.read_text("utf-8").split("## ")[1:]:
-        heading, _, text = block.partition("\n")
-        if category in [name.strip() for name in heading.split(",")]:
-            return text.strip()
-    return ""
 
 
 def _dumps(value: Mapping[str, JSON] | Sequence[JSON]) -> str:

@@ -1,9 +1,9 @@
-"""One file a platform: what is particular to a language on a kind of device."""
+"""One folder a platform: what is particular to a language on a kind of device."""
 
-from evaluator.platforms.base import Device, Platform
-from evaluator.platforms.cpu import CpuPlatform
+from evaluator.platforms.base import Device, Platform, PromptFiles
+from evaluator.platforms.cpu.platform import CpuPlatform
 
-__all__ = ["PLATFORM_NAMES", "Device", "Platform", "load_platform"]
+__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
 
 PLATFORM_NAMES = ("cpu",)
 

@@ -1,6 +1,7 @@
 """The seam between the evaluator and a platform: what differs between languages and kinds of device."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -17,8 +18,23 @@ class Device:
         return "\n".join((self.name, *(f"{key}: {value}" for key, value in self.facts.items())))
 
 
+@dataclass(frozen=True)
+class PromptFiles:
+    """Where the texts lie that prompts show for a platform.
+
+    Attributes:
+        folder: holds `rules.md`, `categories.md` (may be absent) and `exemplars/CATEGORY.py` with `CATEGORY_task.py`.
+        default_category: the category whose exemplar is shown for categories that have none.
+        seeds: values of the option `--seed` that work here: models that write candidates without a language model.
+    """
+
+    folder: Path
+    default_category: str
+    seeds: tuple[str, ...] = ()
+
+
 class Platform(Protocol):
-    """One file in this folder each."""
+    """One folder beside this file each."""
 
     @property
     def name(self) -> str:
@@ -36,6 +52,10 @@ class Platform(Protocol):
         Raises:
             OSError: the device cannot be probed.
         """
+        ...
+
+    def prompts(self) -> PromptFiles:
+        """What prompts say about this platform."""
         ...
 
     def builds_slowly(self, candidate_source: str) -> bool:

@@ -7,8 +7,10 @@ from typing import Any
 from agents.job import JobSpec, check_spec
 from agents.llm.budget import Budget
 from agents.llm.models import provider_of
+from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
 from db.records import JobRecord, TaskRecord
+from evaluator.platforms import load_platform
 from service.errors import BadRequest
 from service.settings import Settings
 from tasks.task import Task
@@ -70,7 +72,7 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         device: the description of the device in prompts.
 
     Raises:
-        BadRequest: the strategy is unknown, or a bound is out of range.
+        BadRequest: the strategy is unknown, a model cannot write for the platform, or a bound is out of range.
     """
     price = None
     if settings.price is not None:
@@ -83,6 +85,7 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         dtype=task.dtype,
         platform=settings.platform,
         device=device,
+        prompts=prompts_of(settings.platform),
         model=settings.model,
         judge_model=settings.judge_model,
         strategy=settings.strategy,
@@ -98,6 +101,12 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
     except ValueError as error:
         raise BadRequest(str(error)) from error
     return spec
+
+
+def prompts_of(platform: str) -> PromptPack:
+    """What prompts say about a platform."""
+    found = load_platform(platform).prompts()
+    return read_prompt_pack(found.folder, default_category=found.default_category, seeds=found.seeds)
 
 
 def device_class_of(platform: str, description: str) -> str:

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.prompting.builder import load_brief
+from agents.prompting.builder import write_brief
 from agents.prompting.parse import candidate_problem
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.load import load_task
 from tasks.metadata import CATEGORIES
+from tests.support.prompts import PROMPTS
 
 ROOT = Path(__file__).resolve().parents[2]
-EXEMPLARS = ROOT / "agents" / "exemplars" / "cpu"
+EXEMPLARS = load_platform("cpu").prompts().folder / "exemplars"
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
 NAMES = sorted(path.stem.removesuffix("_task") for path in EXEMPLARS.glob("*_task.py"))
 
@@ -38,7 +39,7 @@ def test_every_category_that_says_what_an_op_does_has_an_exemplar() -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_the_prompt_shows_the_exemplar_of_the_category(category: str) -> None:
-    brief = load_brief(task_id="local/op", source="", category=category, dtype="float32", platform="cpu", device="")
+    brief = write_brief(task_id="local/op", source="", category=category, dtype="float32", device="", prompts=PROMPTS)
     name = category if category in NAMES else "normalization"
     assert (EXEMPLARS / f"{name}_task.py").read_text() in brief.exemplar
     assert (EXEMPLARS / f"{name}.py").read_text().rstrip() in brief.exemplar

@@ -30,6 +30,7 @@ from agents.replay import event_identity, resume_state_from_events
 from agents.stop_rules import StopReason, is_better
 from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
+from tests.support.prompts import PROMPTS
 
 TASK = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # the reference\n"
 SPEC = JobSpec(
@@ -39,11 +40,13 @@ SPEC = JobSpec(
     dtype="float32",
     platform="cpu",
     device="2 cores, AVX2, 32 MiB of last-level cache",
+    prompts=PROMPTS,
     model="openai/coder",
     judge_model="openai/judge",
     rounds=3,
     plateau_rounds=0,
 )
+WITHOUT_SEEDS = replace(PROMPTS, seeds=())
 
 
 def candidate(name: str) -> str:
@@ -592,10 +595,19 @@ def test_judge_is_the_coders_model_by_default() -> None:
         ({"strategy": "luck"}, "strategy 'luck' is unknown; known: judge, sample"),
         ({"strategy": "tools", "model": "builtin/compiler"}, "needs a language model"),
         ({"strategy": "contrastive", "model": "builtin/compiler"}, "needs a language model"),
-        ({"seed": "luck"}, "seed 'luck' is unknown; known: compiler"),
-        ({"platform": "abacus"}, "platform 'abacus' has no prompt rules; known: cpu"),
-        ({"platform": "../cpu"}, "has no prompt rules"),
-        ({"platform": "cpu_categories"}, "has no prompt rules"),
+        ({"seed": "luck"}, "seed 'luck' is unknown; platform 'cpu' has: compiler"),
+        (
+            {"platform": "abacus", "prompts": WITHOUT_SEEDS, "seed": "compiler"},
+            "seed 'compiler' is unknown; platform 'abacus' has: none, so leave it out",
+        ),
+        (
+            {"platform": "abacus", "prompts": WITHOUT_SEEDS, "model": "builtin/compiler"},
+            "model 'builtin/compiler' cannot write for platform 'abacus'; name a language model",
+        ),
+        (
+            {"platform": "abacus", "prompts": WITHOUT_SEEDS, "judge_model": "builtin/compiler"},
+            "model 'builtin/compiler' cannot write for platform 'abacus'; name a language model",
+        ),
         ({"rounds": 0}, "rounds is 0"),
         ({"rounds": 100_000}, "rounds is 100000"),
         ({"plateau_rounds": -1}, "plateau_rounds is -1"),

@@ -362,7 +362,7 @@ def test_neither_cl100k_nor_o200k_makes_more_of_a_prompt_than_the_bound(model: s
 
 
 def test_ordinary_prompts_are_not_overrated_grossly() -> None:
-    text = (Path(__file__).parents[3] / "agents/exemplars/cpu/normalization.py").read_text()
+    text = (Path(__file__).parents[3] / "evaluator/platforms/cpu/prompts/exemplars/normalization.py").read_text()
     counted = import_litellm().token_counter(model="gpt-4o", text=text)
     assert max_prompt_tokens([Message("user", text)]) < 3.5 * counted
 

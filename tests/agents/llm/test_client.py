@@ -42,6 +42,7 @@ from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.mock_llm import LlmServer, start_llm_server
 from tasks.outcomes import candidate_hash
+from tests.support.prompts import PROMPTS
 
 KEY = "sk-verysecret-0123456789abcdef"
 ODD_KEY = "Zyxw98Vuts76Rqpo54"  # looks like no key of any provider
@@ -850,7 +851,7 @@ def test_whole_job_over_http(serve: Serve) -> None:
         {"fault": "unauthorized"},
     )
     events: list[Event] = []
-    spec = JobSpec("local/op", "class Model: ...\n", "other", "float32", "cpu", "2 cores", "openai/gpt-4o")
+    spec = JobSpec("local/op", "class Model: ...\n", "other", "float32", "cpu", "2 cores", PROMPTS, "openai/gpt-4o")
     result = run_job(
         spec,
         evaluate=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.5),

@@ -21,6 +21,7 @@ from agents.stop_rules import StopReason
 from db.types import clean_json
 from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
+from tests.support.prompts import PROMPTS
 
 CANDIDATE = 'import torch\n\n\nclass ModelNew(torch.nn.Module):\n    """Fast."""\n'
 ADVICE = '{"bottleneck": "b", "change": "tile it"}'
@@ -377,6 +378,7 @@ def test_coder_and_judge_of_a_job_can_both_be_files(tmp_path, answering):
         dtype="float32",
         platform="cpu",
         device="a CPU",
+        prompts=PROMPTS,
         model=f"manual/{tmp_path}",
         rounds=2,
         budget=Budget(usd=0.0),

@@ -38,6 +38,7 @@ from agents.strategies.tool_calls import TOOLS, ToolError, evaluation_result, pa
 from agents.strategies.tree import choose_beam
 from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
+from tests.support.prompts import PROMPTS
 
 SPEC = JobSpec(
     task_id="starter/op",
@@ -46,6 +47,7 @@ SPEC = JobSpec(
     dtype="float32",
     platform="cpu",
     device="2 cores",
+    prompts=PROMPTS,
     model="openai/coder",
     rounds=6,
     plateau_rounds=0,

@@ -27,6 +27,7 @@ from service.mock_llm.protocol import END_OF_SCRIPT, reference_as_candidate
 from tasks.load import load_task
 from tasks.outcomes import candidate_hash
 from tests.support.commands import KERNELWRIGHT, ROOT
+from tests.support.prompts import PROMPTS
 
 STARTER = sorted((ROOT / "tasks" / "suites" / "starter").glob("[a-z]*.py"))
 REFERENCE = """import torch
@@ -304,7 +305,7 @@ def test_without_a_script_it_answers_any_op(server: LlmServer) -> None:
 
 def test_a_job_with_it(server: LlmServer) -> None:
     events: list[Event] = []
-    spec = JobSpec("local/op", REFERENCE, "other", "float32", "cpu", "2 cores", "openai/anything")
+    spec = JobSpec("local/op", REFERENCE, "other", "float32", "cpu", "2 cores", PROMPTS, "openai/anything")
     result = run_job(
         spec,
         evaluate=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.0),
@@ -373,7 +374,9 @@ def test_the_built_in_script_goes_through_every_strategy_without_a_word_rejected
         figures: dict[str, JSON] = {"latency_ms.candidate": 1.0}
         return Outcome(candidate_hash(candidate), "passed", speedup=1.0, metrics=figures)
 
-    spec = JobSpec("local/op", REFERENCE, "other", "float32", "cpu", "2 cores", "openai/x", strategy=strategy, rounds=3)
+    spec = JobSpec(
+        "local/op", REFERENCE, "other", "float32", "cpu", "2 cores", PROMPTS, "openai/x", strategy=strategy, rounds=3
+    )
     result = run_job(
         spec,
         evaluate=evaluate,

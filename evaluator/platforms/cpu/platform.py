@@ -1,0 +1,91 @@
+"""Platform `cpu`: C++ with OpenMP on this host's processor."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator.platforms.base import Device, PromptFiles
+from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_VECTOR_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_tile", "asimd", "sve")
+
+
+@dataclass(frozen=True)
+class CpuPlatform:
+    """C++/OpenMP on a CPU."""
+
+    name: str = "cpu"
+    language: str = "C++17 with OpenMP, compiled by g++"
+
+    def device(self) -> Device:
+        """Processor, cores, vector extensions, caches and memory, read from /proc and /sys."""
+        cores = len(os.sched_getaffinity(0))
+        model, flags = _processor(Path("/proc/cpuinfo").read_text())
+        facts = {
+            "cores": str(cores),
+            "vector extensions": " ".join(flag for flag in _VECTOR_FLAGS if flag in flags) or "none known",
+            "caches": _caches(),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        }
+        return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts)
+
+    def prompts(self) -> PromptFiles:
+        """The texts in `prompts/`; the built-in compiler writes C++ with OpenMP."""
+        return PromptFiles(Path(__file__).parent / "prompts", default_category="normalization", seeds=("compiler",))
+
+    def builds_slowly(self, candidate_source: str) -> bool:
+        """Whether torch's headers come into it. Plain g++ takes a second; torch.compile works at the first call."""
+        return any(word in candidate_source for word in ("load_inline", "cpp_extension"))
+
+    def profile_text(self, profile: dict[str, Any]) -> str:
+        """The referee's figures, then the detailed profile if there is one; at most 60 lines of 100 columns.
+
+        `(claimed)` marks what the candidate's own process said.
+        """
+        rows = (
+            ("bytes that must move", "bytes_moved_min", "{:,} B"),
+            ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
+            ("measured peak bandwidth, reading", "peak_read_gb_per_s", "{} GB/s"),
+            ("measured peak bandwidth, writing", "peak_write_gb_per_s", "{} GB/s"),
+            ("the same from the caches, reading", "peak_cached_read_gb_per_s", "{} GB/s"),
+            ("the same into the caches, writing", "peak_cached_write_gb_per_s", "{} GB/s"),
+            ("floating-point operations", "flops", "{:,} FLOP (matrix products and convolutions only)"),
+            ("achieved compute", "achieved_gflop_per_s", "{} GFLOP/s"),
+            ("measured peak compute", "peak_gflop_per_s", "{} GFLOP/s"),
+            ("cores kept busy", "cpu_utilization_cores", "{}"),
+            ("page faults a call", "page_faults_per_call", "{}"),
+            ("output", "output_bytes", "{:,} B"),
+        )
+        lines = [f"{label}: {form.format(profile[key])}" for label, key, form in rows if profile.get(key) is not None]
+        if note := profile.get("roofline_note"):
+            lines += wrapped(f"roofline: {note}")
+        detail = profile.get("detail") or {}
+        if "operators" not in detail:
+            operators = profile.get("torch_operators_claimed") or []
+            lines += [f"torch operator (claimed): {name} {share:.0%}" for name, share in operators]
+        return fit([*lines, *detail_lines(detail)])
+
+
+def _processor(cpuinfo: str) -> tuple[str, set[str]]:
+    model, flags = "unknown processor", set[str]()
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            model = value.strip()
+        elif key.strip() in ("flags", "Features"):
+            flags = set(value.split())
+    return model, flags
+
+
+def _caches() -> str:
+    found = []
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction":
+            found.append(f"L{level} {size}")
+    return ", ".join(found) or "unknown"

@@ -1,0 +1,58 @@
+"""A platform's prompts are read from a folder of texts."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.job import SEEDS
+from agents.prompting.builder import write_brief
+from agents.prompting.prompt_pack import Exemplar, PromptPack, read_prompt_pack
+from evaluator.platforms import PLATFORM_NAMES
+from service.jobs.spec import prompts_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "exemplars").mkdir()
+    (tmp_path / "rules.md").write_text("Write it well.\n")
+    (tmp_path / "categories.md").write_text("## math, reduce\nAdd in pairs.\n\n## scan\nCarry over.\n")
+    (tmp_path / "exemplars" / "math_task.py").write_text("class Model: ...\n")
+    (tmp_path / "exemplars" / "math.py").write_text("class ModelNew: ...\n")
+    return tmp_path
+
+
+def brief(category: str, pack: PromptPack) -> tuple[str, str]:
+    written = write_brief(task_id="a/b", source="", category=category, dtype="float32", device="", prompts=pack)
+    return written.platform, written.exemplar
+
+
+def test_the_brief_has_rules_the_categorys_hint_and_its_exemplar(folder: Path) -> None:
+    pack = read_prompt_pack(folder, default_category="math", seeds=("compiler",))
+    assert pack.seeds == ("compiler",)
+    assert pack.exemplar("scan") == Exemplar("class Model: ...\n", "class ModelNew: ...")
+    rules, exemplar = brief("scan", pack)
+    assert rules == "Write it well.\n\nFor scan ops\n- Carry over."
+    assert exemplar.endswith("class Model: ...\n\n# A correct and fast answer to it\nclass ModelNew: ...")
+    assert brief("reduce", pack)[0].endswith("- Add in pairs.")
+    assert brief("other", pack)[0] == "Write it well."
+
+
+def test_hints_may_be_absent(folder: Path) -> None:
+    (folder / "categories.md").unlink()
+    assert brief("math", read_prompt_pack(folder, default_category="math"))[0] == "Write it well."
+
+
+def test_the_default_category_needs_an_exemplar(folder: Path) -> None:
+    with pytest.raises(ValueError, match="default category 'scan' has no exemplar; has \\['math'\\]"):
+        read_prompt_pack(folder, default_category="scan")
+
+
+def test_an_exemplar_needs_its_candidate(folder: Path) -> None:
+    (folder / "exemplars" / "math.py").unlink()
+    with pytest.raises(FileNotFoundError, match=r"math\.py"):
+        read_prompt_pack(folder, default_category="math")
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_each_platforms_seeds_are_known(name: str) -> None:
+    assert set(prompts_of(name).seeds) <= set(SEEDS)

@@ -1,0 +1,53 @@
+"""A job is refused before it is stored if its models cannot write for its platform."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from db.jobs import jobs
+from db.store import Store
+from service.batches.manage import start_batch
+from service.batches.spec import make_spec
+from service.database import open_store
+from service.errors import BadRequest
+from service.jobs import spec
+from service.settings import load_settings
+from service.submissions.enqueue import submit
+from service.tasks import find_task
+from tests.support.prompts import PROMPTS
+
+OP = "starter/gelu_tanh"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Of a service whose platform has no model that works without a language model."""
+    monkeypatch.setattr(spec, "prompts_of", lambda platform: replace(PROMPTS, seeds=()))
+    store = open_store(load_settings())
+    yield store
+    with store.read() as session:
+        assert jobs.list_jobs(session) == []
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "model 'builtin/compiler' cannot write for platform 'cpu'; name a language model"),
+        (
+            {"model": "openai/x", "judge_model": "builtin/compiler"},
+            "model 'builtin/compiler' cannot write for platform 'cpu'; name a language model",
+        ),
+        ({"model": "openai/x", "seed": "compiler"}, "seed 'compiler' is unknown; platform 'cpu' has: none"),
+    ],
+)
+def test_a_job_whose_model_cannot_write_for_the_platform_is_refused(
+    store: Store, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(BadRequest, match=said):
+        submit(find_task(OP, store=store), settings=load_settings(**options), store=store)
+    model, job = options.get("model", "builtin/compiler"), {name: options[name] for name in options if name != "model"}
+    with pytest.raises(BadRequest, match=said):
+        asked = make_spec({"tasks": [OP], "models": [model], "job": job})
+        start_batch(asked, settings=load_settings(), store=store)
