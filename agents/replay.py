@@ -1,7 +1,7 @@
-"""Taking a job up again: what its recorded events say was asked, answered, evaluated and paid.
+"""Reads the state that a job is resumed with from its recorded events.
 
-A strategy runs from its beginning whenever its job is started; what it did before is answered from here, so that it
-comes to where it was without paying for anything twice.
+A resumed job runs its strategy from the beginning. The calls and evaluations that it had made are answered from this
+state, so the strategy reaches the point where it was without paying for anything twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.protocols import Event, Reply, ResumeState, Spent, ToolCall
 
-# What tells one event of these kinds from another; when a job is run again, those that it recorded come again.
+# The data that identify an event of each kind. A resumed job gives the events that it had recorded once more.
 _IDENTITY = {
     "round_started": (),
     "candidate": ("hash",),
@@ -23,15 +23,20 @@ _IDENTITY = {
 
 
 def event_identity(event: Event) -> tuple[object, ...] | None:
-    """What makes an event the same as one of an earlier run; None for kinds that are new each time."""
+    """Equal for the same event of two runs of a job; None for kinds that each run gives anew."""
     keys = _IDENTITY.get(event.kind)
     return None if keys is None else (event.kind, event.round, *(event.data.get(key) for key in keys))
 
 
 def resume_state_from_events(events: Iterable[Event], *, wall_s: float = 0.0) -> ResumeState:
-    """What earlier runs recorded; `wall_s` is how long they ran. Events of calls must hold the replies.
+    """The state that a job is resumed with.
 
-    A call that was begun and never ended (the process died) counts at its worst case: it may have been paid for.
+    A call that was started and never ended, because the process died, counts at its worst case: it may have been
+    billed.
+
+    Args:
+        events: all events of the job's earlier runs, with the replies of calls.
+        wall_s: how long these runs took, in seconds.
     """
     replies: dict[str, Reply] = {}
     attempts: dict[str, int] = {}
@@ -68,7 +73,7 @@ def resume_state_from_events(events: Iterable[Event], *, wall_s: float = 0.0) ->
 
 
 def reply_of(data: Mapping[str, Any]) -> Reply:
-    """The reply that an `llm_call` event holds."""
+    """The reply in the data of an `llm_call` event."""
     calls = tuple(
         ToolCall(str(call["id"]), str(call["function"]["name"]), str(call["function"]["arguments"]))
         for call in data.get("tool_calls") or ()

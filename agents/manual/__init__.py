@@ -1,1 +1,1 @@
-"""A person, or any agent that reads and writes files, as the model."""
+"""The model `manual/DIR`: a person or a program answers prompts through files."""

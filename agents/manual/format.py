@@ -1,4 +1,4 @@
-"""What the files of `manual/DIR` say: a prompt that can be read whole, and a reply in one of three forms."""
+"""The texts in the files of `manual/DIR`: the whole prompt, and a reply in one of three forms."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from tasks.text import clean_text
 
 _TITLES = {"system": "System", "user": "Prompt", "assistant": "Your earlier reply", "tool": "What the tool answered"}
 _NO_REQUEST = "prompt"
-_MARKS = re.compile(r"`{3,}")
+_FENCES = re.compile(r"`{3,}")
 
 
 def request_of(messages: Sequence[Message]) -> str:
-    """What a prompt asks for, in letters that a file name may have: `write`, `judge-improve`; else `prompt`."""
+    """What a prompt requests, as part of a file name: `write`, `judge-improve` …; `prompt` if it does not say."""
     for message in messages:
         request = parse(message.content).get("request") if message.role == "user" else None
         if request is not None:
@@ -24,7 +24,7 @@ def request_of(messages: Sequence[Message]) -> str:
 
 
 def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], stem: str) -> str:
-    """The prompt as a person or a program reads it: the whole conversation, then how and where to answer."""
+    """The text of a prompt file: the whole conversation, the tools, and how to answer."""
     parts = [f"# {stem}"]
     for message in messages:
         parts.append(f"# {_TITLES.get(message.role, message.role)}")
@@ -39,8 +39,17 @@ def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], stem: str) -
 
 
 def read_reply(text: str, kind: str, *, stem: str, offered: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
-    """A reply file as a model's reply, cleaned: text (a bare .py or .json file in a fence) and calls of the tools on
-    offer."""
+    """Read a reply file.
+
+    Args:
+        text: the text of the file.
+        kind: its suffix.
+        stem: the stem of its prompt.
+        offered: the tools that the prompt offers.
+
+    Returns:
+        The text of the reply (a .py or .json file is put into a fenced block) and its calls of tools, both cleaned.
+    """
     if kind == "py":
         return _fenced(clean_text(text), "python"), ()
     if kind == "json":
@@ -78,7 +87,7 @@ def _call_text(call: ToolCall) -> str:
 
 
 def _tool_calls(text: str, stem: str) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """Text and calls of `{"text": …, "tool_calls": [{"name": …, "arguments": …}]}`, or None if it is not that."""
+    """Text and calls of `{"text": …, "tool_calls": [{"name": …, "arguments": …}]}`; None: it has another form."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -92,7 +101,7 @@ def _tool_calls(text: str, stem: str) -> tuple[str, tuple[ToolCall, ...]] | None
 
 
 def _tool_call(default_id: str, value: Any) -> ToolCall | None:
-    """One call; `{"function": {…}}` around name and arguments and arguments as a string are as good."""
+    """One call. Name and arguments may stand in `{"function": {…}}`, and the arguments may be a string of JSON."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function", value)
@@ -105,7 +114,7 @@ def _tool_call(default_id: str, value: Any) -> ToolCall | None:
 
 
 def _fenced(text: str, language: str) -> str:
-    """`text` in a fence that no fence inside of it closes."""
-    longest = max((len(mark[0]) for mark in _MARKS.finditer(text)), default=2)
+    """`text` in a fence that is longer than any fence in it."""
+    longest = max((len(mark[0]) for mark in _FENCES.finditer(text)), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}{language}\n{text.rstrip()}\n{mark}\n"

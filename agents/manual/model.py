@@ -1,8 +1,7 @@
-"""`manual/DIR`: each prompt is written to a file in DIR and the reply is read from a file beside it.
+"""The model `manual/DIR`: each prompt is written to a file in DIR, and its reply is read from a file beside it.
 
-So anybody and anything that reads and writes files can be the Coder or the Judge. A prompt is known by the digest of
-what it asks, so that a job which starts again finds the reply that is there and does not ask twice. A job that asks the
-same again on purpose, for another try, gets a file for each.
+A prompt file is recognised by the digest of its prompt. A job that is resumed therefore finds the replies that exist. A
+job that sends the same prompt again on purpose gets one file for each try.
 """
 
 import threading
@@ -15,12 +14,12 @@ from agents.llm.ledger import request_digest
 from agents.llm.models import MANUAL
 from agents.manual.files import (
     MAX_REPLY_BYTES,
-    Found,
+    ReplyFile,
     ReplyWatch,
+    find_reply,
     known_prompts,
-    place_prompt,
     reply_names,
-    reply_there,
+    write_prompt,
 )
 from agents.manual.format import prompt_text, read_reply, request_of
 from agents.protocols import (
@@ -38,7 +37,7 @@ from agents.protocols import (
 
 PREFIX = f"{MANUAL}/"
 POLL_S = 0.1
-_CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
+_CHARS_PER_TOKEN = 4  # a rough average of English text and code
 
 
 class ManualLLM:
@@ -52,10 +51,10 @@ class ManualLLM:
     def __init__(self, on_wait: Callable[[str], None] = ignore_fault, resume_state: ResumeState = FRESH_START) -> None:
         self._on_wait = on_wait
         self._lock = threading.Lock()
-        self._taken: set[Path] = set()  # prompts that this job has asked
-        self._used: dict[str, list[Reply]] = {}  # replies of the ledger whose files were not come across yet
+        self._claimed: set[Path] = set()  # prompt files that this job uses
+        self._unmatched: dict[str, list[Reply]] = {}  # recorded replies by digest, until their file is found
         for key, reply in resume_state.replies.items():
-            self._used.setdefault(key.rpartition(":")[2], []).append(reply)
+            self._unmatched.setdefault(key.rpartition(":")[2], []).append(reply)
 
     def complete(
         self,
@@ -67,7 +66,7 @@ class ManualLLM:
         tools: Sequence[Tool] = (),
         on_fault: Callable[[str], None] = ignore_fault,
     ) -> Reply:
-        """As `LLM.complete`; waits for as long as it takes. Bounds on tokens and money have no meaning here.
+        """As `LLM.complete`, without a limit on time or tokens.
 
         Raises:
             ModelUnavailable: no folder is named, or it cannot be used.
@@ -77,20 +76,20 @@ class ManualLLM:
         folder = _folder(model)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stem = self._place(folder, model, messages, tools)
+            stem = self._claim_prompt(folder, model, messages, tools)
         except OSError as error:
             raise _unusable(model, folder, error) from error
         try:
             found = self._wait(model, folder, stem, should_stop)
         except BaseException:
-            self._taken.discard(folder / stem)
+            self._claimed.discard(folder / stem)
             raise
         text, calls = read_reply(found.text, found.kind, stem=stem, offered=tools)
         return Reply(
             text=text,
             model=model,
-            prompt_tokens=sum(len(message.content) for message in messages) // _CHARACTERS_A_TOKEN,
-            completion_tokens=len(found.text) // _CHARACTERS_A_TOKEN,
+            prompt_tokens=sum(len(message.content) for message in messages) // _CHARS_PER_TOKEN,
+            completion_tokens=len(found.text) // _CHARS_PER_TOKEN,
             cost_usd=0.0,
             latency_s=time.monotonic() - started,
             truncated=found.truncated,
@@ -98,55 +97,55 @@ class ManualLLM:
         )
 
     def price(self, model: str) -> Price | None:
-        """Nothing, whoever answers."""
+        """Replies from files are free."""
         return FREE
 
     def reply_limit(self, model: str) -> int:
-        """As many tokens as the largest reply file holds."""
-        return MAX_REPLY_BYTES // _CHARACTERS_A_TOKEN
+        """The tokens of the largest reply file that is read."""
+        return MAX_REPLY_BYTES // _CHARS_PER_TOKEN
 
-    def _place(self, folder: Path, model: str, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-        """The stem of a file with this prompt: one that an earlier run wrote and got no use of, or a new one."""
+    def _claim_prompt(self, folder: Path, model: str, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """The stem of a file with this prompt: one of an earlier run whose reply is not recorded, or a new one."""
         digest = request_digest(model, [message.to_json() for message in messages], tools)
         with self._lock:
             for stem in known_prompts(folder, digest):
-                if folder / stem not in self._taken and not self._was_used(folder, stem, digest, tools):
+                if folder / stem not in self._claimed and not self._was_used(folder, stem, digest, tools):
                     break
             else:
                 text = partial(prompt_text, messages, tools)
-                stem = place_prompt(folder, digest, request_of(messages), text)
-            self._taken.add(folder / stem)
+                stem = write_prompt(folder, digest, request_of(messages), text)
+            self._claimed.add(folder / stem)
             return stem
 
     def _was_used(self, folder: Path, stem: str, digest: str, tools: Sequence[Tool]) -> bool:
-        """Whether the reply to this prompt is in the ledger already; each reply there accounts for one file."""
-        unmatched = self._used.get(digest, [])
-        found = reply_there(folder, stem) if unmatched else None
+        """Whether the reply in this file is recorded already. Each recorded reply accounts for one file."""
+        unmatched = self._unmatched.get(digest, [])
+        found = find_reply(folder, stem) if unmatched else None
         if found is None:
             return False
         answer = read_reply(found.text, found.kind, stem=stem, offered=tools)
         for reply in unmatched:
             if (reply.text, reply.tool_calls) == answer:
                 unmatched.remove(reply)
-                self._taken.add(folder / stem)
+                self._claimed.add(folder / stem)
                 return True
         return False
 
-    def _wait(self, model: str, folder: Path, stem: str, should_stop: Callable[[], bool]) -> Found:
+    def _wait(self, model: str, folder: Path, stem: str, should_stop: Callable[[], bool]) -> ReplyFile:
         wanted = folder / reply_names(stem)[0]
         watch = ReplyWatch(folder, stem)
         self._on_wait(f"waiting for {wanted}")
-        told = None
+        reported = None
         while not should_stop():
             try:
-                found = watch.look(time.monotonic())
+                found = watch.poll(time.monotonic())
             except OSError as error:
                 raise _unusable(model, folder, error) from error
-            if isinstance(found, Found):
+            if isinstance(found, ReplyFile):
                 return found
-            if found is not None and found != told:
+            if found is not None and found != reported:
                 self._on_wait(found)
-                told = found
+                reported = found
             time.sleep(POLL_S)
         raise LLMCancelled(model, f"cancelled while waiting for {wanted}.")
 

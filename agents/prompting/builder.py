@@ -1,4 +1,4 @@
-"""Long texts in prompts and in what tools return."""
+"""Builds the prompts of Coder and Judge: templates from `agents/prompts`, and sections with what is known."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,23 +11,14 @@ from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
 
-
-def shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a text longer than `limit`: the first and last lines of an error say most."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-
-
-MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail (a compiler may print megabytes)
+MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What stays the same in all prompts of a job, section by section."""
+    """The sections that are the same in all prompts of a job."""
 
     task: str
     reference: str
@@ -37,7 +28,16 @@ class Brief:
 
 
 def write_brief(*, task_id: str, source: str, category: str, dtype: str, device: str, prompts: PromptPack) -> Brief:
-    """The lasting part of a job's prompts."""
+    """The sections that are the same in all prompts of a job.
+
+    Args:
+        task_id: `suite/name`.
+        source: the source of the op.
+        category: chooses the hint and the exemplar.
+        dtype: the op's.
+        device: the text about the device.
+        prompts: the platform's rules, hints and exemplars.
+    """
     hint, exemplar = prompts.hints.get(category), prompts.exemplar(category)
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
@@ -62,7 +62,16 @@ def coder_messages(
     advice: Advice | None = None,
     note: str = "",
 ) -> list[Message]:
-    """The Coder's prompt; `request` is write, improve or repair, `candidate` what to change, `note` a word more."""
+    """The Coder's prompt.
+
+    Args:
+        brief: the job's sections.
+        request: write, improve or repair.
+        candidate: the candidate to change; None: there is none.
+        rounds: the rounds so far.
+        advice: the Judge's.
+        note: one more remark.
+    """
     sections = {
         "request": request,
         **_job_sections(brief),
@@ -84,7 +93,7 @@ def coder_messages(
 
 
 def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds: Sequence[Round]) -> list[Message]:
-    """The Coder's prompt with several correct candidates and what each was measured at, the fastest last."""
+    """The Coder's prompt with several correct candidates and their measured speed, the fastest last."""
     shown = [
         f"# Candidate {number} of {len(scored)}: {candidate.outcome.speedup:.3f} times as fast as eager"
         f" ({_latency(candidate)})\n{candidate.source.rstrip()}"
@@ -95,7 +104,7 @@ def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds
 
 
 def tools_messages(brief: Brief, seed: EvaluatedCandidate | None, evaluations: int) -> list[Message]:
-    """The first prompt of a Coder that works by calling tools, `evaluations` of them at most."""
+    """The first prompt of the strategy `tools`; `evaluations` is the most files that are evaluated."""
     sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
     sections |= {"exemplar": brief.exemplar, **_candidate_sections(seed, ())}
     sections["note"] = f"At most {evaluations} different files are evaluated."
@@ -105,7 +114,7 @@ def tools_messages(brief: Brief, seed: EvaluatedCandidate | None, evaluations: i
 def judge_messages(
     brief: Brief, candidate: EvaluatedCandidate, rounds: Sequence[Round], *, note: str = ""
 ) -> list[Message]:
-    """The Judge's prompt about `candidate`: repair mode if it failed, improve mode if it passed."""
+    """The Judge's prompt about a candidate; `note` is one more remark."""
     request = judge_request(candidate)
     sections = {"request": request, **_job_sections(brief), **_candidate_sections(candidate, rounds)}
     if candidate.outcome.metrics:
@@ -113,6 +122,14 @@ def judge_messages(
     if note:
         sections["note"] = note
     return [Message("system", _template("judge")), Message("user", _user_text(sections, request))]
+
+
+def shorten(text: str, limit: int) -> str:
+    """A text with its middle left out if it is longer than `limit`: errors say most in their first and last lines."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
 
 
 def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHARS) -> str:
@@ -125,12 +142,12 @@ def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHAR
 
 
 def profile_text(outcome: Outcome) -> str:
-    """What prompts show of a profile."""
+    """What prompts show of an outcome's profile."""
     return shorten(outcome.profile_text, MAX_PROFILE_CHARS)
 
 
 def judge_request(candidate: EvaluatedCandidate) -> str:
-    """`judge-improve` for a candidate that passed, else `judge-repair`."""
+    """What the Judge is asked for: `judge-improve` if the candidate passed, else `judge-repair`."""
     return "judge-improve" if candidate.outcome.passed else "judge-repair"
 
 
@@ -157,7 +174,7 @@ def _candidate_sections(candidate: EvaluatedCandidate | None, rounds: Sequence[R
 
 
 def _history_sections(rounds: Sequence[Round]) -> dict[str, str]:
-    """What was tried, and what was learnt from it."""
+    """The history of a job, and the lessons from it."""
     sections: dict[str, str] = {}
     if lessons := lessons_of(rounds):
         sections["lessons"] = "\n".join(f"- {lesson.kind}: {lesson.text}" for lesson in lessons)
@@ -177,7 +194,7 @@ def _user_text(sections: Mapping[str, str], request: str) -> str:
 
 
 def _advice_json(advice: Advice) -> str:
-    """The advice less its lessons, which have their own section."""
+    """The advice without its lessons, which have a section of their own."""
     return _dumps({key: value for key, value in advice.to_json().items() if key != "lessons"})
 
 

@@ -1,7 +1,7 @@
-"""The sections of a prompt: XML-like tags around bodies that cannot close or open one themselves.
+"""The sections of a prompt: XML-like tags around bodies that cannot open or close a section.
 
-A body may be hostile (a task, a candidate, compiler output). Anything in it that looks like a tag of ours gets one
-backslash after the `<`, and `parse` takes it away again, so that every body survives the way there and back unchanged.
+A body is untrusted (a task, a candidate, compiler output). `render` writes a backslash after the `<` of anything in it
+that looks like a tag of a section, and `parse` removes it, so that every body is read back unchanged.
 """
 
 import re
@@ -28,7 +28,7 @@ SECTIONS = (
 )
 
 _NAMES = "|".join(SECTIONS)
-# Possessive, so that a failure is not tried again with every other split: each `<` costs what follows it, once.
+# Possessive quantifiers: the text after each `<` is read only once.
 _TAG_IN_BODY = re.compile(rf"<(?=\\*+\s*+/?+\s*+(?:{_NAMES})\b)", re.IGNORECASE)
 _ESCAPED_TAG = re.compile(rf"<\\(?=\\*+\s*+/?+\s*+(?:{_NAMES})\b)", re.IGNORECASE)
 _OPENING = re.compile(rf"^<({_NAMES})>\n", re.MULTILINE)
@@ -36,7 +36,7 @@ _CLOSINGS = {name: re.compile(rf"\n</{name}>$", re.MULTILINE) for name in SECTIO
 
 
 def render(sections: Mapping[str, str]) -> str:
-    """The text of a user message that holds these sections in this order, bodies escaped.
+    """A user message with these sections in this order, their bodies escaped.
 
     Raises:
         ValueError: a name is not one of SECTIONS.
@@ -48,9 +48,9 @@ def render(sections: Mapping[str, str]) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The sections that `render` wrote into a message, bodies as they were; text around them is ignored.
+    """The sections of a message that `render` wrote, with their bodies unescaped. Text around them is ignored.
 
-    Where a name occurs twice (which `render` never writes), the first counts.
+    If a name occurs twice, which `render` never writes, the first section counts.
     """
     found: dict[str, str] = {}
     for section in _sections(text):
@@ -59,7 +59,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def outside(text: str) -> str:
-    """What a message says before, between and after its sections."""
+    """The text of a message before, between and after its sections."""
     parts, end = [], 0
     for section in _sections(text):
         parts.append(text[end : section.start])
@@ -76,10 +76,10 @@ class _Section:
 
 
 def _sections(text: str) -> Iterator[_Section]:
-    """The sections of a message from its beginning; one that is not closed is text.
+    """The sections of a message in order. A section that is not closed counts as text.
 
-    Takes time in proportion to the text: a section that is found is not looked at again, and a name that is not closed
-    is looked for only once.
+    This takes time in proportion to the text: a section that was found is not read again, and the end of a name that is
+    not closed is searched only once.
     """
     unclosed: set[str] = set()
     position = 0
@@ -94,5 +94,5 @@ def _sections(text: str) -> Iterator[_Section]:
 
 
 def _escape(body: str) -> str:
-    clean = body.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate could not be sent
+    clean = body.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be sent
     return _TAG_IN_BODY.sub(r"<\\", clean)
