@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from agents.manual.files import KINDS, MAX_REPLY_BYTES, SETTLED_S, reply_names
+from agents.manual.files import KINDS, MAX_REPLY_BYTES, STABLE_S, reply_names
 from service.cli.app import build_app
 from service.mcp.tools import tool_specs
 
@@ -38,4 +38,4 @@ def test_the_page_names_every_tool_and_every_kind_of_reply():
     for name in reply_names("001-write"):
         assert f"| `{name}` |" in page
     assert len(KINDS) == 3
-    assert (MAX_REPLY_BYTES, SETTLED_S) == (2 * 1024 * 1024, 0.5)  # "at most 2 MiB", "half a second"
+    assert (MAX_REPLY_BYTES, STABLE_S) == (2 * 1024 * 1024, 0.5)  # "at most 2 MiB", "half a second"
