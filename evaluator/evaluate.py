@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,13 +28,17 @@ class Effort:
     call_timeout_s: float = 20.0
     measure_budget_s: float = 20.0
     precision: float = 0.2  # how wide an interval may stay, as a share of the speedup, where there is time for more
-    baselines: tuple[str, ...] = ("eager", "compile")
+    baselines: tuple[str, ...] = ("eager", "compile")  # less those that the platform lacks
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
 
     def limits(self) -> Limits:
         """The sandbox's bounds."""
         return Limits(wall_s=self.wall_s, memory_mb=self.memory_mb, disk_mb=1024)
+
+    def on(self, platform: Platform) -> "Effort":
+        """The effort with the baselines that a platform has."""
+        return replace(self, baselines=tuple(name for name in self.baselines if name in platform.baselines))
 
     def request(self, task: Task, candidate_source: str) -> dict[str, Any]:
         """What the referee is asked."""
@@ -63,12 +67,13 @@ def evaluate(
     *,
     sandbox: Sandbox,
     platform: Platform,
+    device: int = 0,
     effort: Effort | None = None,
     cache: BuildCache | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
-    """What a candidate is worth on this host's device.
+    """What a candidate is worth on a device of this host; `device` is its index.
 
     A candidate that fails, hangs or cheats is a verdict, not an exception; so is a referee that gave no result
     (`sandbox_error`).
@@ -76,21 +81,30 @@ def evaluate(
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
     """
-    effort = effort or Effort()
+    effort = (effort or Effort()).on(platform)
     start = time.perf_counter()
     described = sandbox.describe()
-    device = platform.device()
+    probed = platform.device(device)
     keys = {
-        "compile_cache": baseline_key(task, described, device),
-        "build_cache": candidate_key(task, candidate_source, described, device),
+        "compile_cache": baseline_key(task, described, probed),
+        "build_cache": candidate_key(task, candidate_source, described, probed),
     }
-    describe = partial(provenance, task, candidate_source, described=described, device=device, effort=effort)
+    describe = partial(
+        provenance,
+        task,
+        candidate_source,
+        described=described,
+        device=probed,
+        facts=platform.provenance(device),
+        effort=effort,
+    )
     kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
     try:
         result = run_referee(
             "evaluate",
             platform.name,
             {**effort.request(task, candidate_source), **kept},
+            device=device,
             sandbox=sandbox,
             limits=effort.limits(),
             on_progress=on_progress,
@@ -142,6 +156,7 @@ def build_ahead(
     *,
     sandbox: Sandbox,
     platform: Platform,
+    device: int = 0,
     effort: Effort,
     cache: BuildCache,
     cancel: threading.Event | None = None,
@@ -153,12 +168,14 @@ def build_ahead(
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
     """
-    key = candidate_key(task, candidate_source, sandbox.describe(), platform.device())
+    key = candidate_key(task, candidate_source, sandbox.describe(), platform.device(device))
     if cache.get(key):
         return True
     request = {**effort.request(task, candidate_source), "baselines": []}
     try:
-        result = run_referee("build", platform.name, request, sandbox=sandbox, limits=effort.limits(), cancel=cancel)
+        result = run_referee(
+            "build", platform.name, request, device=device, sandbox=sandbox, limits=effort.limits(), cancel=cancel
+        )
     except HarnessFailed:
         return False
     packed = str(result.get("build_cache", ""))

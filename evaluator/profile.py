@@ -29,6 +29,7 @@ def profile_candidate(
     *,
     sandbox: Sandbox,
     platform: Platform,
+    device: int = 0,
     effort: Effort | None = None,
     budget_s: float = BUDGET_S,
     on_progress: Callable[[str], None] | None = None,
@@ -40,6 +41,8 @@ def profile_candidate(
         task: The op; it makes the inputs of the calls.
         candidate_source: The candidate's file.
         sandbox: Where both run.
+        platform: What it runs on.
+        device: Which one of the platform's devices.
         effort: Limits of memory and of single steps.
         budget_s: Seconds for the profile, without the sandbox's start.
         on_progress: Receives a line for each step.
@@ -63,7 +66,14 @@ def profile_candidate(
     }
     try:
         result = run_referee(
-            "profile", platform.name, request, sandbox=sandbox, limits=limits, on_progress=on_progress, cancel=cancel
+            "profile",
+            platform.name,
+            request,
+            device=device,
+            sandbox=sandbox,
+            limits=limits,
+            on_progress=on_progress,
+            cancel=cancel,
         )
     except HarnessFailed as failure:
         cost_s = {"total": round(failure.completed.wall_s, 3)}
@@ -78,6 +88,7 @@ def with_detail(
     *,
     sandbox: Sandbox,
     platform: Platform,
+    device: int = 0,
     effort: Effort | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
@@ -97,6 +108,7 @@ def with_detail(
         candidate_source,
         sandbox=sandbox,
         platform=platform,
+        device=device,
         effort=effort,
         on_progress=on_progress,
         cancel=cancel,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluator.platforms import Device
@@ -13,8 +12,6 @@ from tasks.task import Task
 if TYPE_CHECKING:
     from evaluator.evaluate import Effort
 
-_CPUINFO = Path("/proc/cpuinfo")
-
 
 def provenance(
     task: Task,
@@ -22,17 +19,26 @@ def provenance(
     *,
     described: Mapping[str, str],
     device: Device,
+    facts: Mapping[str, Any],
     effort: "Effort",
     result: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The `provenance` object of an evaluation.
 
-    `described` is what the sandbox says of itself; `result` the referee's answer, empty if there was none. What nobody
-    could find out is None, never left out.
+    What nobody could find out is None, never left out.
+
+    Args:
+        task: the op.
+        candidate_source: the candidate.
+        described: what the sandbox says of itself.
+        device: what the evaluation ran on.
+        facts: what the platform adds about the device (`Platform.provenance`).
+        effort: the bounds of the evaluation.
+        result: the referee's answer, empty if there was none.
     """
     versions = dict(result.get("versions", {}))
     return {
-        "device": {"platform": device.platform, "name": device.name, **device.facts, **processor()},
+        "device": {"platform": device.platform, "index": device.index, "name": device.name, **device.facts, **facts},
         "versions": versions,
         "cores_used": versions.get("cores"),
         "others_cores_busy": result.get("profile", {}).get("others_cores_busy"),
@@ -46,18 +52,3 @@ def provenance(
         "settings": asdict(effort),
         "seed": result.get("seed"),  # told only now that the verdict is out
     }
-
-
-def processor(cpuinfo: Path = _CPUINFO) -> dict[str, str | None]:
-    """Microcode and flags of the first processor, as the kernel lists them; None where it does not."""
-    found: dict[str, str | None] = {"microcode": None, "flags": None}
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        key, _, value = line.partition(":")
-        name = {"microcode": "microcode", "flags": "flags", "Features": "flags"}.get(key.strip())
-        if name is not None and found[name] is None:
-            found[name] = " ".join(sorted(value.split()))
-    return found

@@ -40,12 +40,15 @@ def run_referee(
     platform: str,
     request: Mapping[str, Any],
     *,
+    device: int,
     sandbox: Sandbox,
     limits: Limits,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Run `referee evaluate|build|check|profile` and return its JSON object: finite numbers and printable text.
+
+    `device` is the index of the platform's device on this host.
 
     Raises:
         HarnessFailed: it ended without one (killed, timed out, out of memory, cancelled).
@@ -56,7 +59,9 @@ def run_referee(
         if on_progress is not None and line.startswith(_PREFIX):
             on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
-    command = _command(mode, platform, json.dumps({**request, "platform": platform}).encode(), limits)
+    command = _command(
+        mode, platform, json.dumps({**request, "platform": platform, "device": str(device)}).encode(), limits
+    )
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:

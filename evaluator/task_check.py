@@ -48,6 +48,7 @@ def check_task(
     *,
     sandbox: Sandbox,
     platform: Platform,
+    device: int = 0,
     effort: Effort | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
@@ -57,12 +58,13 @@ def check_task(
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
     """
-    effort = effort or CHECK_EFFORT
+    effort = (effort or CHECK_EFFORT).on(platform)
     try:
         result = run_referee(
             "check",
             platform.name,
             effort.request(task, ""),
+            device=device,
             sandbox=sandbox,
             limits=effort.limits(),
             on_progress=on_progress,

@@ -1,11 +1,15 @@
-"""The lock of a device: no two jobs of one host measure on it at the same time."""
+"""Locks of what a measurement needs for itself: no two jobs of one host measure with the same of it at a time.
+
+A platform names the resources that its device needs (`Platform.exclusive_resources`): the processor, a GPU. Two
+platforms that name the same resource exclude each other.
+"""
 
 import contextlib
 import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sandbox.base import Command, Completed, Promise, Sandbox
@@ -19,21 +23,22 @@ class WaitCancelled(Exception):
 
 @contextlib.contextmanager
 def hold_device(
-    lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event | None = None, shared: bool = False
+    locks: Sequence[Path], *, on_wait: Callable[[], None], cancel: threading.Event | None = None, shared: bool = False
 ) -> Iterator[None]:
-    """Hold the lock of a device during the block. The kernel releases it when its holder dies.
+    """Hold the locks of a device's resources during the block. The kernel releases them when their holder dies.
 
-    Measurements hold it exclusively. Builds share it where a build would disturb a measurement. Each waiter also holds
-    a second lock (`.gate`) that every later waiter needs first, so a stream of shared holders cannot starve it.
+    Measurements hold them exclusively. Builds share them where a build would disturb a measurement. Each waiter also
+    holds a second lock (`.gate`) that every later waiter needs first, so a stream of shared holders cannot starve it.
+    All processes take locks in the order of their names, so none waits for one that waits for it.
 
     Args:
-        lock: the lock's file, of `device_lock_path`.
-        on_wait: called once if the lock is not free.
+        locks: the locks' files, of `lock_paths`.
+        on_wait: called once if one of them is not free.
         cancel: ends the wait.
-        shared: hold it together with other shared holders.
+        shared: hold them together with other shared holders.
 
     Raises:
-        WaitCancelled: `cancel` was set before the lock was free.
+        WaitCancelled: `cancel` was set before all of them were free.
     """
     reported = False
 
@@ -48,11 +53,12 @@ def hold_device(
             raise WaitCancelled
 
     with contextlib.ExitStack() as held:
-        with contextlib.ExitStack() as passing:
-            for path, stack in ((lock.with_suffix(".gate"), passing), (lock, held)):
-                while (descriptor := _try_lock(path, shared=shared)) is None:
-                    wait()
-                stack.callback(os.close, descriptor)
+        for lock in sorted(set(locks)):
+            with contextlib.ExitStack() as passing:
+                for path, stack in ((lock.with_suffix(".gate"), passing), (lock, held)):
+                    while (descriptor := _try_lock(path, shared=shared)) is None:
+                        wait()
+                    stack.callback(os.close, descriptor)
         yield
 
 
@@ -75,23 +81,19 @@ def hold_any(locks: Sequence[Path], *, cancel: threading.Event) -> Iterator[None
             raise WaitCancelled
 
 
-def device_lock_path(folder: Path, platform: str, slot: int = 0) -> Path:
-    """The lock file of a device of this host.
-
-    Args:
-        folder: one folder for all users of the host.
-        platform: the device's platform.
-        slot: which of the platform's devices, counted from 0.
-    """
-    return folder / f"kernelwright-{platform}-{slot}.lock"
+def lock_paths(folder: Path, resources: Iterable[str]) -> tuple[Path, ...]:
+    """The lock files of resources of this host; `folder` is one for all users of the host."""
+    return tuple(folder / f"kernelwright-{resource}.lock" for resource in sorted(set(resources)))
 
 
 class DeviceLockSandbox:
-    """A sandbox whose commands hold a device's lock while they run, and end when `cancel` is set."""
+    """A sandbox whose commands hold a device's locks while they run, and end when `cancel` is set."""
 
-    def __init__(self, inner: Sandbox, lock: Path, *, on_wait: Callable[[], None], cancel: threading.Event) -> None:
+    def __init__(
+        self, inner: Sandbox, locks: Sequence[Path], *, on_wait: Callable[[], None], cancel: threading.Event
+    ) -> None:
         self._inner = inner
-        self._lock = lock
+        self._locks = locks
         self._on_wait = on_wait
         self._cancel = cancel
         self.name: str = inner.name
@@ -104,16 +106,16 @@ class DeviceLockSandbox:
         on_stderr: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """As `Sandbox.run`, under the lock. A command that is cancelled while it waits never runs."""
+        """As `Sandbox.run`, under the locks. A command that is cancelled while it waits never runs."""
         cancel = cancel or self._cancel
         try:
-            with hold_device(self._lock, on_wait=self._on_wait, cancel=cancel):
+            with hold_device(self._locks, on_wait=self._on_wait, cancel=cancel):
                 return self._inner.run(command, on_stderr=on_stderr, cancel=cancel)
         except WaitCancelled:
             return Completed(exit_code=None, stdout=b"", stderr=b"", wall_s=0.0, cancelled=True)
 
     def prepare(self, command: Command) -> None:
-        """As `Sandbox.prepare`, without the lock: preparation measures nothing."""
+        """As `Sandbox.prepare`, without the locks: preparation measures nothing."""
         self._inner.prepare(command)
 
     def describe(self) -> dict[str, str]:

@@ -10,12 +10,12 @@ from agents.protocols import FRESH_START, LLM, ResumeState
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
+from evaluator.platforms import PLATFORM_NAMES, Device, Platform, load_platform
 from evaluator.profile import with_detail
 from evaluator.referee_process import prepare_referee
 from sandbox.base import Sandbox
 from service.cancellation import Cancelled, CancelToken
-from service.device_lock import DeviceLockSandbox, WaitCancelled, device_lock_path, hold_device
+from service.device_lock import DeviceLockSandbox, WaitCancelled, hold_device, lock_paths
 from service.errors import BadRequest
 from service.settings import Settings, environment_secrets, read_key
 from tasks.outcomes import CANCELLED
@@ -65,9 +65,14 @@ class EvaluationContext:
         return BuildCache(self.settings.data_dir / "compiled")
 
     @property
-    def lock(self) -> Path:
-        """The file whose lock protects the device."""
-        return device_lock_path(self.settings.lock_dir, self.platform.name, self.settings.device)
+    def device(self) -> Device:
+        """The device that the settings name."""
+        return self.platform.device(self.settings.device)
+
+    @property
+    def locks(self) -> tuple[Path, ...]:
+        """The files whose locks protect what the device needs for itself."""
+        return lock_paths(self.settings.lock_dir, self.platform.exclusive_resources(self.settings.device))
 
     def evaluate(
         self, source: str, *, on_progress: Callable[[str], None], cancel: CancelToken, profile: bool | None = None
@@ -85,12 +90,13 @@ class EvaluationContext:
             SandboxUnavailable: the sandbox cannot run anything.
         """
         try:
-            with hold_device(self.lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event):
+            with hold_device(self.locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event):
                 evaluation = evaluate(
                     self.task,
                     source,
                     sandbox=self.sandbox,
                     platform=self.platform,
+                    device=self.settings.device,
                     effort=self.effort,
                     cache=self.cache,
                     on_progress=on_progress,
@@ -103,6 +109,7 @@ class EvaluationContext:
                         source,
                         sandbox=self.sandbox,
                         platform=self.platform,
+                        device=self.settings.device,
                         effort=self.effort,
                         on_progress=on_progress,
                         cancel=cancel.event,
@@ -174,14 +181,14 @@ def open_models(
 ) -> LLM:
     """Access to models for a job; `resume_state` is what its earlier runs recorded.
 
-    The built-in compiler runs inside the context's sandbox, and holds the device's lock while it does.
+    The built-in compiler runs inside the context's sandbox, and holds the device's locks while it does.
     """
     from agents.builtin.provider import open_builtin
     from agents.llm.client import ModelRouter, open_llm
     from agents.manual.model import ManualLLM
 
     sandbox = DeviceLockSandbox(
-        context.sandbox, context.lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event
+        context.sandbox, context.locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event
     )
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable

@@ -12,7 +12,7 @@ from db.store import Store
 from evaluator.task_check import CHECK_EFFORT, TaskCheck, check_task
 from service.cancellation import Cancelled, CancelToken
 from service.database import open_store
-from service.device_lock import WaitCancelled, device_lock_path, hold_device
+from service.device_lock import WaitCancelled, hold_device, lock_paths
 from service.errors import BadRequest
 from service.evaluation_context import WAITING, open_platform, open_sandbox
 from service.jobs.persistence import save_task
@@ -137,18 +137,19 @@ def check_tasks(
         Cancelled: cancellation was requested before the end.
     """
     platform = open_platform(settings.platform)
-    lock = device_lock_path(settings.lock_dir, platform.name, settings.device)
+    locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         for task in tasks:
             with (
                 _still_waiting_is_stopped(),
-                hold_device(lock, on_wait=lambda: on_progress(WAITING), cancel=cancel.event),
+                hold_device(locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event),
             ):
                 result = check_task(
                     task,
                     sandbox=sandbox,
                     platform=platform,
+                    device=settings.device,
                     effort=effort,
                     on_progress=on_progress,
                     cancel=cancel.event,

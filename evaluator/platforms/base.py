@@ -1,5 +1,6 @@
 """The seam between the evaluator and a platform: what differs between languages and kinds of device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ class Device:
     platform: str
     name: str  # "AMD EPYC 9R14, 2 cores"
     facts: dict[str, str]  # vector extensions, cache sizes, memory
+    index: int = 0  # which one of the platform's devices on this host
 
     def describe(self) -> str:
         """A few lines for a prompt."""
@@ -46,16 +48,37 @@ class Platform(Protocol):
         """What candidates are written in, for prompts."""
         ...
 
-    def device(self) -> Device:
-        """The device of this host.
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """What candidates are compared with here: `eager`, and `compile` where torch.compile works on the device."""
+        ...
+
+    def device(self, index: int = 0) -> Device:
+        """A device of this host, counted from 0.
 
         Raises:
             OSError: the device cannot be probed.
         """
         ...
 
+    def exclusive_resources(self, index: int) -> tuple[str, ...]:
+        """What a measurement on a device needs for itself, by names that are the same in all platforms of a host.
+
+        The locks of these names are held while anything runs on the device. A name consists of letters, digits and
+        hyphens: `host-cores-0`.
+        """
+        ...
+
     def prompts(self) -> PromptFiles:
         """What prompts say about this platform."""
+        ...
+
+    def provenance(self, index: int) -> Mapping[str, str | None]:
+        """What else a result on a device depends on: driver, clocks, microcode. None: it could not be found out."""
+        ...
+
+    def requirements_text(self) -> str:
+        """What an exported kernel needs to run, to end a sentence: `PyTorch and, for C++ kernels, g++`."""
         ...
 
     def builds_slowly(self, candidate_source: str) -> bool:

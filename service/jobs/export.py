@@ -8,6 +8,7 @@ from pathlib import Path
 
 from db.records import EvaluationRecord, JobRecord
 from db.store import Store
+from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.errors import BadRequest
 from service.jobs.query import show_job
 from service.jobs.report import REPORT_MARK, report_text
@@ -90,8 +91,14 @@ def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
             f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
         )
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
-    lines.append("# Use: ModelNew stands in for the task's Model; it needs PyTorch and, for C++ kernels, g++.")
+    lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
     return "\n".join(_one_line(line) for line in lines) + "\n\n" + best.source
+
+
+def _requirements(platform: str) -> str:
+    if platform not in PLATFORM_NAMES:  # the job was run by another version
+        return "PyTorch"
+    return load_platform(platform).requirements_text()
 
 
 def _told(job: JobRecord) -> Path | None:

@@ -170,7 +170,7 @@ def _claim_and_run(
     """
     own_code_only = only_builtin(settings.model, settings.judge_model)
     with open_evaluation_context(task, settings, own_code_only=own_code_only) as context:
-        target = MeasurementTarget(context.platform.name, context.platform.device().describe(), context.sandbox.name)
+        target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
         owner = this_process()
         with store.write() as session:
             job = claim(session, target, owner)

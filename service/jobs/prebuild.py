@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from evaluator.evaluate import build_ahead
 from sandbox.base import Promise, SandboxUnavailable
-from service.device_lock import WaitCancelled, hold_any, hold_device
+from service.device_lock import WaitCancelled, hold_any, hold_device, lock_paths
 from service.evaluation_context import EvaluationContext
 
 AT_ONCE = 2
@@ -21,7 +21,7 @@ MEMORY_MB = 4096
 class Prebuilder:
     """An `agents.protocols.Prebuilds`: the builds of one job on this host.
 
-    Nobody on it measures while one runs: they share the device's lock. What goes wrong here is left for the evaluation
+    Nobody on it measures while one runs: they share the device's locks. What goes wrong here is left for the evaluation
     to say, which builds again what it does not find.
     """
 
@@ -59,18 +59,19 @@ class Prebuilder:
 
     def _build(self, source: str) -> None:
         context = self._context
-        slots = [context.lock.with_suffix(f".build{number}") for number in range(AT_ONCE)]
+        slots = lock_paths(context.settings.lock_dir, (f"build-{number}" for number in range(AT_ONCE)))
         effort = replace(context.effort, memory_mb=min(context.effort.memory_mb, MEMORY_MB))
         with (
             contextlib.suppress(WaitCancelled, SandboxUnavailable),
             hold_any(slots, cancel=self._enough),
-            hold_device(context.lock, on_wait=lambda: None, cancel=self._enough, shared=True),
+            hold_device(context.locks, on_wait=lambda: None, cancel=self._enough, shared=True),
         ):
             build_ahead(
                 context.task,
                 source,
                 sandbox=context.sandbox,
                 platform=context.platform,
+                device=context.settings.device,
                 effort=effort,
                 cache=context.cache,
                 cancel=self._over,

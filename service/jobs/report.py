@@ -26,7 +26,7 @@ def report_text(
         "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
         "## Rounds\n\n" + _rounds(rounds),
         "## Provenance\n\n" + _provenance(job, best, program_version),
-        "## JobEvaluator it again\n\n" + _again(job, kernel),
+        "## Measure it again\n\n" + _again(job, kernel),
     )
     return "\n".join(sections)
 

@@ -60,7 +60,7 @@ def run_worker(
             worker_id=str(uuid.uuid4()),
             owner=this_process(),
             platform=platform,
-            device=platform.device(),
+            device=platform.device(settings.device),
             sandbox=sandbox,
             settings=settings,
             store=store,

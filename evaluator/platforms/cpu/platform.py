@@ -1,6 +1,7 @@
 """Platform `cpu`: C++ with OpenMP on this host's processor."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
 
+_CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _VECTOR_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "amx_tile", "asimd", "sve")
 
@@ -18,22 +20,35 @@ class CpuPlatform:
 
     name: str = "cpu"
     language: str = "C++17 with OpenMP, compiled by g++"
+    baselines: tuple[str, ...] = ("eager", "compile")
 
-    def device(self) -> Device:
+    def device(self, index: int = 0) -> Device:
         """Processor, cores, vector extensions, caches and memory, read from /proc and /sys."""
         cores = len(os.sched_getaffinity(0))
-        model, flags = _processor(Path("/proc/cpuinfo").read_text())
+        model, flags = _processor(_CPUINFO.read_text())
         facts = {
             "cores": str(cores),
             "vector extensions": " ".join(flag for flag in _VECTOR_FLAGS if flag in flags) or "none known",
             "caches": _caches(),
             "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         }
-        return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts)
+        return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts, index)
+
+    def exclusive_resources(self, index: int) -> tuple[str, ...]:
+        """The cores that runners are timed on. An index stands for a share of them that its workers may use."""
+        return (f"host-cores-{index}",)
 
     def prompts(self) -> PromptFiles:
         """The texts in `prompts/`; the built-in compiler writes C++ with OpenMP."""
         return PromptFiles(Path(__file__).parent / "prompts", default_category="normalization", seeds=("compiler",))
+
+    def provenance(self, index: int) -> Mapping[str, str | None]:
+        """Microcode and flags of the processor."""
+        return microcode_and_flags()
+
+    def requirements_text(self) -> str:
+        """A candidate compiles its C++ when it is imported."""
+        return "PyTorch and, for C++ kernels, g++"
 
     def builds_slowly(self, candidate_source: str) -> bool:
         """Whether torch's headers come into it. Plain g++ takes a second; torch.compile works at the first call."""
@@ -77,6 +92,21 @@ def _processor(cpuinfo: str) -> tuple[str, set[str]]:
         elif key.strip() in ("flags", "Features"):
             flags = set(value.split())
     return model, flags
+
+
+def microcode_and_flags(cpuinfo: Path = _CPUINFO) -> dict[str, str | None]:
+    """Microcode and flags of the first processor, as the kernel lists them; None where it does not."""
+    found: dict[str, str | None] = {"microcode": None, "flags": None}
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        key, _, value = line.partition(":")
+        name = {"microcode": "microcode", "flags": "flags", "Features": "flags"}.get(key.strip())
+        if name is not None and found[name] is None:
+            found[name] = " ".join(sorted(value.split()))
+    return found
 
 
 def _caches() -> str:

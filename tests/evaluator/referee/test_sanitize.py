@@ -90,7 +90,7 @@ def completed(stdout: bytes, stderr: bytes = b"", exit_code: int = 0) -> Complet
 
 
 def told(given: Completed, seen: list[str]) -> dict[str, Any]:
-    return run_referee("check", "cpu", {}, sandbox=Answering(given), limits=Limits(), on_progress=seen.append)
+    return run_referee("check", "cpu", {}, device=0, sandbox=Answering(given), limits=Limits(), on_progress=seen.append)
 
 
 def test_the_host_takes_no_nan_and_no_escape_codes_from_a_referee() -> None:

@@ -300,6 +300,7 @@ def test_the_exported_kernel_is_the_candidate_below_a_header(store, settings, pl
         "1.900 to 2.100",
         "CPU A",
         "passed",
+        f"it needs {load_platform('cpu').requirements_text()}.",
     ):
         assert words in header
     assert [node.name for node in ast.parse(text).body] == ["ModelNew"]

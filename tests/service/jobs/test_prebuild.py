@@ -71,12 +71,12 @@ def test_what_is_built_side_by_side_need_not_be_built_again(docker_sandbox, tmp_
     while not sandbox.inside:
         time.sleep(0.01)
     began = time.monotonic()
-    with hold_device(context.lock, on_wait=lambda: None):  # as who measures does
+    with hold_device(context.locks, on_wait=lambda: None):  # as who measures does
         assert sandbox.inside == 0, "nobody measures while something is built"
     assert time.monotonic() - began > 1.0
     builds.wait(None)
     assert (sandbox.modes, sandbox.most) == (["build", "build"], 2)
-    found = context.evaluate(variant(2), step=lambda text: None, cancel=CancelToken())
+    found = context.evaluate(variant(2), on_progress=lambda text: None, cancel=CancelToken())
     assert found.verdict is Verdict.PASSED, found.detail
     assert found.cost_s["build"] < 3.0, "it takes 9 s and more where it is not there"
     builds.close()
@@ -96,7 +96,7 @@ def test_jobs_of_a_host_build_two_at_a_time_and_what_waits_is_given_up_when_an_e
     while sandbox.inside < AT_ONCE:
         time.sleep(0.05)
     began = time.monotonic()
-    jobs[0].finish(0.5)
+    jobs[0].wait(0.5)
     assert time.monotonic() - began < 3.0, "it waits no longer than it was told"
     for builds in jobs:
         builds.wait(None)

@@ -17,7 +17,7 @@ import pytest
 from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import job_queue, jobs
-from service.device_lock import device_lock_path, hold_device
+from service.device_lock import hold_device, lock_paths
 from service.jobs.export import export_job
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_job, read_full_events
@@ -294,7 +294,9 @@ def test_workers_of_one_device_take_turns(there: Fleet, model: LlmServer) -> Non
     spans.sort()
     assert len(spans) == len(found)
     assert all(earlier[1] <= later[0] + 0.002 for earlier, later in itertools.pairwise(spans)), spans
-    with hold_device(device_lock_path(there.folder, "cpu", 0), on_wait=lambda: pytest.fail("the device is still held")):
+    with hold_device(
+        lock_paths(there.folder, ["host-cores-0"]), on_wait=lambda: pytest.fail("the device is still held")
+    ):
         pass
 
 
