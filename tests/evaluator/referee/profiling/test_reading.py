@@ -226,7 +226,7 @@ def test_only_a_passed_candidate_is_profiled_and_a_lost_profile_says_why() -> No
     assert sandbox.commands == []
     passed = Evaluation(Verdict.PASSED, "right", profile={"flops": 7}, cost_s={"build": 1.0, "total": 9.0})
     found = with_detail(passed, task, "source", sandbox=sandbox, platform=load_platform("cpu"))
-    assert [command.args for command in sandbox.commands] == [("profile",)]
+    assert [command.args for command in sandbox.commands] == [("profile", "cpu")]
     assert set(found.cost_s) == {"build", "profile", "total"}
     assert 0.05 <= found.cost_s["profile"] < 5
     assert found.cost_s["total"] == pytest.approx(9.0 + found.cost_s["profile"]), "budgets count the profile, too"
