@@ -127,6 +127,7 @@ TAGS: Mapping[str, Tag] = {
     for tag in (
         Tag("custom_kernel", True, "A kernel of its own did the work."),
         Tag("torch_only", True, "Operators of torch did the work; there is no kernel of its own."),
+        Tag("cycles", True, "Timed: cycles. Its figures are a count at a nominal rate, not times."),
         Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster."),
         Tag("slower", True, "It is slower than eager."),
         Tag(

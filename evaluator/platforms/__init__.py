@@ -2,10 +2,11 @@
 
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
+from evaluator.platforms.simulated.platform import SimulatedPlatform
 
 __all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
 
-PLATFORM_NAMES = ("cpu",)
+PLATFORM_NAMES = ("cpu", "simulated")
 
 
 def load_platform(name: str) -> Platform:
@@ -16,4 +17,6 @@ def load_platform(name: str) -> Platform:
     """
     if name == "cpu":
         return CpuPlatform()
+    if name == "simulated":
+        return SimulatedPlatform()
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")

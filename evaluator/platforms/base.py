@@ -49,6 +49,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def timed(self) -> str:
+        """What its latencies are made of: `wall`, a clock; or `cycles`, a count at a nominal rate."""
+        ...
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         """What candidates are compared with here: `eager`, and `compile` where torch.compile works on the device."""
         ...

@@ -43,6 +43,7 @@ class Trial:
         self.plan = self.bench.platform.plan(
             call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
         )
+        self.measurement.resolution = self.bench.platform.resolution
         self.began_s = time.perf_counter()
         self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
         self.builder = Builder(self.bench, self.bench.request.build_cache)
@@ -113,6 +114,8 @@ class Trial:
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
+        if self.bench.platform.timed != "wall":
+            self.tags.append(self.bench.platform.timed)
         if self.bench.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]

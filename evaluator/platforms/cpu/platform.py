@@ -20,6 +20,7 @@ class CpuPlatform:
 
     name: str = "cpu"
     language: str = "C++17 with OpenMP, compiled by g++"
+    timed: str = "wall"
     baselines: tuple[str, ...] = ("eager", "compile")
 
     def device(self, index: int = 0) -> Device:

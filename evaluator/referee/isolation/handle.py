@@ -110,6 +110,11 @@ class Handle:
         self._poll.register(self._pidfd, select.POLLIN)
         self._freeze()
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the sandbox may use."""
+        return self._house.memory_bytes
+
     def members(self) -> list[int]:
         """Every living process of this runner."""
         if self.uid is not None:

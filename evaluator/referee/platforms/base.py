@@ -142,6 +142,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def resolution(self) -> float:
+        """The share of a speedup below which this platform's clock tells nothing apart."""
+        ...
+
+    @property
     def rotation_bytes(self) -> int:
         """The footprint that inputs should rotate over, so that no cache holds those of the next call."""
         ...
@@ -152,6 +157,18 @@ class Platform(Protocol):
 
     def address_space_bytes(self, memory_bytes: int) -> int:
         """How much address space a runner may reserve."""
+        ...
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Learn the model's parameters and buffers, by the reference's names."""
+        ...
+
+    def handover_s(self, handle: "Handle") -> float:
+        """What a call's clock holds besides the model's work.
+
+        Raises:
+            RunnerFailed: the runner died, failed or lied.
+        """
         ...
 
     def account(self) -> Account:

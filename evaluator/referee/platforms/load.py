@@ -13,4 +13,8 @@ def load_platform(name: str) -> Platform:
         from .cpu.platform import CpuPlatform
 
         return CpuPlatform()
+    if name == "simulated":
+        from .simulated import SimulatedPlatform
+
+        return SimulatedPlatform()
     raise ValueError(f"platform: unknown {name!r}")

@@ -142,6 +142,7 @@ class Bench:
             self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
             message = {"op": "vary_state", "seed": self.seeds.named("state")}
             self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
+            self.platform.set_state(state_check.values_by_name(*self.state))
         with task_step("making inputs"):
             [tree] = handle.reveal_each(
                 {"op": "inputs", "seeds": [1], "family": input_families.FAMILIES[0]}, timeout_s=60

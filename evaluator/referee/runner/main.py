@@ -48,7 +48,7 @@ class Runner:
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
-        self.profiler = Profiler(self._decode, lambda: self.model)
+        self.profiler = Profiler(self.decoded, lambda: self.model)
         self.telling = Telling()
 
     def commands(self) -> Commands:
@@ -123,7 +123,7 @@ class Runner:
 
     def construct(self, message: framing.Message) -> framing.Message:
         """Build the model under a seed; returns its tensors by name."""
-        arguments = self._decode(message["tree"])
+        arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
         model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
@@ -142,7 +142,7 @@ class Runner:
         """Copy the reference's parameters and buffers into those that `names` has for them, or of the same name."""
         own, names = model_state.all_tensors(self.model), message["names"]
         with torch.no_grad():
-            for name, value in self._decode(message["tree"]).items():
+            for name, value in self.decoded(message["tree"]).items():
                 target = own.get(names.get(name, name))
                 if target is not None and target.shape == value.shape:
                     target.copy_(value)
@@ -199,11 +199,11 @@ class Runner:
     def oracle(self, message: framing.Message) -> framing.Message:
         """The model in float64 on the same inputs."""
         torch.manual_seed(message["seed"])
-        return self._reveal(oracle.evaluate(self.model, self._decode(message["tree"])))
+        return self._reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
 
     def flops(self, message: framing.Message) -> framing.Message:
         """Floating-point operations of one call by torch's own counter (matrix products and convolutions)."""
-        return {"flops": oracle.count_flops(self.model, self._decode(message["tree"]))}
+        return {"flops": oracle.count_flops(self.model, self.decoded(message["tree"]))}
 
     def compile(self, _: framing.Message) -> framing.Message:
         """Turn the model into torch.compile's."""
@@ -230,7 +230,7 @@ class Runner:
 
     def top_operators(self, message: framing.Message) -> framing.Message:
         """Where torch's profiler sees the time of one call go: operator, share of CPU time (advice, not evidence)."""
-        arguments = self._decode(message["tree"])
+        arguments = self.decoded(message["tree"])
         # Without kineto, which takes half a second to start.
         with torch.no_grad(), torch.autograd.profiler.profile(use_kineto=False) as profile:
             self.model(*arguments)
@@ -249,7 +249,7 @@ class Runner:
 
     def unpack(self, message: framing.Message) -> framing.Message:
         """Have built what such an archive holds."""
-        build_files.unpack(self._decode(message["tree"]).numpy().tobytes(), self.built)
+        build_files.unpack(self.decoded(message["tree"]).numpy().tobytes(), self.built)
         return {}
 
     def _told(self) -> framing.Message:
@@ -261,7 +261,8 @@ class Runner:
     def _at(self, row: Any) -> torch.Tensor:
         return view(self.inbox, row)
 
-    def _decode(self, tree: Any) -> Any:
+    def decoded(self, tree: Any) -> Any:
+        """The value of a tree whose tensors lie in the input buffer."""
         return decode(Tree.from_json(tree), self._at)
 
     def _reveal(self, value: Any) -> framing.Message:

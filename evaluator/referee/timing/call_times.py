@@ -95,6 +95,7 @@ class Measurement:
     untimed: dict[str, list[list[Untimed]]] = field(default_factory=dict)  # by variant and set, one of each turn
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
+    resolution: float = RESOLUTION
 
     def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
@@ -143,7 +144,7 @@ class Measurement:
             ]
             for slow_blocks, fast_blocks in zip(self.blocks[baseline], self.blocks["candidate"], strict=True)
         ]
-        return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), RESOLUTION)
+        return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), self.resolution)
 
     def latency_ms(self, variant: str) -> tuple[float, float, float]:
         """Median time of a call with its 95 % interval."""

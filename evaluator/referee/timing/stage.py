@@ -162,7 +162,7 @@ class Stopwatch:
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
             if name == "eager":  # before the candidate runs in this set
-                handovers = [handle.handover_s() for _ in range(_HANDOVERS)]
+                handovers = [self.bench.platform.handover_s(handle) for _ in range(_HANDOVERS)]
         return statistics.median(handovers)
 
     def _look_at_memory(self, runners: dict[str, Handle]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -15,8 +14,8 @@ from ...pool.runner_pool import Bench
 from ...profiling import mode
 from ...protocol.peaks import Peaks, Traffic
 from ...protocol.tensors import TensorRow
-from ...timing.call_times import Plan
-from ..base import InputBuffer, OwnCode, Places
+from ...timing.call_times import RESOLUTION, Plan
+from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
 from . import affinity, clock, code_sampling, memory
 from .account import Audit
 from .cache_scrub import Scrubber
@@ -29,12 +28,12 @@ from .versions import versions
 _FEW_FAULTS = 32  # page faults of a baseline in a round that change nothing that can be seen
 
 
-@dataclass(frozen=True)
 class CpuPlatform:
     """This machine's processor. See `base.Platform`."""
 
-    name: str = "cpu"
-    timed: str = "wall"
+    name = "cpu"
+    timed = "wall"
+    resolution = RESOLUTION
 
     @property
     def rotation_bytes(self) -> int:
@@ -49,11 +48,18 @@ class CpuPlatform:
         """Address space is mostly reserved, not used: there is room for thread stacks, arenas and mapped files."""
         return memory_bytes * 2 + 16 * 1024**3
 
-    def account(self) -> Audit:
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Runners hold the state themselves."""
+
+    def handover_s(self, handle: Handle) -> float:
+        """The time of a question that asks for nothing."""
+        return handle.handover_s()
+
+    def account(self) -> Account:
         """The kernel's account of the sandbox's processor time."""
         return Audit()
 
-    def interference_meter(self) -> LoadMeter:
+    def interference_meter(self) -> InterferenceMeter:
         """What others made of this machine's cores."""
         return LoadMeter()
 

@@ -20,4 +20,8 @@ def load_runner_platform(name: str) -> RunnerPlatform:
         from .cpu.platform import CpuRunner
 
         return CpuRunner()
+    if name == "simulated":
+        from .simulated import SimulatedRunner
+
+        return SimulatedRunner()
     raise ValueError(f"platform: unknown {name!r}")

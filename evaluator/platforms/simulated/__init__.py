@@ -1,0 +1,1 @@
+"""Platform `simulated`: programs of the array machine."""

@@ -1,0 +1,64 @@
+"""Platform `simulated`: programs of the array machine, a device that needs no hardware and whose clock is a count.
+
+It proves the seam between the evaluator and its platforms, and lets agents be tried where nothing may disturb a
+measurement. Its figures are cycles at a nominal rate of 1 GHz, never times.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator.platforms.base import Device, PromptFiles
+from evaluator.referee.protocol import array_machine
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class SimulatedPlatform:
+    """The array machine. See `base.Platform`."""
+
+    name: str = "simulated"
+    language: str = "Python that builds a program of the array machine (module `array_machine`)"
+    timed: str = "cycles"
+    baselines: tuple[str, ...] = ("eager",)
+
+    def device(self, index: int = 0) -> Device:
+        """The machine as `array_machine` describes it."""
+        facts = {
+            "timed": "cycles, at a nominal rate of 1 GHz",
+            "memory": f"{array_machine.MEMORY_BYTES_PER_CYCLE} bytes a cycle",
+            "lanes": f"{array_machine.LANES} elements a cycle",
+            "matrix products": f"{array_machine.PRODUCT_FLOPS_PER_CYCLE} FLOP a cycle",
+            "start of a program": f"{array_machine.START_CYCLES} cycles",
+        }
+        return Device(self.name, "array machine", facts)
+
+    def exclusive_resources(self, index: int) -> tuple[str, ...]:
+        """None: a count is the same whatever else runs."""
+        return ()
+
+    def provenance(self, index: int) -> Mapping[str, str | None]:
+        """Nothing beside the machine's description."""
+        return {}
+
+    def requirements_text(self) -> str:
+        """Programs run nowhere but on the array machine."""
+        return "Kernelwright's array machine (platform simulated)"
+
+    def prompts(self) -> PromptFiles:
+        """The texts in `prompts/`; no built-in model writes programs."""
+        return PromptFiles(Path(__file__).parent / "prompts", default_category="normalization")
+
+    def builds_slowly(self, candidate_source: str) -> bool:
+        """Never: programs are not compiled."""
+        return False
+
+    def profile_text(self, profile: dict[str, Any]) -> str:
+        """Cycles by instruction, the most expensive first."""
+        cycles = (profile.get("detail") or {}).get("cycles") or profile.get("cycles") or {}
+        total = sum(cycles.values()) or 1
+        ordered = sorted(cycles.items(), key=lambda item: -item[1])
+        lines = [f"{name}: {count:,} cycles ({count / total:.0%})" for name, count in ordered]
+        return "\n".join(line[:_WIDTH] for line in [f"timed: cycles ({total:,} in all)", *lines][:60])

@@ -1,0 +1,276 @@
+"""Platform `simulated`, as the referee meets it: a device that needs no hardware and whose clock is a count.
+
+The candidate's runner says which program of the array machine it wants to be run, before it could have seen any inputs.
+The referee runs the program in its own process, on inputs that it owns, and counts the cycles. The outputs lie in the
+simulated device's memory, which is the referee's. What the reference's operators would take on the machine is counted
+by the reference's own runner; all else about the reference is as on the host's processor.
+"""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import torch
+
+from ..errors import Finding, RunnerFailed
+from ..isolation.calls import Call, CallRequest, InputSet, tensor
+from ..isolation.handle import Handle
+from ..pool import input_supply
+from ..pool.runner_pool import Bench
+from ..protocol import array_machine as machine
+from ..protocol import untrusted
+from ..protocol.peaks import Peaks, Traffic
+from ..protocol.tensors import TensorRow, Tree
+from ..timing.call_times import Plan
+from .base import OwnCode, Places
+from .cpu.platform import CpuPlatform
+
+_DEVICE_MEMORY = 1 << 60  # places from here on are numbers of arrays in the simulated device's memory
+_KEPT = 64  # calls of one runner whose outputs are kept
+_PROFILE_SCHEMA = "kernelwright.profile/2"
+
+
+@dataclass
+class NoAccount:
+    """No processor time is measured, so none can be stolen."""
+
+    unaccounted_s: float = 0.0
+    possible: bool = False
+
+    def begin(self) -> None:
+        """Nothing to do."""
+
+    def allow(self, pids: list[int], *, born: Iterable[int] = ()) -> None:
+        """Nothing to do."""
+
+    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+        """Nothing to do."""
+
+    def stopped(self) -> None:
+        """Nothing to do."""
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+
+class NoInterference:
+    """A count is the same however busy the host is."""
+
+    def begin(self) -> None:
+        """Nothing to do."""
+
+    def end(self) -> None:
+        """Nothing to do."""
+
+    def is_noisy(self) -> bool:
+        """Never."""
+        return False
+
+    def facts(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+class SimulatedPlatform(CpuPlatform):
+    """The array machine. See `base.Platform`; what is not said here is as on the host's processor."""
+
+    name = "simulated"
+    timed = "cycles"
+    resolution = 0.0
+
+    def __init__(self) -> None:
+        self._memory: dict[int, torch.Tensor] = {}
+        self._calls: dict[int, list[list[int]]] = {}  # places of each call's outputs, by process
+        self._next = _DEVICE_MEMORY
+        self._state: dict[str, torch.Tensor] = {}
+        self._last: dict[int, Tree] = {}
+        self._eager_cycles: dict[tuple[int, str], int] = {}
+        self.cycles: dict[str, int] = {}  # of the last program that was run, by instruction
+
+    def plan(self, plan: Plan) -> Plan:
+        """Counts repeat exactly: two process sets of one round show that they do."""
+        return replace(plan, sets=2, sets_max=2, rounds_min=1, set_s=0.0)
+
+    def account(self) -> NoAccount:
+        """None."""
+        return NoAccount()
+
+    def interference_meter(self) -> NoInterference:
+        """None."""
+        return NoInterference()
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """The parameters and buffers that programs load, by the reference's names."""
+        self._state = dict(state)
+
+    def call(self, handle: Handle, request: CallRequest) -> Call:
+        """A candidate's program, run and counted; any other runner's call, and what its operators would take."""
+        if handle.role == "candidate":
+            return self._candidate_call(handle, request)
+        call = super().call(handle, request)
+        if handle.role != "eager":
+            return call
+        key = (handle.pid, str([row.to_json() | {"place": 0} for row in request.tree.tensors]))
+        if key not in self._eager_cycles:
+            self._eager_cycles[key] = self._count_eager(handle, request)
+        return replace(call, seconds=self._eager_cycles[key] / machine.HERTZ, ready_s=0.0, threads=1)
+
+    def _count_eager(self, handle: Handle, request: CallRequest) -> int:
+        reply = handle.give({"op": "cycles"}, request.tree, request.contents, timeout_s=request.timeout_s)
+        try:
+            return max(1, int(untrusted.number(reply.get("cycles"))))
+        except ValueError as error:
+            raise RunnerFailed("protocol", f"the runner gave no count: {error}") from None
+
+    def _candidate_call(self, handle: Handle, request: CallRequest) -> Call:
+        assert handle.inbox is not None
+        if request.quiet is not None:
+            request.quiet()
+        self._clear_inputs(handle)
+        rows = {name: _row(value) for name, value in self._state.items()}
+        spec_and_rows = Tree(request.tree.spec, tuple(row.at(0) for row in request.tree.tensors)).to_json()
+        reply, _ = handle.exchange({"op": "program", **spec_and_rows, "state": rows}, request.timeout_s)
+        try:
+            instructions, stores = machine.parse(reply.get("program"))
+            inputs = [tensor(row, content) for row, content in zip(request.tree.tensors, request.contents, strict=True)]
+            run = machine.run(instructions, stores, inputs, self._state, limit_bytes=handle.memory_bytes // 4)
+        except machine.ProgramError as error:
+            raise RunnerFailed("output", f"the array machine cannot run the program: {error}") from None
+        self.cycles = run.cycles
+        outputs = self._store(handle, reply.get("spec"), run.outputs, keep=request.keep)
+        # The inputs lie in the runner's buffer only to be compared with later; the runner is stopped meanwhile.
+        placed = handle.inbox.place(request.tree)
+        handle.inbox.fill(placed, request.contents)
+        self._last[handle.pid] = placed
+        after = Tree({"dict": []}, ()) if request.state else None
+        return Call(outputs, run.total / machine.HERTZ, placed, 0.0, 1, 0.0, after)
+
+    def _clear_inputs(self, handle: Handle) -> None:
+        placed = self._last.pop(handle.pid, None)
+        if placed is not None and handle.inbox is not None:
+            zeros = [torch.zeros(row.span_bytes, dtype=torch.uint8) for row in placed.tensors]
+            handle.inbox.fill(placed, zeros)
+
+    def _store(self, handle: Handle, spec: Any, made: Sequence[torch.Tensor], *, keep: bool) -> Tree:
+        calls = self._calls.setdefault(handle.pid, [])
+        while calls and (not keep or len(calls) > _KEPT):
+            for place in calls.pop(0):
+                del self._memory[place]
+        places = list(range(self._next, self._next + len(made)))
+        self._next += len(made)
+        calls.append(places)
+        rows = []
+        for place, output in zip(places, made, strict=True):
+            self._memory[place] = output
+            rows.append(TensorRow(place, *_form(output)))
+        told = Tree(spec, tuple(rows)).to_json()
+        return handle.tree_of(told)
+
+    def read(self, handle: Handle, row: TensorRow) -> torch.Tensor:
+        """Out of the simulated device's memory, or out of the runner's."""
+        if row.place < _DEVICE_MEMORY:
+            return super().read(handle, row)
+        return self._held(row).clone().flatten().view(torch.uint8)
+
+    def flip(self, handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+        """In the simulated device's memory, or in the runner's."""
+        if row.place < _DEVICE_MEMORY:
+            super().flip(handle, row, elements)
+            return
+        data = self._held(row).view(-1).view(torch.uint8).view(-1, self._held(row).element_size())
+        data[list(elements)] ^= 0x55 if self._held(row).is_floating_point() else 1
+
+    def _held(self, row: TensorRow) -> torch.Tensor:
+        if row.place not in self._memory:
+            raise RunnerFailed("unreadable", "nothing lies in the device's memory there")
+        return self._memory[row.place]
+
+    def places(self, handle: Handle, rows: Sequence[TensorRow]) -> Places:
+        """Arrays in the device's memory share nothing with each other or with inputs."""
+        if all(row.place >= _DEVICE_MEMORY for row in rows):
+            return Places([False] * len(rows))
+        return super().places(handle, rows)
+
+    def begin_timing(self) -> None:
+        """Nothing to do."""
+
+    def beside_calls(self) -> AbstractContextManager[None]:
+        """Nothing can be disturbed."""
+        return contextlib.nullcontext()
+
+    def cache_scrubber(self) -> Callable[[], None]:
+        """There are no caches."""
+        return lambda: None
+
+    def handover_s(self, handle: Handle) -> float:
+        """No part of a count."""
+        return 0.0
+
+    def disturbance(self, handle: Handle) -> float:
+        """Never any."""
+        return 0.0
+
+    def is_disturbed(self, before: float, after: float) -> bool:
+        """Never."""
+        return False
+
+    def usage_facts(self, *, disturbances: float, calls: int, cpu_s: float, timed_s: float) -> dict[str, Any]:
+        """Cycles of the last program by instruction."""
+        return {"cycles": self.cycles}
+
+    def held_bytes(self, handle: Handle) -> int:
+        """Not looked at: what a runner's process holds says nothing about a count."""
+        return 0
+
+    def has_foreign_code(self, candidate: Handle, reference: Handle) -> bool:
+        """A program is the candidate's own."""
+        return True
+
+    def own_code(self, candidate: Handle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float) -> OwnCode:
+        """All of it."""
+        return OwnCode(1.0)
+
+    def peaks(self, pool: Bench, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+        """Those of the machine's description."""
+        moved = machine.MEMORY_BYTES_PER_CYCLE * machine.HERTZ
+        flops = machine.PRODUCT_FLOPS_PER_CYCLE * machine.HERTZ if dtypes else 0.0
+        return Peaks(moved, moved, moved, moved, flops)
+
+    def limit_facts(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def profile(self, pool: Bench) -> dict[str, Any]:
+        """Cycles by instruction, of one call."""
+        start = time.perf_counter()
+        found: dict[str, Any] = {"absent": {}}
+        try:
+            reference = pool.seat_reference()
+            inputs = input_supply.make_inputs(pool, reference)
+            candidate = pool.seat_model("candidate", pool.request.candidate_source, "ModelNew")
+            candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=pool.request.call_timeout_s)
+            found["cycles"] = self.cycles
+        except (Finding, RunnerFailed) as failure:
+            found["absent"] = {"cycles": untrusted.text(failure.message, 200)}
+        finally:
+            pool.dismiss_all()
+        source = pool.request.candidate_source.encode("utf-8", "surrogatepass")
+        return {
+            "schema": _PROFILE_SCHEMA,
+            "candidate": hashlib.sha256(source).hexdigest(),
+            **found,
+            "cost_s": {"total": round(time.perf_counter() - start, 3)},
+        }
+
+
+def _row(value: torch.Tensor) -> dict[str, Any]:
+    return TensorRow(0, *_form(value)).to_json()
+
+
+def _form(value: torch.Tensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    return str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride())
