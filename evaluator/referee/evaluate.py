@@ -114,8 +114,8 @@ class Trial:
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
-        if self.bench.platform.timed != "wall":
-            self.tags.append(self.bench.platform.timed)
+        if self.bench.platform.timed == "cycles":
+            self.tags.append("cycles")
         if self.bench.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]

@@ -1,0 +1,111 @@
+"""What every platform keeps: one suite for all of them, in a real sandbox, with candidates of every kind."""
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation
+from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.profile import profile_candidate
+from evaluator.task_check import check_task
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+from tasks.outcomes import TAGS, Verdict
+from tests.platforms.kits import KITS, OP
+
+TASK = task_from_source(OP, name="scaled_relu")
+EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",))
+CHEATS = [(name, cheat) for name, kit in KITS.items() for cheat in kit.cheats]
+
+pytestmark = pytest.mark.docker
+
+
+def judged(sandbox: Sandbox, platform: str, source: str) -> Evaluation:
+    return evaluate(TASK, source, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+
+
+def test_there_is_a_kit_for_each_platform() -> None:
+    assert set(KITS) == set(PLATFORM_NAMES)
+
+
+def test_an_unknown_platform_is_refused_by_name() -> None:
+    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated"):
+        load_platform("abacus")
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_platform_describes_its_device_and_has_texts_for_prompts(name: str) -> None:
+    platform = load_platform(name)
+    device = platform.device()
+    assert platform.name == device.platform == name
+    assert device.name and device.facts and device.describe().startswith(device.name)
+    assert platform.language and platform.timed in ("wall", "cycles") and "eager" in platform.baselines
+    texts = platform.prompts()
+    assert (texts.folder / "rules.md").read_text().strip()
+    for part in ("", "_task"):
+        source = (texts.folder / "exemplars" / f"{texts.default_category}{part}.py").read_text()
+        assert "class Model" in source
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_right_candidate_passes_and_says_where_it_was_measured(docker_sandbox: Sandbox, name: str) -> None:
+    found = judged(docker_sandbox, name, KITS[name].right)
+    assert found.verdict == Verdict.PASSED, found.message
+    assert found.speedup is not None and found.speedup.keys() == {"eager"}
+    assert all(found.latency_ms[variant].median > 0 for variant in ("eager", "candidate"))
+    assert set(found.tags) <= set(TAGS)
+    assert ("cycles" in found.tags) == (load_platform(name).timed == "cycles")
+    assert found.provenance["device"]["platform"] == name
+    lines = load_platform(name).profile_text(dict(found.profile)).splitlines()
+    assert 0 < len(lines) <= 60 and max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_wrong_candidate_is_refused_with_the_values_that_differ(docker_sandbox: Sandbox, name: str) -> None:
+    found = judged(docker_sandbox, name, KITS[name].wrong)
+    assert (found.verdict, found.code) == (Verdict.WRONG_OUTPUT, "values"), found.message
+    assert found.speedup is None
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_candidate_that_raises_is_told_what_it_raised(docker_sandbox: Sandbox, name: str) -> None:
+    found = judged(docker_sandbox, name, KITS[name].raises)
+    assert found.verdict == Verdict.CRASHED
+    assert "no such" in found.message
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_candidate_that_is_no_python_does_not_build(docker_sandbox: Sandbox, name: str) -> None:
+    found = judged(docker_sandbox, name, KITS[name].broken)
+    assert found.verdict == Verdict.BUILD_FAILED
+    assert "SyntaxError" in found.message
+
+
+@pytest.mark.parametrize(("name", "cheat"), CHEATS)
+def test_a_candidate_that_cheats_does_not_pass(docker_sandbox: Sandbox, name: str, cheat: str) -> None:
+    found = judged(docker_sandbox, name, KITS[name].cheats[cheat])
+    assert found.verdict in (Verdict.WRONG_OUTPUT, Verdict.CRASHED, Verdict.INTEGRITY), found.message
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_a_task_is_checked_and_a_candidate_profiled(docker_sandbox: Sandbox, name: str) -> None:
+    platform = load_platform(name)
+    assert check_task(TASK, sandbox=docker_sandbox, platform=platform, effort=EFFORT).ok
+    found = profile_candidate(
+        TASK, KITS[name].right, sandbox=docker_sandbox, platform=platform, effort=EFFORT, budget_s=5.0
+    )
+    assert "profile" not in found["absent"]
+    assert platform.profile_text({"detail": found}).strip()
+
+
+def test_cycles_are_the_same_each_time_and_the_interval_has_no_width(docker_sandbox: Sandbox) -> None:
+    first, second = (judged(docker_sandbox, "simulated", KITS["simulated"].right) for _ in range(2))
+    assert first.speedup is not None and second.speedup is not None
+    one, other = first.speedup["eager"], second.speedup["eager"]
+    assert (one.value, one.low, one.high) == (other.value, other.low, other.high)
+    assert one.low == pytest.approx(one.value) == one.high
+    assert first.latency_ms["candidate"].median == second.latency_ms["candidate"].median
+    # 200 to start; 64 KiB loaded and stored, 1 KiB of weights; three instructions on 1,024 groups of 16 elements.
+    assert first.profile["cycles"] == {
+        "start": 200, "input": 2048, "state": 32, "multiply": 1024, "relu": 1024, "add": 1024, "store": 2048,
+    }  # fmt: skip
+    assert first.latency_ms["candidate"].median == pytest.approx(7400 * 1e-6)
