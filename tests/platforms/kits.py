@@ -116,7 +116,8 @@ SIMULATED = Kit(
             forgery='program.instructions[-1] = type(program.instructions[-1])("free", (0,), {})'
         ),
         "a value that does not come before": _FORGED.format(
-            forgery='make = type(program.instructions[1]); program.instructions[1] = make("relu", (len(program.instructions) - 1,), {})'
+            forgery="make = type(program.instructions[1]); "
+            "program.instructions[1] = make('relu', (len(program.instructions) - 1,), {})"
         ),
         "a state that there is not": _FORGED.format(
             forgery='program.instructions[-1] = type(program.instructions[-1])("state", (), {"name": "answer"})'
