@@ -1,1 +1,1 @@
-"""The built-in model `builtin/compiler`: a compiler search that answers as Coder and Judge. It is not an LLM."""
+"""The built-in model `builtin/compiler`: a compiler search, not an LLM, that answers as Coder and as Judge."""

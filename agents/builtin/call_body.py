@@ -1,4 +1,4 @@
-"""Rewrites the body of a generated `call` into plain Python that needs torch and the loaded library alone."""
+"""Rewrites the body of a generated `call` into Python that needs only torch and the loaded library of kernels."""
 
 import ast
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from agents.builtin.errors import NotTranslatable
 from tasks import syntax
 
 LIBRARY = "LIBRARY"
-# What TorchInductor calls through `extern_kernels`, by torch's own names.
+# Functions of `extern_kernels` and torch's names for them.
 _EXTERN = {
     "addmm": "torch.addmm",
     "baddbmm": "torch.baddbmm",
@@ -16,16 +16,24 @@ _EXTERN = {
     "mm": "torch.mm",
     "_int_mm": "torch.ops.aten._int_mm",
 }
-_KNOWN = frozenset({"torch", "aten", "math", "inf", "nan", "device"})
+_GLOBALS = frozenset({"torch", "aten", "math", "inf", "nan", "device"})
 
 
 def rewrite_call(
     statements: Collection[ast.stmt], parameters: Collection[str], kernels: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Lines of Python that compute, and the expressions that `call` returns, over the names of its `parameters`.
+    """Rewrite the statements of a `call`.
+
+    Args:
+        statements: its body without the first statement, which unpacks the arguments.
+        parameters: the names of its arguments.
+        kernels: the names of the kernels.
+
+    Returns:
+        Lines of Python, and the expressions that `call` returns.
 
     Raises:
-        NotTranslatable: a statement of a form that this project does not know.
+        NotTranslatable: a statement has an unknown form.
     """
     known = set(parameters)
     lines: list[str] = []
@@ -36,7 +44,7 @@ def rewrite_call(
                 raise NotTranslatable("a call that returns no tuple")
             _check_names(value, known)
             return lines, [ast.unparse(_rewrite(item, kernels)) for item in value.elts]
-        if _is_dropped(statement, parameters):
+        if _is_omitted(statement, parameters):
             continue
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             _check_names(statement.value, known)
@@ -51,42 +59,47 @@ def rewrite_call(
     raise NotTranslatable("a call that returns nothing")
 
 
-def _is_dropped(statement: ast.stmt, parameters: Collection[str]) -> bool:
-    """Whether the candidate does without: it checks its arguments itself, and need not drop its references to them."""
+def _is_omitted(statement: ast.stmt, parameters: Collection[str]) -> bool:
+    """Whether a candidate needs no such statement: it checks its arguments itself and may keep them."""
     if isinstance(statement, ast.Delete):
         return all(isinstance(target, ast.Name) and target.id in parameters for target in statement.targets)
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return False
     function = statement.value.func
     if isinstance(function, ast.Name) and function.id == "assert_size_stride":
-        subject = statement.value.args[0]
-        return isinstance(subject, ast.Name) and subject.id in parameters
+        checked = statement.value.args[0]
+        return isinstance(checked, ast.Name) and checked.id in parameters
     return ast.unparse(function) in ("assert_alignment", "args.clear")
 
 
 def _check_names(node: ast.AST, known: Collection[str]) -> None:
     special = {"extern_kernels", "reinterpret_tensor", "empty_strided_cpu", "assert_size_stride"}
     for child in ast.walk(node):
-        if isinstance(child, ast.Name) and child.id not in known and child.id not in _KNOWN and child.id not in special:
+        if (
+            isinstance(child, ast.Name)
+            and child.id not in known
+            and child.id not in _GLOBALS
+            and child.id not in special
+        ):
             raise NotTranslatable(f"a call that uses {child.id[:80]}")
 
 
 def _rewrite(node: ast.AST, kernels: Collection[str]) -> ast.AST:
-    rewritten: ast.AST = _Rewrite(kernels).visit(node)
+    rewritten: ast.AST = _Rewriter(kernels).visit(node)
     return ast.fix_missing_locations(rewritten)
 
 
-def _parsed(text: str) -> ast.expr:
+def _expression(text: str) -> ast.expr:
     return syntax.expression(text)
 
 
-class _Rewrite(ast.NodeTransformer):
+class _Rewriter(ast.NodeTransformer):
     def __init__(self, kernels: Collection[str]) -> None:
         self._kernels = kernels
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         plain = {"aten": "torch.ops.aten", "inf": "float('inf')", "nan": "float('nan')", "device": "torch.device"}
-        return _parsed(plain[node.id]) if node.id in plain else node
+        return _expression(plain[node.id]) if node.id in plain else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
@@ -96,15 +109,15 @@ class _Rewrite(ast.NodeTransformer):
             pointers: list[ast.expr] = [
                 ast.Call(ast.Attribute(item, "data_ptr", ast.Load()), [], []) for item in arguments
             ]
-            return ast.Call(_parsed(f"{LIBRARY}.{function.id}"), pointers, [])
+            return ast.Call(_expression(f"{LIBRARY}.{function.id}"), pointers, [])
         if isinstance(function, ast.Name) and function.id == "empty_strided_cpu" and len(arguments) == 3:
-            return ast.Call(_parsed("torch.empty_strided"), arguments[:2], [ast.keyword("dtype", arguments[2])])
+            return ast.Call(_expression("torch.empty_strided"), arguments[:2], [ast.keyword("dtype", arguments[2])])
         if isinstance(function, ast.Name) and function.id == "assert_size_stride" and len(arguments) >= 3:
-            return ast.Call(_parsed("check_layout"), arguments[:3], [])
+            return ast.Call(_expression("check_layout"), arguments[:3], [])
         if isinstance(function, ast.Name) and function.id == "reinterpret_tensor" and len(arguments) == 4:
-            return ast.Call(_parsed("view"), arguments, [])
+            return ast.Call(_expression("view"), arguments, [])
         if isinstance(function, ast.Attribute) and ast.unparse(function.value) == "extern_kernels":
             if function.attr not in _EXTERN:
                 raise NotTranslatable(f"a call of extern_kernels.{function.attr}")
-            return ast.Call(_parsed(_EXTERN[function.attr]), arguments, keywords)
+            return ast.Call(_expression(_EXTERN[function.attr]), arguments, keywords)
         return ast.Call(self.visit(function), arguments, keywords)

@@ -1,4 +1,4 @@
-"""Writes a candidate's file: the reference's class, the generated kernels, and the glue between them."""
+"""Writes the file of a candidate: the op's class, the generated kernels, and a `forward` that calls them."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from agents.builtin.analysis.inductor_module import Kernel, Module
 from agents.builtin.call_body import rewrite_call
 from agents.builtin.errors import NotTranslatable
 from agents.builtin.generated import Generated, Input
-from agents.builtin.op_frame import KEPT_FORWARD, Frame
+from agents.builtin.op_frame import REFERENCE_FORWARD, Frame
 
 HEADER = "# kernelwright builtin/compiler: "
 DEFAULT_FLAGS = (
@@ -31,13 +31,13 @@ _SLEEF = re.compile(
 _REDUCE = re.compile(r"vec_reduce_all|_masked_reduce|[Ww]elford|ascade|arg(max|min)_|IndexValue")
 _LAYOUT = re.compile(r"transpose_mxn|atomic_add|kw::(strided|lookup|running)")
 _INTEGER = re.compile(r"_integral\(|\bmod\(|div_floor_floating_vec")
-_CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
-_LANGUAGE = frozenset(
+_FUNCTION_CALL = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
+_KEYWORDS = frozenset(
     {"for", "if", "while", "return", "sizeof", "alignof", "alignas", "decltype", "static_cast", "reinterpret_cast"}
     | {"int", "float", "double", "bool", "long", "auto"}
 )
-_IGNORED = re.compile(r"#pragma.*|\"[^\"\n]*\"")
-_LOCAL = re.compile(
+_NOT_CODE = re.compile(r"#pragma.*|\"[^\"\n]*\"")
+_LOCAL_NAME = re.compile(
     r"tmp\w*|x\d+\w*|\w*(?:welford|cascade)_helper\d+(?:_part\d)?|data|get|int\d+_t|omp_get_\w+|\w+_masked_reduce"
     r"|arg(?:max|min)_\w+"
 )
@@ -57,13 +57,25 @@ def check_layout(tensor, shape, stride):
 }
 
 
-def assemble(
-    frame: Frame, generated: Generated, module: Module, *, note: Mapping[str, Any], flags: Sequence[str] = DEFAULT_FLAGS
+def write_candidate(
+    frame: Frame,
+    generated: Generated,
+    module: Module,
+    *,
+    header: Mapping[str, Any],
+    flags: Sequence[str] = DEFAULT_FLAGS,
 ) -> str:
-    """The candidate's source. `note` is the machine-readable header; `flags` are given to g++ besides the fixed ones.
+    """The source of a candidate.
+
+    Args:
+        frame: the op's source around the kernels.
+        generated: how the kernels are called.
+        module: the kernels, and the statements of the generated `call`.
+        header: JSON for the first line of the file.
+        flags: for g++, besides the fixed ones.
 
     Raises:
-        NotTranslatable: the generated call has a form that this project does not know.
+        NotTranslatable: the generated call has an unknown form.
     """
     if len(module.parameters) != len(generated.inputs):
         raise NotTranslatable("the generated call takes other arguments than were exported")
@@ -73,24 +85,49 @@ def assemble(
     result = _result(generated, module.parameters, returned)
     sleef = any(_SLEEF.search(kernel.body) for kernel in module.kernels)
     parts = [
-        HEADER + json.dumps(note, sort_keys=True),
+        HEADER + json.dumps(header, sort_keys=True),
         _docstring(generated),
         "import ctypes\nimport subprocess\nimport tempfile\nfrom pathlib import Path\n",
-        frame.before,
+        frame.before_class,
         "import torch\n",
         f"SOURCE = r'''\n{cpp_source(module.kernels, generated.vector_bytes)}'''\n",
         _build(module.kernels, flags, sleef),
         *(text for name, text in _HELPERS.items() if any(name + "(" in line for line in [*lines, result])),
         _constants(generated),
-        frame.head,
+        frame.class_source,
         _methods(frame, generated, module.parameters, lines, result),
-        frame.after,
+        frame.after_class,
     ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
+def write_fallback(frame: Frame, header: Mapping[str, Any], reason: str) -> str:
+    """The source of a candidate that only calls torch.compile; `reason` is given in its docstring."""
+    plain = "".join(character for character in reason if character.isprintable())[:300].replace("\\", "/")
+    method = f"""
+    def forward({frame.signature}):
+        if not hasattr(self, "compiled"):
+            object.__setattr__(self, "compiled", torch.compile(self.{REFERENCE_FORWARD}, dynamic=False))
+        return self.compiled({_passed_on(frame)})
+"""
+    return "\n".join(
+        [
+            HEADER + json.dumps(header, sort_keys=True),
+            '"""Written by kernelwright\'s builtin/compiler, a compiler search and no LLM.\n\n'
+            "It has no kernel of its own: torch.compile does everything, because the generated code could not be\n"
+            "made self-contained\n"
+            f"({plain.replace(chr(34), chr(39))}).\n"
+            '"""',
+            frame.before_class,
+            "import torch\n",
+            frame.class_source + "\n" + method,
+            frame.after_class,
+        ]
+    )
+
+
 def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
-    """One C++ translation unit: as much of the runtime as the kernels use, and the kernels.
+    """One C++ translation unit: the kernels, and those headers of the runtime that they use.
 
     Raises:
         NotTranslatable: a kernel calls a function that the runtime does not have.
@@ -107,9 +144,9 @@ def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
         names.append("integer.h")
     runtime = "\n".join((_RUNTIME / name).read_text() for name in names)
     words = set(re.findall(r"\w+", runtime))
-    bodies = _IGNORED.sub("", "\n".join(kernel.body for kernel in kernels))
-    for name in _CALLED.findall(bodies):
-        if name not in words and name not in _LANGUAGE and not _LOCAL.fullmatch(name):
+    bodies = _NOT_CODE.sub("", "\n".join(kernel.body for kernel in kernels))
+    for name in _FUNCTION_CALL.findall(bodies):
+        if name not in words and name not in _KEYWORDS and not _LOCAL_NAME.fullmatch(name):
             raise NotTranslatable(f"a kernel that calls {name}")
     return f"#define KW_VEC_BYTES {vector_bytes or 16}\n{runtime}\nusing namespace at::vec;\n\n{text}\n"
 
@@ -120,7 +157,7 @@ def _function(kernel: Kernel) -> str:
 
 
 def _docstring(generated: Generated) -> str:
-    return f'''"""Written by kernelwright's builtin/compiler, a compiler search and no LLM.
+    return f'''"""WrittenCandidate by kernelwright's builtin/compiler, a compiler search and no LLM.
 
 TorchInductor's kernels (torch {generated.torch}) with a small runtime of their own, built by g++ when this file is
 imported. They are made for the shapes of the task; for other inputs `forward` runs the reference's torch code.
@@ -178,20 +215,24 @@ def _methods(frame: Frame, generated: Generated, parameters: Sequence[str], line
             checks.append(f"type({name}) is {type(item.value).__name__} and {name} == {item.value!r}")
         elif item.kind != "constant_tensor":
             checks.append(_check(name, item))
-    taken = ", ".join(frame.names) + (f", *{frame.rest}" if frame.rest else "")
     body = [
-        f"    def forward({frame.parameters}):",
+        f"    def forward({frame.signature}):",
         *(f"        {line}" for line in unpacked),
         "        if not (",
         *(f"            {'and ' if i else ''}{check}" for i, check in enumerate(checks)),
         "        ):",
-        f"            return self.{KEPT_FORWARD}({taken.removeprefix(', ')})",
+        f"            return self.{REFERENCE_FORWARD}({_passed_on(frame)})",
         "        with torch.no_grad():",
         *(f"            {line}" for line in lines),
         f"            return {result}",
         "",
     ]
     return "\n" + "\n".join(body)
+
+
+def _passed_on(frame: Frame) -> str:
+    """The arguments of `forward` as they are passed to another function."""
+    return ", ".join([*frame.arguments, *([f"*{frame.varargs}"] if frame.varargs else [])])
 
 
 def _check(name: str, item: Input) -> str:
@@ -213,14 +254,14 @@ def _attribute(name: str) -> str:
 
 
 def _leaves(frame: Frame, tree: Any) -> Iterator[str]:
-    """An expression for each leaf of forward's arguments, in order."""
+    """An expression for each leaf of the arguments of `forward`, in order."""
     if tree[0] not in ("tuple", "list"):
         raise NotTranslatable("forward's arguments are no sequence")
     for position, child in enumerate(tree[1]):
-        if position < len(frame.names):
-            name = frame.names[position]
-        elif frame.rest is not None:
-            name = f"{frame.rest}[{position - len(frame.names)}]"
+        if position < len(frame.arguments):
+            name = frame.arguments[position]
+        elif frame.varargs is not None:
+            name = f"{frame.varargs}[{position - len(frame.arguments)}]"
         else:
             raise NotTranslatable("forward takes fewer arguments than get_inputs gives")
         yield from _paths(name, child)

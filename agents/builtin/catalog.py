@@ -1,4 +1,4 @@
-"""The changes that the built-in model knows to try, each with what it is good for."""
+"""The variations that the built-in model can apply to a candidate, and when each of them may help."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from agents.builtin.draft import Draft, Transform
+from agents.builtin.compilation_unit import CompilationUnit, Transform
 from agents.builtin.transforms.arithmetic import contract, reciprocals
 from agents.builtin.transforms.fuse_rows import fuse_rows
 from agents.builtin.transforms.restrict import restrict
@@ -23,65 +23,69 @@ _PARTIAL = re.compile(r"\.store\([^;]*, \d+L\);")
 _GATHER = re.compile(r"\btmpbuf\[\w+\] = \w+\[[^;]*\btmp\d+\[")
 
 
-def _always(draft: Draft) -> bool:
+def _always(unit: CompilationUnit) -> bool:
     return True
 
 
-def _has_products(draft: Draft) -> bool:
-    return any(_PRODUCT.search(ast.unparse(statement)) for statement in draft.module.statements)
+def _has_products(unit: CompilationUnit) -> bool:
+    return any(_PRODUCT.search(ast.unparse(statement)) for statement in unit.module.statements)
 
 
-def _sums_gathered(draft: Draft) -> bool:
-    """Whether a kernel collects a vector element by element, at indices from memory, and reduces it."""
+def _has_gathered_sums(unit: CompilationUnit) -> bool:
+    """Whether a kernel gathers a vector element by element, at indices from memory, and reduces it."""
     return any(
         "tmp_acc" in kernel.body and (_GATHER.search(kernel.body) or "kw::lookup" in kernel.body)
-        for kernel in draft.module.kernels
+        for kernel in unit.module.kernels
     )
 
 
-def _has_ends(draft: Draft) -> bool:
-    """Whether rows end in vectors that are not full."""
-    return any("C10_UNLIKELY" in kernel.body or _PARTIAL.search(kernel.body) for kernel in draft.module.kernels)
+def _has_partial_vectors(unit: CompilationUnit) -> bool:
+    """Whether rows end in vectors that are only partly used."""
+    return any("C10_UNLIKELY" in kernel.body or _PARTIAL.search(kernel.body) for kernel in unit.module.kernels)
 
 
 @dataclass(frozen=True)
 class Variation:
     """One change to a candidate.
 
-    `sentence` says to people what it does. `options` are TorchInductor's, or those of the codegen package; `transform`
-    changes the generated code; `fits` tells from code at hand whether code generated with other options may be any
-    better. `unseen` is the gain to expect beyond what an estimate from the code shows (1.0: none); `for_short_calls`
-    says that it spares what only short calls notice.
+    Attributes:
+        name: its name in advice and in the header of candidates.
+        description: what it does, in one sentence.
+        options: for TorchInductor, or for the codegen package.
+        transform: changes the generated code.
+        may_help: whether code that is generated with `options` may be better than this unit.
+        extra_gain: a factor on the estimated gain, for effects that the estimate does not model.
+        for_short_calls: it saves an overhead that only short calls notice.
     """
 
     name: str
-    sentence: str
+    description: str
     options: InductorOptions = field(default_factory=lambda: MappingProxyType({}))
     transform: Transform | None = None
-    fits: Callable[[Draft], bool] = _always
-    unseen: float = 1.0
+    may_help: Callable[[CompilationUnit], bool] = _always
+    extra_gain: float = 1.0
     for_short_calls: bool = False
 
 
-# In the order in which their transformations are applied, whatever the order in which they were found to help.
+# In the order in which their transforms are applied.
 VARIATIONS: Sequence[Variation] = (
     Variation(
         "small-products",
         "Write matrix products with few rows as sums fused with what makes their operands, so that nothing is stored.",
         options=MappingProxyType({"kernelwright.small_products": 8}),
-        fits=_has_products,
+        may_help=_has_products,
     ),
     Variation(
         "outer-vectors",
         "Run the vectors of a sum over looked-up rows along the rows, so that they are loaded and not collected.",
         options=MappingProxyType({"kernelwright.outer_vectors": True}),
-        fits=_sums_gathered,
+        may_help=_has_gathered_sums,
     ),
     Variation(
         "half-vectors",
         "Use vectors half as wide as the machine's, which leave fewer lanes idle at the ends of rows.",
         options=MappingProxyType({"kernelwright.half_vectors": True}),
-        fits=_has_ends,
+        may_help=_has_partial_vectors,
     ),
     Variation(
         "own-scan",
@@ -112,7 +116,7 @@ VARIATIONS: Sequence[Variation] = (
         "contract",
         "Let the compiler contract multiplications and additions into fused ones.",
         transform=contract,
-        unseen=1.02,
+        extra_gain=1.02,
     ),
     Variation(
         "unroll-sums",
@@ -123,7 +127,7 @@ VARIATIONS: Sequence[Variation] = (
         "free-schedule",
         "Hand rows out in pieces as threads become free, so that none waits for a slower one.",
         transform=free_schedule,
-        unseen=1.01,
+        extra_gain=1.01,
     ),
     Variation(
         "one-thread",
@@ -135,12 +139,12 @@ VARIATIONS: Sequence[Variation] = (
 _BY_NAME = MappingProxyType({variation.name: variation for variation in VARIATIONS})
 
 
-def known(names: Collection[str]) -> tuple[str, ...]:
-    """Those of `names` that are variations, once each and in the order of application."""
+def in_order(names: Collection[str]) -> tuple[str, ...]:
+    """The names that are variations, each once, in the order in which they are applied."""
     return tuple(variation.name for variation in VARIATIONS if variation.name in names)
 
 
-def find(name: str) -> Variation:
+def get_variation(name: str) -> Variation:
     """The variation of this name.
 
     Raises:
@@ -149,33 +153,33 @@ def find(name: str) -> Variation:
     return _BY_NAME[name]
 
 
-def recipe_text(names: Sequence[str]) -> str:
-    """A set of variations as the Judge writes and the Coder reads it: `a+b`, or `plain` for none."""
+def format_names(names: Sequence[str]) -> str:
+    """A set of variations as the Judge writes it into `change`: `a+b`, or `plain` for none."""
     return "+".join(names) or PLAIN
 
 
-def read_recipe(text: str) -> tuple[str, ...] | None:
-    """The set of variations that a text begins with (`a+b: why`), or None where it begins with no such thing."""
+def parse_names(text: str) -> tuple[str, ...] | None:
+    """The set of variations that a text begins with (`a+b: why`); None: it begins with something else."""
     head = text.partition(":")[0].strip()
     if head == PLAIN:
         return ()
     names = head.split("+")
-    return known(names) if names and all(name in _BY_NAME for name in names) else None
+    return in_order(names) if names and all(name in _BY_NAME for name in names) else None
 
 
 def merged_options(names: Sequence[str]) -> dict[str, bool | int | float | str]:
-    """TorchInductor's options for these variations."""
+    """The options for TorchInductor and the codegen package that these variations need."""
     options: dict[str, bool | int | float | str] = {}
     for name in names:
         options |= _BY_NAME[name].options
     return options
 
 
-def apply(draft: Draft, names: Sequence[str]) -> Draft:
-    """The draft with these variations' transformations, and with what is always safe and never hurts."""
-    draft = restrict(draft)
-    for name in known(names):
+def apply_transforms(unit: CompilationUnit, names: Sequence[str]) -> CompilationUnit:
+    """The unit with the transforms of these variations, and with `restrict`, which every candidate gets."""
+    unit = restrict(unit)
+    for name in in_order(names):
         transform = _BY_NAME[name].transform
         if transform is not None:
-            draft = transform(draft)
-    return draft
+            unit = transform(unit)
+    return unit

@@ -1,4 +1,4 @@
-"""The compiler behind the built-in model: an op and a set of variations in, a candidate's source out."""
+"""The compiler of the built-in model: it turns an op and a set of variations into the source of a candidate."""
 
 import ast
 import contextlib
@@ -11,11 +11,10 @@ from typing import Any
 
 from agents.builtin.analysis.cost import Prediction, estimate_s
 from agents.builtin.analysis.inductor_module import read_module
-from agents.builtin.candidate_file import HEADER, assemble
-from agents.builtin.catalog import InductorOptions, apply, find, known, merged_options
-from agents.builtin.draft import Draft
+from agents.builtin.candidate_file import HEADER, write_candidate, write_fallback
+from agents.builtin.catalog import InductorOptions, apply_transforms, get_variation, in_order, merged_options
+from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.errors import BuiltinError, CodegenFailed, NotTranslatable
-from agents.builtin.fallback import assemble_fallback
 from agents.builtin.generated import Generated, read_generated
 from agents.builtin.op_frame import read_frame
 from sandbox.base import Command, Limits, Sandbox
@@ -23,96 +22,103 @@ from sandbox.base import Command, Limits, Sandbox
 CODEGEN = Path(__file__).parent / "codegen"
 CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
 FALLBACK = "torch-compile"
-_MAX_CACHED = 256  # generated modules
+_MAX_CACHED_MODULES = 256
 
 
 @dataclass(frozen=True)
-class Written:
-    """A candidate's source and the variations in it; `reason` says why it is only a fallback, if it is one."""
+class WrittenCandidate:
+    """A candidate and its variations. `fallback_reason`: why it only calls torch.compile; None: it has kernels."""
 
     source: str
     variations: tuple[str, ...]
-    reason: str | None = None
+    fallback_reason: str | None = None
 
 
 class Compiler:
-    """Generates kernels in a sandbox and turns them into candidates. Keeps what the sandbox generated for each op."""
+    """Generates kernels in a sandbox and writes candidates with them. Generated modules are cached.
+
+    Args:
+        sandbox: where ops run and TorchInductor generates code.
+        limits: of one run in the sandbox.
+    """
 
     def __init__(self, sandbox: Sandbox, limits: Limits = CODEGEN_LIMITS) -> None:
         self._sandbox = sandbox
         self._limits = limits
-        self._generated: dict[str, Generated | CodegenFailed] = {}
+        self._cache: dict[str, Generated | CodegenFailed] = {}
 
-    def write(self, reference: str, names: Sequence[str]) -> Written:
-        """The candidate for the op `reference` with these variations; those that do not fit it change nothing.
+    def write(self, reference: str, names: Sequence[str]) -> WrittenCandidate:
+        """The candidate for an op with these variations. A variation that does not fit the op changes nothing.
 
-        Where its kernels cannot be had or translated, a candidate that calls torch.compile and says so.
+        If the op's kernels cannot be generated or translated, the candidate calls torch.compile and says so.
 
         Raises:
             CodegenFailed: the op itself fails.
-            SandboxUnavailable: nothing can run at present.
+            SandboxUnavailable: no sandbox is available.
         """
-        names = known(names)
+        names = in_order(names)
         frame = read_frame(reference)
         try:
-            draft = self.draft(reference, names)
-            note = _note(names)
-            return Written(assemble(frame, draft.generated, draft.module, note=note, flags=draft.flags), names)
+            unit = self.make_unit(reference, names)
+            source = write_candidate(frame, unit.generated, unit.module, header=_header(names), flags=unit.flags)
+            return WrittenCandidate(source, names)
         except CodegenFailed as error:
             if error.stage not in ("export", "lower", "codegen"):
                 raise
-            reason = str(error)
+            return self.write_fallback(reference, str(error))
         except NotTranslatable as error:
-            reason = str(error)
-        return Written(assemble_fallback(frame, _note((FALLBACK,)), reason), (), reason)
+            return self.write_fallback(reference, str(error))
 
-    def fallback(self, reference: str, reason: str) -> Written:
-        """The candidate that leaves everything to torch.compile, and says why."""
-        return Written(assemble_fallback(read_frame(reference), _note((FALLBACK,)), reason), (), reason)
+    def write_fallback(self, reference: str, reason: str) -> WrittenCandidate:
+        """The candidate that only calls torch.compile; its docstring gives the reason."""
+        source = write_fallback(read_frame(reference), _header((FALLBACK,)), reason)
+        return WrittenCandidate(source, (), reason)
 
-    def draft(self, reference: str, names: Sequence[str]) -> Draft:
-        """The candidate's kernels with these variations, before they are written out.
+    def make_unit(self, reference: str, names: Sequence[str]) -> CompilationUnit:
+        """The kernels of an op's candidate with these variations.
 
         Raises:
-            CodegenFailed: TorchInductor gave no kernels for the op or for these variations.
-            NotTranslatable: the generated code has a form that this project does not know.
-            SandboxUnavailable: nothing can run at present.
+            CodegenFailed: TorchInductor generated no kernels for the op or for these variations.
+            NotTranslatable: the generated code has an unknown form.
+            SandboxUnavailable: no sandbox is available.
         """
-        generated = self._ask(reference, merged_options(names))
-        with _readable():
-            return apply(Draft(generated, read_module(generated.text)), names)
+        generated = self._generate_cached(reference, merged_options(names))
+        with _untrusted_text():
+            return apply_transforms(CompilationUnit(generated, read_module(generated.text)), names)
 
     def predict(self, reference: str, base: Sequence[str], name: str) -> Prediction | None:
-        """What the variation `name` may do to the candidate with the variations `base`, or None where that is no other
-        candidate: it does not fit, or its kernels cannot be had.
+        """The estimated effect of one more variation on the candidate with the variations `base`.
 
-        Kernels for other options are generated only where the code at hand says that they may be better.
+        Kernels for other options are generated only if the code at hand says that they may be better.
+
+        Returns:
+            The estimate; None: the variation leads to the same candidate, or to none.
 
         Raises:
-            SandboxUnavailable: nothing can run at present.
+            SandboxUnavailable: no sandbox is available.
         """
         try:
-            before = self.draft(reference, base)
-            if not find(name).fits(before):
+            before = self.make_unit(reference, base)
+            if not get_variation(name).may_help(before):
                 return None
-            after = self.draft(reference, (*base, name))
-            if _content(before) == _content(after):
+            after = self.make_unit(reference, (*base, name))
+            if _candidate_content(before) == _candidate_content(after):
                 return None
-            with _readable():
+            with _untrusted_text():
                 return Prediction(estimate_s(before), estimate_s(after))
         except BuiltinError:
             return None
 
-    def _ask(self, reference: str, options: InductorOptions) -> Generated:
+    def _generate_cached(self, reference: str, options: InductorOptions) -> Generated:
         key = hashlib.sha256(json.dumps([reference, options], sort_keys=True).encode()).hexdigest()
-        if key not in self._generated:
-            while len(self._generated) >= _MAX_CACHED:
-                self._generated.pop(next(iter(self._generated)))
+        if key not in self._cache:
+            while len(self._cache) >= _MAX_CACHED_MODULES:
+                self._cache.pop(next(iter(self._cache)))
             try:
-                self._generated[key] = self._generate(reference, options)
+                self._cache[key] = self._generate(reference, options)
             except CodegenFailed as error:
-                self._generated[key] = error
-        found = self._generated[key]
+                self._cache[key] = error
+        found = self._cache[key]
         if isinstance(found, CodegenFailed):
             raise found
         return found
@@ -132,13 +138,14 @@ class Compiler:
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """Inside of it, what generated text makes the analysis stumble over is a form that this project does not know.
+def _untrusted_text() -> Iterator[None]:
+    """Report an error of the analysis as code that cannot be translated.
 
-    The text comes from where the op's own code ran: loops that never step, numbers without end, braces a thousand deep.
+    Generated text comes from a process that ran the op's code. It may hold loops that never step, numbers without end,
+    or braces a thousand levels deep.
 
     Raises:
-        NotTranslatable: it stumbled.
+        NotTranslatable: the analysis failed.
     """
     try:
         yield
@@ -146,29 +153,29 @@ def _readable() -> Iterator[None]:
         raise NotTranslatable(f"generated code that cannot be read ({type(error).__name__})") from error
 
 
-def read_note(source: str) -> tuple[str, ...] | None:
-    """The variations that a candidate's header names, or None if the built-in model did not write it."""
+def read_variations(source: str) -> tuple[str, ...] | None:
+    """The variations in the header of a candidate; None: the built-in model did not write it."""
     first = source.partition("\n")[0]
     if not first.startswith(HEADER):
         return None
     try:
         names: Any = json.loads(first.removeprefix(HEADER))["variations"]
-        return known([str(name) for name in names])
+        return in_order([str(name) for name in names])
     except (ValueError, TypeError, KeyError):
         return None
 
 
 def is_fallback(source: str) -> bool:
-    """Whether this is the candidate that leaves everything to torch.compile."""
+    """Whether a candidate is one that only calls torch.compile."""
     first = source.partition("\n")[0]
     return first.startswith(HEADER) and f'"{FALLBACK}"' in first
 
 
-def _note(names: Sequence[str]) -> dict[str, Any]:
+def _header(names: Sequence[str]) -> dict[str, Any]:
     return {"variations": list(names)}
 
 
-def _content(draft: Draft) -> tuple[object, ...]:
-    """What of a draft ends up in its candidate."""
-    statements = tuple(ast.unparse(statement) for statement in draft.module.statements)
-    return draft.module.kernels, statements, draft.flags, draft.generated.vector_bytes
+def _candidate_content(unit: CompilationUnit) -> tuple[object, ...]:
+    """All of a unit that its candidate depends on."""
+    statements = tuple(ast.unparse(statement) for statement in unit.module.statements)
+    return unit.module.kernels, statements, unit.flags, unit.generated.vector_bytes

@@ -1,12 +1,12 @@
-"""What can go wrong inside the built-in model."""
+"""Errors of the built-in model."""
 
 
 class BuiltinError(Exception):
-    """Base of the built-in model's errors; the text is one clear line."""
+    """Base of the built-in model's errors. The text is one line."""
 
 
 class CodegenFailed(BuiltinError):
-    """TorchInductor gave no kernels for the op: `stage` is load, inputs, export, lower, codegen or sandbox."""
+    """TorchInductor generated no kernels for the op. `stage` is load, inputs, export, lower, codegen or sandbox."""
 
     def __init__(self, stage: str, message: str) -> None:
         super().__init__(f"{stage}: {message}")
@@ -14,4 +14,4 @@ class CodegenFailed(BuiltinError):
 
 
 class NotTranslatable(BuiltinError):
-    """Generated code has a form that a self-contained C++ candidate cannot be made of; the text names it."""
+    """Generated code has a form that cannot be turned into a self-contained C++ candidate; the text names it."""

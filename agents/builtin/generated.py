@@ -1,4 +1,4 @@
-"""What the codegen package reports about an op, read from untrusted JSON."""
+"""The result of the codegen package: what TorchInductor generated for an op, read from untrusted JSON."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MAX_TENSORS = 2048
 
 @dataclass(frozen=True)
 class Input:
-    """One flat argument of the generated `call`: a parameter, buffer, constant_tensor, argument or fixed scalar."""
+    """One flat argument of the generated `call`; `kind` is parameter, buffer, constant_tensor, argument or scalar."""
 
     kind: str
     name: str
@@ -25,7 +25,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """One leaf of the result: `computed` by the kernels, an `input` itself, or a `view_of_input`."""
+    """One leaf of the result; `kind` is computed (by the kernels), input (one of them itself) or view_of_input."""
 
     kind: str
     index: int
@@ -36,10 +36,20 @@ class Output:
 
 @dataclass(frozen=True)
 class Generated:
-    """The `text` of the module generated with one set of options, and how to call what it holds.
+    """A module that TorchInductor generated with one set of options.
 
-    `vector_bytes` is the width of the vectors in it, 0 where it has none; `threads` is what it was made for.
     `arguments` and `result` are trees: `["leaf"]`, `["tuple"|"list", [trees]]`, `["dict", [keys], [trees]]`.
+
+    Attributes:
+        torch: torch's version.
+        text: the source of the module.
+        inputs: the arguments of its `call`, in order.
+        outputs: the leaves of the result, in order.
+        arguments: how the arguments of the op's `forward` are made of tensors and scalars.
+        result: how the op's result is made of the outputs.
+        training: the mode in which the op was captured.
+        vector_bytes: width of the vectors in the kernels; 0: they use none.
+        threads: the number of threads that the kernels are made for.
     """
 
     torch: str
@@ -54,18 +64,18 @@ class Generated:
 
 
 def read_generated(stdout: bytes) -> Generated:
-    """The result that `codegen` wrote; whatever does not have the right form is refused.
+    """Read the output of the codegen package.
 
     Raises:
-        CodegenFailed: it reports a failure, or is no such result.
+        CodegenFailed: it reports a failure, or has another form.
     """
     try:
         data = json.loads(stdout)
         if not data["ok"]:
-            raise CodegenFailed(_word(data["stage"]), str(data["error"])[:2000])
+            raise CodegenFailed(_short_text(data["stage"]), str(data["error"])[:2000])
         inputs = tuple(_input(item) for item in _items(data["inputs"]))
         return Generated(
-            torch=_word(data["torch"]),
+            torch=_short_text(data["torch"]),
             text=_text(data["text"]),
             inputs=inputs,
             outputs=tuple(_output(item, len(inputs)) for item in _items(data["outputs"])),
@@ -87,7 +97,7 @@ def _items(value: Any) -> list[Any]:
     return value
 
 
-def _word(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = str(value)[:80]
     if not text.isprintable():
         raise ValueError("a word with unprintable characters")
@@ -122,7 +132,7 @@ def _input(item: Any) -> Input:
     ):
         raise ValueError("a name that is no name")
     return Input(
-        kind=_word(item["kind"]),
+        kind=_short_text(item["kind"]),
         name=name,
         shape=_integers(item.get("shape")),
         stride=_integers(item.get("stride")),
@@ -137,7 +147,7 @@ def _output(item: Any, inputs: int) -> Output:
     if item["kind"] != "computed" and not 0 <= index < inputs:
         raise ValueError("an output that refers to no input")
     return Output(
-        kind=_word(item["kind"]),
+        kind=_short_text(item["kind"]),
         index=index,
         shape=_integers(item.get("shape")),
         stride=_integers(item.get("stride")),

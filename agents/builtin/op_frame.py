@@ -1,4 +1,4 @@
-"""Turns an op's source into the frame of a candidate: its class renamed, its `forward` kept under another name."""
+"""The frame of a candidate: the op's source with its class renamed, and its `forward` kept under another name."""
 
 import ast
 import copy
@@ -9,42 +9,46 @@ from tasks import syntax
 
 CLASS = "Model"
 NEW_CLASS = "ModelNew"
-KEPT_FORWARD = "reference_forward"
-_LEFT_OUT = frozenset({"get_inputs", "get_init_inputs", "get_input_groups"})
+REFERENCE_FORWARD = "reference_forward"
+_OMITTED = frozenset({"get_inputs", "get_init_inputs", "get_input_groups"})
 
 
 @dataclass(frozen=True)
 class Frame:
-    """`before`: source of everything ahead of the class; `head`: of the class without `forward`, indented as written
-    by `ast.unparse`, ending in its `reference_forward`; `after`: of what follows the class.
+    """The parts of an op's source that a candidate is written around.
 
-    `parameters`: forward's signature without `self`; `names`: those of its positional arguments; `rest`: that of its
-    `*args`, if any.
+    Attributes:
+        before_class: the source before the class.
+        class_source: the class without `forward`; its last method is the original one as `reference_forward`.
+        after_class: the source after the class.
+        signature: the parameters of `forward`, `self` included.
+        arguments: the names of its positional parameters without `self`.
+        varargs: the name of its `*args`; None: it has none.
     """
 
-    before: str
-    head: str
-    after: str
-    parameters: str
-    names: tuple[str, ...]
-    rest: str | None
+    before_class: str
+    class_source: str
+    after_class: str
+    signature: str
+    arguments: tuple[str, ...]
+    varargs: str | None
 
 
 def read_frame(source: str) -> Frame:
-    """The frame of the op `source`.
+    """The frame of a candidate for the op with this source.
 
     Raises:
-        NotTranslatable: there is no class `Model` at its top level, or `forward` takes keyword-only arguments.
+        NotTranslatable: the source has no top-level class `Model`, or `forward` takes keyword-only arguments.
     """
     try:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotTranslatable("the op's source is not Python") from error
-    body = [node for node in tree.body if not _is_left_out(node)]
+    body = [node for node in tree.body if not _is_omitted(node)]
     position = next((i for i, node in enumerate(body) if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if position is None:
         raise NotTranslatable(f"the op has no class {CLASS} at its top level")
-    renamed = [_Rename().visit(copy.deepcopy(node)) for node in body]
+    renamed = [_RenameClass().visit(copy.deepcopy(node)) for node in body]
     model = renamed[position]
     forward = next((node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"), None)
     if forward is None:
@@ -55,19 +59,19 @@ def read_frame(source: str) -> Frame:
         raise NotTranslatable("forward takes keyword-only arguments")
     model.body.remove(forward)
     names = tuple(argument.arg for argument in arguments.posonlyargs + arguments.args)[1:]
-    kept = copy.deepcopy(forward)
-    kept.name = KEPT_FORWARD
-    model.body.append(kept)
+    original = copy.deepcopy(forward)
+    original.name = REFERENCE_FORWARD
+    model.body.append(original)
     signature = copy.deepcopy(arguments)
     for argument in signature.posonlyargs + signature.args + ([signature.vararg] if signature.vararg else []):
         argument.annotation = None
     return Frame(
-        before=_text(renamed[:position]),
-        head=ast.unparse(model),
-        after=_text(renamed[position + 1 :]),
-        parameters=ast.unparse(signature),
-        names=names,
-        rest=arguments.vararg.arg if arguments.vararg else None,
+        before_class=_text(renamed[:position]),
+        class_source=ast.unparse(model),
+        after_class=_text(renamed[position + 1 :]),
+        signature=ast.unparse(signature),
+        arguments=names,
+        varargs=arguments.vararg.arg if arguments.vararg else None,
     )
 
 
@@ -81,15 +85,15 @@ def _text(nodes: list[ast.stmt]) -> str:
     return "\n".join(ast.unparse(node) for node in nodes)
 
 
-def _is_left_out(node: ast.stmt) -> bool:
+def _is_omitted(node: ast.stmt) -> bool:
     if isinstance(node, ast.FunctionDef):
-        return node.name in _LEFT_OUT
+        return node.name in _OMITTED
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return True  # the docstring of the task
+        return True  # the docstring of the op
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
-class _Rename(ast.NodeTransformer):
+class _RenameClass(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id == CLASS:
             node.id = NEW_CLASS

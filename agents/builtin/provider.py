@@ -1,12 +1,12 @@
-"""`builtin/compiler` as a custom provider of LiteLLM: chat messages in, a chat completion out."""
+"""`builtin/compiler` as a custom provider of LiteLLM: it answers chat messages by a chat completion."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents.builtin.advisor import FALLBACK_CHANGE, Case, encode, explain, judge
-from agents.builtin.catalog import read_recipe
-from agents.builtin.compiler import Compiler, Written
+from agents.builtin.advisor import FALLBACK_CHANGE, JudgeInput, advice_reply, advise, describe_variations
+from agents.builtin.catalog import parse_names
+from agents.builtin.compiler import Compiler, WrittenCandidate
 from agents.builtin.errors import BuiltinError
 from agents.prompting.sections import parse
 from sandbox.base import Sandbox
@@ -16,27 +16,27 @@ ABOUT = (
     "I am builtin/compiler, a compiler search and not a language model. I answer kernelwright's Coder and Judge"
     " requests: messages with a <request> and a <reference> section. I cannot chat."
 )
-_CHARACTERS_A_TOKEN = 4  # rough, as for English text and code
+_CHARS_PER_TOKEN = 4  # a rough average of English text and code
 
 
 def open_builtin(sandbox: Sandbox) -> "CompilerLLM":
-    """The handler to give to `agents.llm.client.open_llm`."""
+    """The handler of `builtin/…` for `agents.llm.client.open_llm`; it generates kernels in `sandbox`."""
     return CompilerLLM(Compiler(sandbox))
 
 
 class CompilerLLM:
-    """A handler with the methods that LiteLLM calls on a `CustomLLM` (its base is not imported: that takes seconds)."""
+    """Has the methods that LiteLLM calls on a `CustomLLM`. It does not inherit from it: that import takes seconds."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
 
     def answer(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The reply to a conversation: a ```python fence for the Coder's requests, a ```json fence for the Judge's.
+        """The reply to a conversation: a ```python block for the Coder's requests, a ```json block for the Judge's.
 
-        What cannot be answered gets a reply in plain words, as any model would give one.
+        A request that cannot be answered gets a reply without a block.
 
         Raises:
-            SandboxUnavailable: kernels cannot be generated at present.
+            SandboxUnavailable: no sandbox is available.
         """
         sections = _last_request(messages)
         reference, request = sections.get("reference"), sections.get("request", "").strip()
@@ -44,48 +44,47 @@ class CompilerLLM:
             return ABOUT
         try:
             if request in ("write", "improve", "repair"):
-                return self._code(request, reference, sections)
+                return self._write(request, reference, sections)
             if request in ("judge-improve", "judge-repair"):
                 return self._advise(request, reference, sections)
         except BuiltinError as error:
             return f"{MODEL} could not generate kernels for this op. {error}"
         return f"{ABOUT} The request {request[:40]!r} is none of them."
 
-    def _code(self, request: str, reference: str, sections: Mapping[str, str]) -> str:
+    def _write(self, request: str, reference: str, sections: Mapping[str, str]) -> str:
         if request == "write":
-            return _coded(self._compiler.write(reference, ()))
-        change = str(_object(sections.get("advice")).get("change", ""))
+            return _candidate_reply(self._compiler.write(reference, ()))
+        change = str(_json_object(sections.get("advice")).get("change", ""))
         if change.partition(":")[0].strip() == FALLBACK_CHANGE:
-            return _coded(self._compiler.fallback(reference, "its own kernels failed the evaluation"))
-        names = read_recipe(change)
+            return _candidate_reply(self._compiler.write_fallback(reference, "its own kernels failed the evaluation"))
+        names = parse_names(change)
         if names is None:
-            # Advice that this search did not write: there is no language to follow it with, so it takes its own.
-            names = read_recipe(str(self._own_advice(request, reference, sections)["change"]))
+            # This search did not write the advice and cannot read its words, so it follows advice of its own.
+            names = parse_names(str(self._own_advice(request, reference, sections)["change"]))
         if names is None:
             return f"{MODEL} knows no variation that fits this advice, and none of its own is left to try."
-        return _coded(self._compiler.write(reference, names))
+        return _candidate_reply(self._compiler.write(reference, names))
 
     def _advise(self, request: str, reference: str, sections: Mapping[str, str]) -> str:
-        return encode(self._own_advice(request, reference, sections))
+        return advice_reply(self._own_advice(request, reference, sections))
 
     def _own_advice(self, request: str, reference: str, sections: Mapping[str, str]) -> dict[str, Any]:
-        history = _read(sections.get("history"))
-        case = Case(
+        history = _json_value(sections.get("history"))
+        judged = JudgeInput(
             repair=request.endswith("repair"),
             candidate=sections.get("candidate", ""),
             best=sections.get("best"),
-            evaluation=_object(sections.get("evaluation")),
+            evaluation=_json_object(sections.get("evaluation")),
             history=[entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else [],
         )
-
-        return judge(case, lambda base, name: self._compiler.predict(reference, base, name))
+        return advise(judged, lambda base, name: self._compiler.predict(reference, base, name))
 
     def completion(self, model: str, messages: list[dict[str, Any]], model_response: Any, **_: Any) -> Any:
-        """LiteLLM's call. Token counts are rough (four characters each), and the cost is zero."""
+        """Called by LiteLLM. Token counts are rough, and the cost is zero."""
         return self._complete(messages, model_response)
 
     async def acompletion(self, model: str, messages: list[dict[str, Any]], model_response: Any, **_: Any) -> Any:
-        """As `completion`; it blocks while the sandbox works."""
+        """Called by LiteLLM. It blocks while the sandbox works."""
         return self._complete(messages, model_response)
 
     def _complete(self, messages: list[dict[str, Any]], model_response: Any) -> Any:
@@ -93,7 +92,7 @@ class CompilerLLM:
 
         text = self.answer(messages)
         asked = sum(len(_text(message)) for message in messages)
-        prompt, completion = -(-asked // _CHARACTERS_A_TOKEN), -(-len(text) // _CHARACTERS_A_TOKEN)
+        prompt, completion = -(-asked // _CHARS_PER_TOKEN), -(-len(text) // _CHARS_PER_TOKEN)
         model_response.choices[0].message.content = text
         model_response.choices[0].finish_reason = "stop"
         model_response.model = MODEL
@@ -103,16 +102,16 @@ class CompilerLLM:
         return model_response
 
 
-def _coded(written: Written) -> str:
-    if written.reason is not None:
-        about = f"There are no kernels of its own in this candidate, only torch.compile: {written.reason}"
+def _candidate_reply(candidate: WrittenCandidate) -> str:
+    if candidate.fallback_reason is not None:
+        about = f"There are no kernels of its own in this candidate, only torch.compile: {candidate.fallback_reason}"
     else:
-        about = explain(written.variations)
-    return f"{MODEL}, a compiler search, generated this candidate.\n{about}\n\n```python\n{written.source}```\n"
+        about = describe_variations(candidate.variations)
+    return f"{MODEL}, a compiler search, generated this candidate.\n{about}\n\n```python\n{candidate.source}```\n"
 
 
 def _last_request(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The sections of the last user message that holds a request: a reminder may have come after it."""
+    """The sections of the last user message with a request. A message that only asks again may follow it."""
     for message in reversed(messages):
         if message.get("role") == "user":
             sections = parse(_text(message))
@@ -128,13 +127,13 @@ def _text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _read(text: str | None) -> Any:
+def _json_value(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
         return None
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    value = _read(text)
+def _json_object(text: str | None) -> dict[str, Any]:
+    value = _json_value(text)
     return value if isinstance(value, dict) else {}

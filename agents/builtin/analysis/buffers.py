@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from agents.builtin.analysis.inductor_module import Kernel
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 ITEM_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2}
 
@@ -23,17 +23,17 @@ class Buffers:
     last: frozenset[str]
 
 
-def read_buffers(draft: Draft) -> Buffers:
+def read_buffers(unit: CompilationUnit) -> Buffers:
     """Follows the statements of `call` once; what it does not understand it takes to share memory."""
-    kernels = {kernel.name for kernel in draft.module.kernels}
-    roots = {name: name for name in draft.module.parameters}
+    kernels = {kernel.name for kernel in unit.module.kernels}
+    roots = {name: name for name in unit.module.parameters}
     offsets = dict.fromkeys(roots, 0)
     sizes: dict[str, int] = {}
     uses: dict[str, tuple[str, ...]] = {}
     read_later: dict[str, int] = {}
     written: dict[str, int] = {}
     returned: set[str] = set()
-    for position, statement in enumerate(draft.module.statements):
+    for position, statement in enumerate(unit.module.statements):
         names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
         if isinstance(statement, ast.Return):
             returned = {roots.get(name, name) for name in names}

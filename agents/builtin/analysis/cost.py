@@ -1,4 +1,4 @@
-"""A rough estimate of how long a draft's kernels run, by what their code shows: enough to rank variations.
+"""A rough estimate of how long a unit's kernels run, by what their code shows: enough to rank variations.
 
 Each pass over memory takes about as long as the slower of its arithmetic and its traffic. Arithmetic is counted in
 cycles, line by line, with the waiting of reductions for themselves; traffic in bytes of the buffers that are too large
@@ -15,7 +15,7 @@ from agents.builtin.analysis.accesses import GUARD, POINTER, aliases, guarded
 from agents.builtin.analysis.buffers import ITEM_BYTES, Buffers, read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, parse_body, walk
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.transforms.unroll_sums import read_update
 
 CYCLES_A_S = 2.5e9
@@ -78,13 +78,13 @@ class _Pass:
         return max(arithmetic, traffic) + APART * min(arithmetic, traffic)
 
 
-def estimate_s(draft: Draft) -> float:
-    """Seconds that one call of the draft may take, without what the calls themselves cost."""
-    buffers = read_buffers(draft)
-    sizes = _sizes(draft, buffers)
-    kernels = {kernel.name: _kernel_s(kernel, draft, buffers, sizes) for kernel in draft.module.kernels}
+def estimate_s(unit: CompilationUnit) -> float:
+    """Seconds that one call of the unit may take, without what the calls themselves cost."""
+    buffers = read_buffers(unit)
+    sizes = _sizes(unit, buffers)
+    kernels = {kernel.name: _kernel_s(kernel, unit, buffers, sizes) for kernel in unit.module.kernels}
     total = 0.0
-    for statement in draft.module.statements:
+    for statement in unit.module.statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
                 function = ast.unparse(node.func)
@@ -92,9 +92,9 @@ def estimate_s(draft: Draft) -> float:
     return total
 
 
-def _sizes(draft: Draft, buffers: Buffers) -> dict[str, int]:
+def _sizes(unit: CompilationUnit, buffers: Buffers) -> dict[str, int]:
     """Bytes of the buffer behind each root."""
-    items = zip(draft.module.parameters, draft.generated.inputs, strict=False)
+    items = zip(unit.module.parameters, unit.generated.inputs, strict=False)
     inputs = {name: prod(item.shape) * ITEM_BYTES.get(item.dtype, 1) for name, item in items}
     return {**inputs, **buffers.bytes}
 
@@ -113,14 +113,14 @@ def _traffic(size: int) -> float:
     return float(size) if size > CACHED_BYTES else 0.0
 
 
-def _kernel_s(kernel: Kernel, draft: Draft, buffers: Buffers, sizes: Mapping[str, int]) -> float:
+def _kernel_s(kernel: Kernel, unit: CompilationUnit, buffers: Buffers, sizes: Mapping[str, int]) -> float:
     nodes = parse_body(kernel.body)
     roots = {
         name: buffers.roots.get(use, "")
         for name, use in zip(kernel.names, buffers.uses.get(kernel.name, ()), strict=False)
     }
     roots |= {alias: roots.get(name, "") for alias, name in aliases(nodes).items()}
-    narrow = NARROW if 0 < draft.generated.vector_bytes < 64 else 1.0
+    narrow = NARROW if 0 < unit.generated.vector_bytes < 64 else 1.0
     total = 0.0
     for node in nodes:
         head = node.head[-1] if isinstance(node, Block) and node.head else ""
@@ -129,7 +129,7 @@ def _kernel_s(kernel: Kernel, draft: Draft, buffers: Buffers, sizes: Mapping[str
         total += WAKING_S if region else 0.0
         inside = node.body if isinstance(node, Block) and not head.startswith("for") else (node,)
         for child in inside:
-            threads = _threads(child, draft.generated.threads) if region else 1
+            threads = _threads(child, unit.generated.threads) if region else 1
             total += MEETING_S if threads > 1 else 0.0
             total += _Pass(_cycles((child,), {}, {}, narrow), threads, _bytes(child, roots, sizes)).seconds
     return total

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, map_blocks, parse_body, render_body
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 _BROADCAST = re.compile(r"auto (tmp\d+) = Vectorized<float>\((tmp\d+)\);$")
 _DIVISION = re.compile(r"auto (tmp\d+) = (tmp\d+) / (tmp\d+);$")
 
 
-def contract(draft: Draft) -> Draft:
+def contract(unit: CompilationUnit) -> CompilationUnit:
     """Let the compiler fuse multiplications with additions: fewer instructions, one rounding less."""
-    return draft.with_flags("-ffp-contract=fast", without=("-ffp-contract=off",))
+    return unit.with_flags("-ffp-contract=fast", without=("-ffp-contract=off",))
 
 
-def reciprocals(draft: Draft) -> Draft:
+def reciprocals(unit: CompilationUnit) -> CompilationUnit:
     """Multiply vectors by the reciprocal of a number that all lanes share: one division a row, not one an element."""
 
     def change(kernel: Kernel) -> Kernel:
@@ -24,7 +24,7 @@ def reciprocals(draft: Draft) -> Draft:
         changed = map_blocks(nodes, _with_reciprocals)
         return kernel if changed == nodes else replace(kernel, body=render_body(changed))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _with_reciprocals(block: Block) -> Block:

@@ -15,7 +15,7 @@ from agents.builtin.analysis.accesses import Access, aliases, find_accesses
 from agents.builtin.analysis.buffers import UNKNOWN, Place, find_places, read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 MAX_CHUNKS = 8192
 MIN_CHUNKS_A_THREAD = 4
@@ -40,10 +40,10 @@ class Cut:
     trips: int
 
 
-def fuse_rows(draft: Draft) -> Draft:
+def fuse_rows(unit: CompilationUnit) -> CompilationUnit:
     """Fuses in every kernel what can be fused."""
-    lanes = max(4, draft.generated.vector_bytes // 4)  # without a count, a vector is one of float
-    buffers = read_buffers(draft)
+    lanes = max(4, unit.generated.vector_bytes // 4)  # without a count, a vector is one of float
+    buffers = read_buffers(unit)
 
     def change(kernel: Kernel) -> Kernel:
         places = find_places(kernel, buffers)
@@ -51,10 +51,10 @@ def fuse_rows(draft: Draft) -> Draft:
             return kernel
         nodes = parse_body(kernel.body)
         names = places | {alias: places.get(name, UNKNOWN) for alias, name in aliases(nodes).items()}
-        fused = tuple(_in_region(node, names, lanes, draft.generated.threads) for node in nodes)
+        fused = tuple(_in_region(node, names, lanes, unit.generated.threads) for node in nodes)
         return kernel if fused == nodes else replace(kernel, body=render_body(fused))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _in_region(node: Node, names: Mapping[str, Place], lanes: int, threads: int) -> Node:

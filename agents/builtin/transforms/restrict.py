@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from agents.builtin.analysis.buffers import read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 
-def restrict(draft: Draft) -> Draft:
+def restrict(unit: CompilationUnit) -> CompilationUnit:
     """Marks a pointer `__restrict__` where no other argument of the same call shares its buffer."""
-    buffers = read_buffers(draft)
+    buffers = read_buffers(unit)
 
     def change(kernel: Kernel) -> Kernel:
         uses = buffers.uses.get(kernel.name, ())
@@ -22,4 +22,4 @@ def restrict(draft: Draft) -> Draft:
         )
         return replace(kernel, types=types)
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from agents.builtin.analysis.inductor_module import Kernel
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 COLUMNS = 256  # carried side by side: few enough for the carry to stay in the nearest cache
 _OPERATIONS = {"torch.ops.aten.cumsum.default": ("+", "0.0"), "torch.ops.aten.cumprod.default": ("*", "1.0")}
@@ -28,13 +28,13 @@ class Scan:
     neutral: str
 
 
-def own_scan(draft: Draft) -> Draft:
+def own_scan(unit: CompilationUnit) -> CompilationUnit:
     """Replaces each running sum or product of a contiguous float tensor."""
-    shapes = _argument_shapes(draft)
+    shapes = _argument_shapes(unit)
     statements: list[ast.stmt] = []
-    kernels = list(draft.module.kernels)
-    lanes = draft.generated.vector_bytes // 4
-    for statement in draft.module.statements:
+    kernels = list(unit.module.kernels)
+    lanes = unit.generated.vector_bytes // 4
+    for statement in unit.module.statements:
         shapes |= _allocated(statement)
         scan = _read_scan(statement, shapes)
         if scan is None or not lanes or 0 in scan.shape:
@@ -45,14 +45,14 @@ def own_scan(draft: Draft) -> Draft:
         stride = tuple(prod(scan.shape[i + 1 :]) for i in range(len(scan.shape)))
         allocation = f"{scan.target} = empty_strided_cpu({scan.shape}, {stride}, torch.float32)"
         statements.extend(ast.parse(f"{allocation}\n{name}({scan.source}, {scan.target})").body)
-    return replace(draft, module=replace(draft.module, kernels=tuple(kernels), statements=tuple(statements)))
+    return replace(unit, module=replace(unit.module, kernels=tuple(kernels), statements=tuple(statements)))
 
 
-def _argument_shapes(draft: Draft) -> dict[str, tuple[int, ...]]:
+def _argument_shapes(unit: CompilationUnit) -> dict[str, tuple[int, ...]]:
     """The shapes of the arguments that are contiguous and float."""
     return {
         name: item.shape
-        for name, item in zip(draft.module.parameters, draft.generated.inputs, strict=True)
+        for name, item in zip(unit.module.parameters, unit.generated.inputs, strict=True)
         if item.dtype == "float32" and _is_contiguous(item.shape, item.stride)
     }
 

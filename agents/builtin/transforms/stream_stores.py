@@ -12,16 +12,16 @@ from agents.builtin.analysis.accesses import aliases, find_accesses
 from agents.builtin.analysis.buffers import UNKNOWN, find_places, read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, map_blocks, map_lines, parse_body, render_body
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 LARGE_BYTES = 2 * 1024 * 1024
 _STORE = re.compile(r"^(tmp\w+)\.store\((\w+) \+ (.*)\);$")
 
 
-def stream_stores(draft: Draft) -> Draft:
+def stream_stores(unit: CompilationUnit) -> CompilationUnit:
     """Streams every float result of at least LARGE_BYTES that its kernel only writes and nothing reads afterwards."""
-    buffers = read_buffers(draft)
-    lanes = max(4, draft.generated.vector_bytes // 4)
+    buffers = read_buffers(unit)
+    lanes = max(4, unit.generated.vector_bytes // 4)
 
     def change(kernel: Kernel) -> Kernel:
         places = find_places(kernel, buffers)
@@ -48,7 +48,7 @@ def stream_stores(draft: Draft) -> Draft:
             return kernel
         return replace(kernel, body=render_body(map_blocks(changed, _fenced)))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _streamed(text: str, pointers: set[str]) -> str:

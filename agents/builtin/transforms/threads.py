@@ -7,7 +7,7 @@ from math import prod
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Node, make_block, map_lines, parse_body, render_body, walk
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 PIECES_A_THREAD = 16  # so that the last ones to finish differ little, at a fraction of a microsecond for each
 MIN_PIECES_A_THREAD = 4  # fewer even nothing out
@@ -18,7 +18,7 @@ _THREAD = re.compile(r"\b(tid|omp_get_thread_num)\b")
 _THREAD_NUMBER = "int tid = omp_get_thread_num();"
 
 
-def one_thread(draft: Draft) -> Draft:
+def one_thread(unit: CompilationUnit) -> CompilationUnit:
     """Every kernel without its parallel regions: waking and awaiting threads takes some microseconds each time."""
 
     def change(kernel: Kernel) -> Kernel:
@@ -29,7 +29,7 @@ def one_thread(draft: Draft) -> Draft:
         plain = map_lines(alone, lambda text: text.replace("omp_get_thread_num()", "0"))
         return replace(kernel, body=render_body(plain))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _alone(node: Node) -> Node:
@@ -39,7 +39,7 @@ def _alone(node: Node) -> Node:
     return make_block(head, tuple(_alone(child) for child in node.body))
 
 
-def free_schedule(draft: Draft) -> Draft:
+def free_schedule(unit: CompilationUnit) -> CompilationUnit:
     """Hands the steps of parallel loops out in pieces, as threads become free, where the results do not depend on it.
 
     A loop whose threads add up sums of their own keeps its fixed shares: its result would change from call to call.
@@ -47,10 +47,10 @@ def free_schedule(draft: Draft) -> Draft:
 
     def change(kernel: Kernel) -> Kernel:
         nodes = parse_body(kernel.body)
-        shared = tuple(_in_pieces(node, draft.generated.threads) for node in nodes)
+        shared = tuple(_in_pieces(node, unit.generated.threads) for node in nodes)
         return kernel if shared == nodes else replace(kernel, body=render_body(shared))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _in_pieces(node: Node, threads: int) -> Node:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body, walk
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 PARTS = (4, 2)  # accumulators, the first number whose loop has at least LEAST_ROUNDS rounds for each
 LEAST_ROUNDS = 2
@@ -47,7 +47,7 @@ class Update:
         return f"{whole} = {self.operation}({whole}, {other});"
 
 
-def unroll_sums(draft: Draft) -> Draft:
+def unroll_sums(unit: CompilationUnit) -> CompilationUnit:
     """Splits every reduction whose loop does nothing else with its accumulators."""
 
     def change(kernel: Kernel) -> Kernel:
@@ -55,7 +55,7 @@ def unroll_sums(draft: Draft) -> Draft:
         changed = _with_parts(nodes)
         return kernel if changed == nodes else replace(kernel, body=render_body(changed))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _with_parts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ import re
 from agents.builtin.analysis.affine import read_affine
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, parse_body, render_body
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 
 _ARRAY = re.compile(r"__at_align__ std::array<float, \d+> tmpbuf;$")
 _TARGET = re.compile(r"auto (tmp\d+) =$")
@@ -19,16 +19,16 @@ _TABLE = re.compile(r"(?<![*\w] )(?<!\*)(tmp\d+)\[x\d+_inner\](?! ?\*)")
 _MASK = re.compile(r"if \((tmp\d+)\.is_masked\((\w+)\)\)$")
 
 
-def vector_loads(draft: Draft) -> Draft:
+def vector_loads(unit: CompilationUnit) -> CompilationUnit:
     """Rewrites the copying loops of every kernel whose vectors are full ones of float."""
-    lanes = draft.generated.vector_bytes // 4
+    lanes = unit.generated.vector_bytes // 4
 
     def change(kernel: Kernel) -> Kernel:
         nodes = parse_body(kernel.body)
         changed = _rewrite(nodes, lanes)
         return kernel if changed == nodes else Kernel(kernel.name, kernel.types, kernel.names, render_body(changed))
 
-    return draft.with_kernels(change)
+    return unit.with_kernels(change)
 
 
 def _rewrite(nodes: tuple[Node, ...], lanes: int) -> tuple[Node, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agents.builtin.catalog import VARIATIONS
-from agents.builtin.compiler import Compiler, read_note
+from agents.builtin.compiler import Compiler, read_variations
 from sandbox.base import Command, Completed
 from tasks.suites import load_suite
 
@@ -372,7 +372,7 @@ def test_candidates_equal_their_references(results: Results, name: str, kind: st
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_candidates_are_kernels_of_their_own_and_say_what_they_are(results: Results, name: str, kind: str) -> None:
     source, _ = results[f"{name}/{kind}"]
-    assert read_note(source) == KINDS[kind]
+    assert read_variations(source) == KINDS[kind]
     assert "a compiler search and no LLM" in source
     assert 'extern "C" void' in source and "torch.compile" not in source
 

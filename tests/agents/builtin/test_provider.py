@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.builtin.advisor import Case, judge
+from agents.builtin.advisor import JudgeInput, advise
 from agents.builtin.analysis.cost import Prediction
-from agents.builtin.catalog import PLAIN, VARIATIONS, read_recipe, recipe_text
-from agents.builtin.compiler import Compiler, is_fallback, read_note
+from agents.builtin.catalog import PLAIN, VARIATIONS, format_names, parse_names
+from agents.builtin.compiler import Compiler, is_fallback, read_variations
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
 from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
@@ -91,7 +91,7 @@ def ask(model: CompilerLLM) -> Callable[..., Any]:
 def test_the_rounds_of_a_job_through_litellm(ask: Callable[..., Any]) -> None:
     reply = ask(message("write"))
     first = extract_candidate(reply.choices[0].message.content)
-    assert read_note(first) == ()
+    assert read_variations(first) == ()
     assert "not a language model" in ABOUT and "compiler search" in reply.choices[0].message.content
     assert reply.usage.completion_tokens > 1000 and reply.usage.prompt_tokens > 50
     history: list[dict[str, Any]] = [{"round": 1, "verdict": "passed", "speedup": 2.0, "change": "first candidate"}]
@@ -101,12 +101,12 @@ def test_the_rounds_of_a_job_through_litellm(ask: Callable[..., Any]) -> None:
         advice = extract_advice(ask(asked).choices[0].message.content)
         if advice.stop:
             break
-        names = read_recipe(advice.change)
+        names = parse_names(advice.change)
         assert names is not None and len(names) == 1
         improved = extract_candidate(
             ask(message("improve", candidate=first, advice=advice.to_json())).choices[0].message.content
         )
-        assert read_note(improved) == names
+        assert read_variations(improved) == names
         assert improved.partition("\n")[2] not in [other.partition("\n")[2] for other in candidates]
         candidates.append(improved)
         history.append({"round": len(candidates), "verdict": "passed", "speedup": 1.9, "change": advice.change})
@@ -125,9 +125,9 @@ def test_the_asynchronous_way_answers_too(model: CompilerLLM) -> None:
 
 def test_helped_variations_are_kept_and_others_left(model: CompilerLLM) -> None:
     base = extract_candidate(model.answer(message("improve", advice={"change": "contract: because it helped"})))
-    assert read_note(base) == ("contract",)
+    assert read_variations(base) == ("contract",)
     asked = message("judge-improve", candidate=base, evaluation=PASSED, history=[{"change": "fuse-rows: tried"}])
-    names = read_recipe(extract_advice(model.answer(asked)).change)
+    names = parse_names(extract_advice(model.answer(asked)).change)
     assert names is not None and "contract" in names and "fuse-rows" not in names
 
 
@@ -135,7 +135,7 @@ def test_advice_in_another_language_is_answered_with_a_variation_of_its_own(mode
     first = extract_candidate(model.answer(message("write")))
     advice = {"change": "Tile the loops and vectorise them.", "bottleneck": "memory"}
     asked = message("improve", candidate=first, evaluation=PASSED, advice=advice)
-    assert read_note(extract_candidate(model.answer(asked))) not in (None, ())
+    assert read_variations(extract_candidate(model.answer(asked))) not in (None, ())
 
 
 def test_a_failed_variation_is_dropped_for_another_one(model: CompilerLLM) -> None:
@@ -145,7 +145,7 @@ def test_a_failed_variation_is_dropped_for_another_one(model: CompilerLLM) -> No
     history = [{"change": "fuse-rows: try", "verdict": "wrong_output"}]
     asked = message("judge-repair", candidate=failed, best=best, evaluation=evaluation, history=history)
     advice = extract_advice(model.answer(asked))
-    names = read_recipe(advice.change)
+    names = parse_names(advice.change)
     assert names and "fuse-rows" not in names and not advice.stop
     assert "wrong_output" in advice.bottleneck
 
@@ -164,7 +164,7 @@ def test_kernels_that_fail_as_generated_leave_the_op_to_torch_compile(model: Com
 
 def test_near_the_limit_the_judge_stops() -> None:
     evaluation = {**PASSED, "roofline_fraction": 0.97}
-    advice = judge(Case(False, "", None, evaluation, []), lambda base, name: Prediction(2.0, 1.0))
+    advice = advise(JudgeInput(False, "", None, evaluation, []), lambda base, name: Prediction(2.0, 1.0))
     assert advice["stop"] and "97%" in advice["bottleneck"]
     assert set(advice) == {"bottleneck", "evidence", "change", "expected_speedup", "stop"}
 
@@ -174,8 +174,8 @@ def test_the_variation_comes_first_whose_code_should_be_fastest(wanted: str) -> 
     def predict(base: tuple[str, ...], name: str) -> Prediction:
         return Prediction(0.001, 0.0005 if name == wanted else 0.0007)
 
-    advice = judge(Case(False, "", None, {**PASSED, "latency_ms": {"candidate": 1.5}}, []), predict)
-    assert read_recipe(advice["change"]) == (wanted,)
+    advice = advise(JudgeInput(False, "", None, {**PASSED, "latency_ms": {"candidate": 1.5}}, []), predict)
+    assert parse_names(advice["change"]) == (wanted,)
     assert advice["expected_speedup"] == pytest.approx(1.5, rel=0.03)  # 0.5 of the 1.5 ms are gained
     assert "with " + wanted in advice["bottleneck"]
 
@@ -190,8 +190,8 @@ def test_one_thread_is_tried_first_for_short_calls_and_never_for_long_ones(
     evaluation = {**PASSED, "latency_ms": {"candidate": latency_ms}}
     history: list[dict[str, Any]] = []
     order: list[str] = []
-    while not (advice := judge(Case(False, "", None, evaluation, history), predict))["stop"]:
-        order += read_recipe(advice["change"]) or ()
+    while not (advice := advise(JudgeInput(False, "", None, evaluation, history), predict))["stop"]:
+        order += parse_names(advice["change"]) or ()
         history.append({"change": advice["change"]})
     position = order.index("one-thread") if "one-thread" in order else None
     assert position == {"first": 0, "last": len(order) - 1, None: None}[place]
@@ -199,7 +199,7 @@ def test_one_thread_is_tried_first_for_short_calls_and_never_for_long_ones(
 
 
 def test_a_variation_that_should_make_the_call_slower_is_not_advised() -> None:
-    advice = judge(Case(False, "", None, PASSED, []), lambda base, name: Prediction(0.001, 0.002))
+    advice = advise(JudgeInput(False, "", None, PASSED, []), lambda base, name: Prediction(0.001, 0.002))
     assert advice["stop"]
 
 
@@ -207,8 +207,8 @@ def test_a_variation_without_effect_is_not_advised() -> None:
     def predict(base: tuple[str, ...], name: str) -> Prediction | None:
         return Prediction(1.0, 1.0) if name == "contract" else None
 
-    advice = judge(Case(False, "", None, PASSED, []), predict)
-    assert read_recipe(advice["change"]) == ("contract",)
+    advice = advise(JudgeInput(False, "", None, PASSED, []), predict)
+    assert parse_names(advice["change"]) == ("contract",)
 
 
 class CountingSandbox:
@@ -242,7 +242,7 @@ def test_kernels_for_other_options_are_generated_when_they_are_first_asked_for(p
     for _ in range(2):
         half = extract_candidate(model.answer(message("improve", advice={"change": "half-vectors: try"})))
     assert sandbox.options == [{}, {"kernelwright.half_vectors": True}]
-    assert read_note(half) == ("half-vectors",)
+    assert read_variations(half) == ("half-vectors",)
 
 
 @pytest.mark.parametrize(
@@ -253,19 +253,19 @@ def test_the_code_shows_what_helps_most(model: CompilerLLM, op: str, wanted: str
     reference = next(task.source for task in load_suite("starter").tasks if task.name == op)
     first = extract_candidate(model.answer(message("write", reference)))
     asked = message("judge-improve", reference, candidate=first, evaluation=PASSED, history=[])
-    assert read_recipe(extract_advice(model.answer(asked)).change) == (wanted,)
+    assert parse_names(extract_advice(model.answer(asked)).change) == (wanted,)
 
 
 @given(st.sets(st.sampled_from([variation.name for variation in VARIATIONS])))
 def test_recipes_are_read_back(names: set[str]) -> None:
     ordered = tuple(variation.name for variation in VARIATIONS if variation.name in names)
-    assert read_recipe(recipe_text(ordered) + ": because") == ordered
+    assert parse_names(format_names(ordered) + ": because") == ordered
 
 
 @pytest.mark.parametrize("text", ["", "none", "use fuse-rows", "fuse-rows+unheard-of: x", "plainly: x"])
 def test_other_texts_are_no_recipes(text: str) -> None:
-    assert read_recipe(text) is None
-    assert read_recipe(PLAIN + ": back") == ()
+    assert parse_names(text) is None
+    assert parse_names(PLAIN + ": back") == ()
 
 
 def test_small_talk_gets_an_honest_answer(model: CompilerLLM) -> None:
@@ -359,7 +359,7 @@ def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> Non
     first = extract_candidate(model.answer(message("write")))
     advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
     varied = model.answer(message("improve", advice={"change": "unroll-sums+free-schedule+one-thread: try"}))
-    assert advice.stop or read_recipe(advice.change) is not None
+    assert advice.stop or parse_names(advice.change) is not None
     assert "class ModelNew" in varied or "could not generate" in varied
 
 

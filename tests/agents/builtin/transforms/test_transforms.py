@@ -13,7 +13,7 @@ from agents.builtin.analysis.cost import Prediction, estimate_s
 from agents.builtin.analysis.inductor_module import Kernel, Module
 from agents.builtin.analysis.loops import parse_body, render_body
 from agents.builtin.candidate_file import cpp_source
-from agents.builtin.draft import Draft
+from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.generated import Generated, Input
 from agents.builtin.transforms.fuse_rows import fuse_rows
 from agents.builtin.transforms.stream_stores import stream_stores
@@ -67,18 +67,20 @@ def rows(count: int = 128, trips: int = 256) -> str:
     return ROWS.replace("ROWS", str(count)).replace("TRIPS", str(trips))
 
 
-def make_draft(body: str, shape: tuple[int, ...] = (128, 256), call: str = "", results: str = "(128,), (1,)") -> Draft:
+def make_draft(
+    body: str, shape: tuple[int, ...] = (128, 256), call: str = "", results: str = "(128,), (1,)"
+) -> CompilationUnit:
     kernel = Kernel("kernel_0", ("const float*", "float*"), ("in_ptr0", "out_ptr0"), body)
     text = call or f"buf0 = empty_strided_cpu({results}, torch.float32)\nkernel_0(arg0_1, buf0)"
     function = ast.parse(f"def call():\n    {text.replace(chr(10), chr(10) + '    ')}\n    return (buf0,)").body[0]
     assert isinstance(function, ast.FunctionDef)
     argument = Input("argument", "", shape, (shape[-1], 1), "float32", "", None)
     generated = Generated("2", "", (argument,), (), ["leaf"], ["leaf"], True, 64, 2)
-    return Draft(generated, Module((kernel,), ("arg0_1",), tuple(function.body)))
+    return CompilationUnit(generated, Module((kernel,), ("arg0_1",), tuple(function.body)))
 
 
-def body_of(draft: Draft) -> str:
-    return draft.module.kernels[0].body
+def body_of(unit: CompilationUnit) -> str:
+    return unit.module.kernels[0].body
 
 
 def test_one_thread_leaves_no_parallel_region() -> None:
@@ -192,8 +194,8 @@ int main() {{
   return 0;
 }}
 """
-    for name, draft in (("plain", plain), ("changed", changed)):
-        (folder / f"{name}.cpp").write_text(cpp_source(draft.module.kernels, 64) + main)
+    for name, unit in (("plain", plain), ("changed", changed)):
+        (folder / f"{name}.cpp").write_text(cpp_source(unit.module.kernels, 64) + main)
         build = ["g++", "-O1", "-march=native", "-std=c++17", "-fopenmp", "-Wno-psabi", f"{name}.cpp", "-o", name]
         subprocess.run(build, cwd=folder, check=True)
         assert subprocess.run([str(folder / name)], timeout=60).returncode == 0
@@ -207,10 +209,10 @@ def test_the_estimate_sees_what_waits_and_what_moves() -> None:
     copy = rows(4096, 4096).replace(
         "tmp_acc0_vec = tmp_acc0_vec + tmp0;", "tmp0.store(out_ptr0 + (x1 + 4096L*x0));"
     ).replace("out_ptr0[(x0)] = static_cast<float>(tmp_acc0);", "")  # fmt: skip
-    draft = make_draft(copy, (4096, 4096), results="(4096, 4096), (4096, 1)")
-    streamed = stream_stores(draft)
+    unit = make_draft(copy, (4096, 4096), results="(4096, 4096), (4096, 1)")
+    streamed = stream_stores(unit)
     assert "kw::stream_store" in body_of(streamed)
-    assert estimate_s(draft) > 1.2 * estimate_s(streamed)
+    assert estimate_s(unit) > 1.2 * estimate_s(streamed)
 
 
 def test_the_estimate_counts_a_buffer_that_stays_in_cache_once() -> None:
@@ -241,10 +243,10 @@ def test_the_estimate_counts_a_buffer_that_stays_in_cache_once() -> None:
             }
         }
     """
-    draft = make_draft(text, (1024, 1024), results="(1024, 1024), (1024, 1)")
-    fused = fuse_rows(draft)
+    unit = make_draft(text, (1024, 1024), results="(1024, 1024), (1024, 1)")
+    fused = fuse_rows(unit)
     assert "chunk" in body_of(fused)
-    assert 1.3 < estimate_s(draft) / estimate_s(fused) < 2.0
+    assert 1.3 < estimate_s(unit) / estimate_s(fused) < 2.0
 
 
 def test_short_kernels_are_estimated_faster_on_one_thread_and_long_ones_slower() -> None:
