@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint serve
+.PHONY: help setup demo image test lint serve
 
 help:
 	@echo "make setup   install into .venv (Python 3.11 or newer, g++)"
@@ -50,6 +50,10 @@ setup: .venv/.installed
 
 demo: setup
 	@$(BIN)/kernelwright optimize examples/rmsnorm_gelu.py
+
+# Beside `make lint` in .ci/run; `make test` makes the image, too, where a daemon answers.
+image: setup
+	@$(BIN)/kernelwright sandbox build
 
 # Docker's tests fail without a daemon, PostgreSQL's and the browser's without their programs; where there are none they
 # are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1 or _BROWSER=1 asks for them.
