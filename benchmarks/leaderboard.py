@@ -27,8 +27,8 @@ from sqlalchemy import func, insert, select, text
 from benchmarks.leaderboard_rows import MODELS, TASKS, Rows, rows_of
 from db.engine import open_store
 from db.evaluations.results import add_evaluation
-from db.leaderboard.check import mend_standings, standings_problems
 from db.leaderboard.query import count_entries, leaderboard
+from db.leaderboard.standings import repair_standings, standings_problems
 from db.records import LeaderboardFilters, LeaderboardSort, Measurements
 from db.store import Store
 from db.tables import Base
@@ -135,7 +135,7 @@ def fill(url: str, size: int) -> Filled:
         connection.execute(text("ANALYZE"))
     fill_s = time.perf_counter() - begun
     with store.write() as session:
-        mend_standings(session)
+        repair_standings(session)
     begun = time.perf_counter()
     with store.read() as session:
         problems = standings_problems(session)

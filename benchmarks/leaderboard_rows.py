@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from db.records import MEASUREMENTS
+
 Rows = dict[str, list[dict[str, Any]]]
 """By table, in the order in which they can be inserted."""
 
@@ -121,24 +123,10 @@ def _evaluation(
         "verdict": verdict,
         "message": "correct" if passed else "row 3 differs",
         "tags": tags,
-        **{name: figures.get(name) for name in _FIGURES},
+        **{name: figures.get(name) for name in MEASUREMENTS},
         "result": _DETAIL,
         "created_at": _BEGUN + timedelta(seconds=number),
     }
-
-
-_FIGURES = (
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "speedup_compile",
-    "speedup_compile_low",
-    "speedup_compile_high",
-    "candidate_ms",
-    "eager_ms",
-    "compile_ms",
-    "roofline_fraction",
-)
 
 
 def _figures(speedup: float, random_: random.Random) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What all tables have in common."""
+"""The tables of the store."""
 
 from datetime import datetime
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.types import CleanText, PlainText, UtcDateTime, utc_now
 
-# Named constraints, so that migrations can change them on every database.
+# Constraints have names, so that migrations can change them on every database.
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -18,7 +18,7 @@ NAMING = {
 
 
 class Base(DeclarativeBase):
-    """Common to all tables."""
+    """The base class of all tables."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar[dict[Any, Any]] = {
@@ -30,12 +30,12 @@ class Base(DeclarativeBase):
 
 
 LOCAL_USER = "local"
-"""Who works on this machine without logging in."""
-_SORTED_BY = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
+"""The user of commands on this machine and of a server without login."""
+_SORTABLE = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
 
 
 class TaskRow(Base):
-    """An op as it was submitted. The same name with another source is another row."""
+    """A submitted op. A name with another source is another row."""
 
     __tablename__ = "tasks"
     __table_args__ = (UniqueConstraint("suite", "name", "source_hash"),)
@@ -51,10 +51,11 @@ class TaskRow(Base):
 
 
 class JobRow(Base):
-    """One request and who works on it. `kind` is `optimize` or `evaluate`; the latter has no model.
+    """A job and its owner. `kind` is `optimize` or `evaluate`; the latter has no model.
 
-    `fair_tag` is its place among the jobs of all users on its platform, `attempt` counts how often it was queued,
-    `unsettled_usd` is the most that calls may have cost whose reply was lost. Jobs of a batch have a `sample` from 1.
+    `fair_tag` orders the jobs of all users within a platform and priority. `attempt` counts how often the job was
+    queued. `unsettled_usd` is the upper bound of the costs of LLM calls whose reply was lost. Jobs of a batch have a
+    `sample`, from 1.
     """
 
     __tablename__ = "jobs"
@@ -90,11 +91,11 @@ class JobRow(Base):
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     sample: Mapped[int | None]
     unsettled_usd: Mapped[float] = mapped_column(default=0.0, server_default="0")
-    heartbeat_at: Mapped[datetime | None]  # of a command's process; workers have beats of their own
+    heartbeat_at: Mapped[datetime | None]  # of a job that a command runs; workers have their own heartbeats
 
 
 class RoundRow(Base):
-    """One turn of a job."""
+    """A round of a job."""
 
     __tablename__ = "rounds"
 
@@ -105,7 +106,7 @@ class RoundRow(Base):
 
 
 class CandidateRow(Base):
-    """A source that a job tried; `round` is the one that wrote it first."""
+    """A candidate of a job. `round` is the round that wrote it first."""
 
     __tablename__ = "candidates"
     __table_args__ = (UniqueConstraint("job_id", "hash"),)
@@ -119,7 +120,7 @@ class CandidateRow(Base):
 
 
 class EvaluationRow(Base):
-    """What the evaluator found out; `result` is the whole object, the columns are what queries need of it."""
+    """An evaluation. `result` is the whole object that the evaluator returned; queries need the other columns."""
 
     __tablename__ = "evaluations"
     __table_args__ = (Index(None, "verdict", "platform"),)
@@ -150,17 +151,20 @@ class EvaluationRow(Base):
 
 
 class StandingRow(Base):
-    """A line of the leaderboard: what a model reached on a board, kept with the evaluations (db/leaderboard/update.py).
+    """An entry of the leaderboard: the best result of a model on a board (db/leaderboard/standings.py).
 
-    `key` and `board` are hashes (leaderboard/rules.py), for names may be longer than an index takes. The columns from
-    `speedup` on tell of the evaluation that stands for the model, and what its job cost if known; all null without one.
+    `key` and `board` are hashes, `worth` is a `Tier` and `place` a position (db/leaderboard/rules.py). The columns from
+    `speedup` on describe the model's best evaluation and its job's cost; they are null if the model has none.
     """
 
     __tablename__ = "standings"
     __table_args__ = (
-        *(Index(None, "board"), Index(None, "model", postgresql_using="hash")),  # the latter takes names of any length
+        *(
+            Index(None, "board"),
+            Index(None, "model", postgresql_using="hash"),
+        ),  # hash: names of any length
         Index("ix_standings_order", "task", "source_hash", "platform", "device", "sandbox", "place", "key"),
-        *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTED_BY),
+        *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTABLE),
     )
 
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -199,7 +203,7 @@ class StandingRow(Base):
 
 
 class LlmCallRow(Base):
-    """One call of a model, with all that was said and paid. `key` is its place in the job's ledger."""
+    """A call of a model with its messages, reply and cost. `key` identifies it in the job's ledger."""
 
     __tablename__ = "llm_calls"
 
@@ -223,7 +227,7 @@ class LlmCallRow(Base):
 
 
 class EventRow(Base):
-    """What happened in a job, in order; bulky parts (sources, messages) live in their own tables."""
+    """An event of a job. Sources and messages are in their own tables."""
 
     __tablename__ = "events"
     __table_args__ = (Index(None, "job_id", "id"),)
@@ -237,7 +241,7 @@ class EventRow(Base):
 
 
 class BatchRow(Base):
-    """Tasks times models times platforms times samples, as jobs; `spec` is what was asked for."""
+    """A batch: tasks times models times platforms times samples, as jobs. `spec` is the request."""
 
     __tablename__ = "batches"
 
@@ -251,7 +255,7 @@ class BatchRow(Base):
 
 
 class WorkerRow(Base):
-    """A process that takes from the queue for one device of its host; `kind` is that device's kind in a few letters."""
+    """A worker process for one device of its host. `kind` is a short hash, the same for all devices of that model."""
 
     __tablename__ = "workers"
     __table_args__ = (Index(None, "status"),)
@@ -273,7 +277,7 @@ class WorkerRow(Base):
 
 
 class TokenRow(Base):
-    """Who may do what over HTTP. Only the hash of a token is kept."""
+    """An access token. Only its hash is stored."""
 
     __tablename__ = "tokens"
 
@@ -291,7 +295,7 @@ class TokenRow(Base):
 
 
 class IdempotencyRow(Base):
-    """What a request with this key was answered with, so that sending it again changes nothing."""
+    """The subject that a request with this key created, so that a repeated request has no second effect."""
 
     __tablename__ = "idempotency_keys"
 
@@ -303,7 +307,7 @@ class IdempotencyRow(Base):
 
 
 class AuditRow(Base):
-    """Who changed what others rely on, and why. Rows are only ever added."""
+    """A line of the audit log: who changed what, and why. Rows are never changed or deleted."""
 
     __tablename__ = "audit_log"
     __table_args__ = (Index(None, "subject"),)

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from db import engine
 from db.backup import backup
 from db.display import displayed_url
-from db.leaderboard.check import mend_standings, standings_problems
+from db.leaderboard.standings import repair_standings, standings_problems
 from db.migrations import HEAD
 from db.store import Store
 from service.settings import Settings
@@ -57,7 +57,7 @@ def upgrade_store(settings: Settings) -> Upgraded:
     store = open_store(settings)
     try:
         with store.write() as session:
-            mended = mend_standings(session)
+            mended = repair_standings(session)
         return Upgraded(displayed_url(store.engine.url), mended)
     finally:
         store.close()

@@ -1,5 +1,6 @@
-"""Taking results back, and bringing them back: the evaluation, the leaderboard, its job's best and the audit log
-change together.
+"""Retraction and restoration of evaluations.
+
+Each changes the evaluation, the leaderboard, the job's best candidate and the audit log in one transaction.
 """
 
 from collections.abc import Callable
@@ -11,36 +12,53 @@ from sqlalchemy.orm import Session
 from db.accounts.audit import add_audit
 from db.errors import NotInStore
 from db.evaluations.results import list_evaluations
-from db.leaderboard.update import count_anew
+from db.leaderboard.standings import update_entry
 from db.locks import lock_job
 from db.records import EvaluationRecord
 from db.tables import CandidateRow, EvaluationRow, JobRow
 from db.types import utc_now
 
 IsBetter = Callable[[EvaluationRecord, EvaluationRecord | None], bool]
-"""Whether the first takes the place of the second as a job's best; None: the job has no best yet."""
+"""Whether the first evaluation replaces the second (None if there is none yet) as the best of a job."""
 
 
 def retract(session: Session, evaluation_id: str, *, actor: str, reason: str, is_better: IsBetter) -> bool:
-    """Take an evaluation back: it counts nowhere, and its job has the next best; False if it was taken back before.
+    """Retract an evaluation: it counts nowhere any more, and its job gets the next best candidate.
+
+    Args:
+        session: A transaction that writes.
+        evaluation_id: The evaluation.
+        actor: The user's name for the audit log.
+        reason: The reason for the audit log.
+        is_better: How the job's best evaluation is chosen.
+
+    Returns:
+        False if it is retracted already.
 
     Raises:
-        NotInStore: there is no such evaluation.
+        NotInStore: There is no such evaluation.
     """
     return _set(session, evaluation_id, utc_now(), "retract", actor, reason, is_better)
 
 
 def restore(session: Session, evaluation_id: str, *, actor: str, reason: str, is_better: IsBetter) -> bool:
-    """Let an evaluation count again that was taken back; False if it was not.
+    """Undo a retraction. The arguments are those of `retract`.
+
+    Returns:
+        False if the evaluation is not retracted.
 
     Raises:
-        NotInStore: there is no such evaluation.
+        NotInStore: There is no such evaluation.
     """
     return _set(session, evaluation_id, None, "restore", actor, reason, is_better)
 
 
 def choose_best(session: Session, job_id: int, is_better: IsBetter) -> str | None:
-    """Make the best of a job's evaluations that stand its best, as if they came in once more; its id."""
+    """Store the best of a job's evaluations that are not retracted as the job's best.
+
+    Returns:
+        The evaluation's id, or None if there is none.
+    """
     best: EvaluationRecord | None = None
     for each in list_evaluations(session, job_id):
         if each.retracted_at is None and is_better(each, best):
@@ -68,7 +86,7 @@ def _set(
         return False
     row.retracted_at = retracted_at
     session.flush()
-    count_anew(session, row)
+    update_entry(session, row)
     before = session.scalar(select(JobRow.best_evaluation_id).where(JobRow.id == job_id))
     after = choose_best(session, job_id, is_better) if before == evaluation_id or retracted_at is None else before
     data = {"job_id": job_id, "best_before": before, "best_after": after}

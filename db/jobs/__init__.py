@@ -1,1 +1,1 @@
-"""Jobs, their queue, the workers that run them, batches and what was spent."""
+"""Jobs, their queue, batches, the workers that run them, and what they have cost."""

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Bundle, Session
 
 from db.errors import NotInStore
 from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
-from db.leaderboard.update import follow_cost
+from db.leaderboard.standings import update_cost
 from db.locks import database_now, lock_job
 from db.records import RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
 from db.tables import EvaluationRow, JobRow, TaskRow
@@ -178,7 +178,7 @@ def add_finished_round(session: Session, job_id: int) -> None:
 def set_spent(session: Session, job_id: int, *, cost_usd: float, tokens: int) -> None:
     """Store what a job's LLM calls have cost, in the job and on the leaderboard."""
     _update(session, JobRow.id == job_id, cost_usd=cost_usd, tokens=tokens)
-    follow_cost(session, job_id)
+    update_cost(session, job_id)
 
 
 def lock_if_owned(session: Session, job_id: int, owner: Owner) -> bool:

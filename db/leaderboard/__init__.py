@@ -1,1 +1,1 @@
-"""Which evaluations rank, and the tables that keep their order."""
+"""The leaderboard: its rules, and the table `standings` that holds its entries."""

@@ -1,6 +1,6 @@
 """Pages of the leaderboard. Its rules are in db/leaderboard/rules.py.
 
-A page is read from the table `standings` (db/leaderboard/update.py), so that its cost does not grow with the number of
+A page is read from the table `standings` (db/leaderboard/standings.py). Its cost does not depend on the number of
 evaluations.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from db.leaderboard.rules import Worth
+from db.leaderboard.rules import Tier
 from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from db.tables import StandingRow
 
@@ -120,10 +120,10 @@ def _parts(filters: LeaderboardFilters, sort: LeaderboardSort, down: bool) -> li
     if filters.task is not None or filters.model is not None:
         return [((), (row.worth, value.is_(None), *order))]
     parts: list[tuple[_Conditions, _Order]] = []
-    for worth in Worth:
-        if worth is not Worth.NOTHING:
-            parts.append(((row.worth == int(worth), value.is_not(None)), order))
-        parts.append(((row.worth == int(worth), value.is_(None)), order[1:]))
+    for tier in Tier:
+        if tier is not Tier.NONE_PASSED:
+            parts.append(((row.worth == int(tier), value.is_not(None)), order))
+        parts.append(((row.worth == int(tier), value.is_(None)), order[1:]))
     return parts
 
 

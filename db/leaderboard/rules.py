@@ -1,13 +1,16 @@
-"""The leaderboard's rules: what an entry claims and who ranks where. Which evaluation stands for a model is a query's
-work (db/leaderboard/rebuild.py), by the same rules.
+"""The rules of the leaderboard: boards, entries and ranks.
 
-A board is one task (pinned by the hash of its source) on one platform, device and sandbox; results of different boards
-are never ranked against each other, and those of the process sandbox are boards of their own because nothing there
-kept a candidate from cheating. On a board each model enters once, with its best passed candidate: the highest speedup
-over eager, of equal ones the earliest. Where the intervals of two entries overlap, the difference is not known and they
-share a rank. A model that was tried and passed nothing stands last, without rank or speedup; before it, without rank,
-those whose only times cannot be relied on: taken on a machine that was busy with other things, say, or better than the
-device's limit. What was taken back counts for nothing.
+**Boards.** A board is one task (pinned by the hash of its source) on one platform, device and sandbox. Results of
+different boards are never ranked against each other. Results of the process sandbox have boards of their own, because
+nothing there kept a candidate from cheating.
+
+**Entries.** Each model has one entry on a board: its passed candidate with the highest speedup over eager, and of
+several with the same speedup the first. Retracted evaluations do not count. (A query in db/leaderboard/standings.py
+chooses the candidate.)
+
+**Ranks.** Entries are ranked by speedup. If the intervals of two entries overlap, it is not known which is faster, and
+they share a rank. Entries whose only speedups are unreliable (measured on a busy machine, or beyond the device's limit,
+for example) have no rank and follow after the ranked ones. Models without a passed candidate come last.
 """
 
 import hashlib
@@ -17,73 +20,73 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 SUBMITTED = "submitted"
-"""Stands for the model of a candidate that a user evaluated himself."""
+"""The model's name on the leaderboard for candidates that a user wrote."""
 
 
-class Worth(IntEnum):
-    """What an entry claims; lower stands higher."""
+class Tier(IntEnum):
+    """The groups of entries on a board; a lower one comes first. The column `worth` holds it."""
 
     RANKED = 0
-    UNRANKED = 1  # it passed, yet its figures cannot be relied on
-    NOTHING = 2  # nothing passed
+    UNRANKED = 1  # passed, but the speedup is unreliable
+    NONE_PASSED = 2
 
 
 @dataclass(frozen=True)
-class Claim:
-    """As much of an entry as its place on its board depends on."""
+class Score:
+    """What the position of an entry depends on."""
 
     model: str
-    worth: int
+    tier: int
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an entry stands on its board: `place` counts all from 0, `rank` only those that claim something."""
+class Position:
+    """The position of an entry on its board from 0 (the column `place`), and its rank from 1 if it has one."""
 
-    place: int
+    position: int
     rank: int | None
 
 
 def board_key(task_id: int, platform: str, device: str, sandbox: str) -> str:
-    """What entries must share to be ranked against each other, in 64 characters: names may be of any length."""
+    """The key of a board: a hash, because names may be longer than an index allows."""
     return _digest([task_id, platform, device, sandbox])
 
 
 def entry_key(task_id: int, platform: str, device: str, sandbox: str, model: str) -> str:
-    """What names an entry, in 64 characters."""
+    """The key of an entry: a hash, like `board_key`."""
     return _digest([task_id, platform, device, sandbox, model])
 
 
-def places(board: Sequence[Claim]) -> list[Place]:
-    """The place of each entry of one board, in the order in which they are given.
+def rank_board(scores: Sequence[Score]) -> list[Position]:
+    """The positions of the entries of one board, in the order of `scores`.
 
-    Ranks follow falling speedup: 1, 1, 3, … where the first two overlap. Who overlaps with the first of those that
-    share a rank shares it.
+    Ranks follow falling speedup: 1, 1, 3, … if the first two entries overlap. An entry shares a rank if it overlaps
+    with the first entry of that rank.
     """
-    order = sorted(range(len(board)), key=lambda index: _standing(board[index]))
-    found: dict[int, Place] = {}
-    first: Claim | None = None  # of the entries that share the present rank
+    order = sorted(range(len(scores)), key=lambda index: _sort_key(scores[index]))
+    found: dict[int, Position] = {}
+    first: Score | None = None  # the first entry of the current rank
     rank = 0
-    for place, index in enumerate(order):
-        claim = board[index]
-        if claim.worth != Worth.RANKED:
-            found[index] = Place(place, None)
+    for position, index in enumerate(order):
+        score = scores[index]
+        if score.tier != Tier.RANKED:
+            found[index] = Position(position, None)
             continue
-        if first is None or not _overlap(first, claim):
-            first, rank = claim, place + 1
-        found[index] = Place(place, rank)
-    return [found[index] for index in range(len(board))]
+        if first is None or not _overlap(first, score):
+            first, rank = score, position + 1
+        found[index] = Position(position, rank)
+    return [found[index] for index in range(len(scores))]
 
 
-def _standing(claim: Claim) -> tuple[int, float, str]:
-    return (claim.worth, -(claim.speedup or 0.0), claim.model)
+def _sort_key(score: Score) -> tuple[int, float, str]:
+    return (score.tier, -(score.speedup or 0.0), score.model)
 
 
-def _overlap(faster: Claim, slower: Claim) -> bool:
-    """Whether the intervals of two speedups touch; one without an interval counts as its value alone."""
+def _overlap(faster: Score, slower: Score) -> bool:
+    """Whether the intervals of two speedups overlap. Without an interval, the value itself is used."""
     low = faster.speedup if faster.speedup_low is None else faster.speedup_low
     high = slower.speedup if slower.speedup_high is None else slower.speedup_high
     return low is not None and high is not None and high >= low

@@ -1,4 +1,4 @@
-"""The history of the schema, run by db.engine."""
+"""The migrations of the schema. db.engine runs them."""
 
 HEAD = "0006"
-"""The newest revision, so that opening a store that is up to date need not import Alembic (tested against it)."""
+"""The newest revision. A test compares it with the migrations; opening a current store does not import Alembic."""

@@ -1,4 +1,4 @@
-"""Alembic's entry point. db.engine hands over the connection; there is no alembic.ini."""
+"""Alembic's entry point. db.engine passes the connection; there is no alembic.ini."""
 
 from alembic import context
 

@@ -3,8 +3,8 @@
 from db.evaluations.results import add_candidate, add_evaluation
 from db.evaluations.tasks import add_task
 from db.jobs.jobs import add_job
-from db.leaderboard.check import standings_problems
 from db.leaderboard.query import count_entries, leaderboard
+from db.leaderboard.standings import standings_problems
 from db.records import LeaderboardFilters, LeaderboardSort, Measurements, Owner
 
 DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict": "passed"}

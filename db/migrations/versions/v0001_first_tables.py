@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """To this revision."""
+    """Migrate to this revision."""
     op.create_table(
         "tasks",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -140,7 +140,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back from it."""
+    """Migrate back to the previous revision."""
     op.drop_index(op.f("ix_evaluations_verdict_platform"), table_name="evaluations")
     op.drop_index(op.f("ix_evaluations_candidate_id"), table_name="evaluations")
     op.drop_table("evaluations")

@@ -1,4 +1,4 @@
-"""The ledger: what identifies a call in its job, what the model thought aloud, and which tools it called."""
+"""The ledger: the key of an LLM call in its job, the reasoning, and the tool calls."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """To this revision."""
+    """Migrate to this revision."""
     with op.batch_alter_table("llm_calls") as batch:
         batch.add_column(sa.Column("key", sa.String(length=128), nullable=True))
         batch.add_column(sa.Column("reasoning", sa.Text(), nullable=False, server_default=""))
@@ -19,7 +19,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back from it."""
+    """Migrate back to the previous revision."""
     with op.batch_alter_table("llm_calls") as batch:
         for name in ("tool_calls", "reasoning_tokens", "reasoning", "key"):
             batch.drop_column(name)

@@ -1,4 +1,4 @@
-"""The service: users, batches, workers, tokens, an audit log, and results that can be taken back."""
+"""The service: users, batches, workers, tokens, the audit log, idempotency keys, and retractions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,7 +13,7 @@ _MOMENT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    """To this revision."""
+    """Migrate to this revision."""
     op.create_table(
         "batches",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -97,7 +97,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back from it."""
+    """Migrate back to the previous revision."""
     with op.batch_alter_table("evaluations") as batch:
         batch.drop_column("retracted_at")
     with op.batch_alter_table("jobs") as batch:

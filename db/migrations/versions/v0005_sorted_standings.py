@@ -1,4 +1,4 @@
-"""The leaderboard's lines have their jobs' costs, and an index for each figure that they are sorted by."""
+"""The costs of jobs on the leaderboard, and an index for each of its orders."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 _FIGURES = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
 
-# Nobody knows what a candidate took that no job wrote, or one of whose calls has no known price.
+# The cost is not known if the job has no model, or if one of its LLM calls has no known price.
 _FILL = """
 UPDATE standings SET cost_usd = (
     SELECT jobs.cost_usd FROM jobs
@@ -22,7 +22,7 @@ UPDATE standings SET cost_usd = (
 
 
 def upgrade() -> None:
-    """To this revision."""
+    """Migrate to this revision."""
     op.add_column("standings", sa.Column("cost_usd", sa.Double(), nullable=True))
     op.execute(_FILL)
     for name in _FIGURES:
@@ -30,7 +30,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back from it."""
+    """Migrate back to the previous revision."""
     for name in _FIGURES:
         op.drop_index(f"ix_standings_by_{name}", table_name="standings")
     with op.batch_alter_table("standings") as batch:

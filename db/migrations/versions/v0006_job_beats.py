@@ -1,4 +1,4 @@
-"""When the process of a job that a command runs was last heard of."""
+"""The last heartbeat of a job that a command runs."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,11 +10,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """To this revision."""
+    """Migrate to this revision."""
     op.add_column("jobs", sa.Column("heartbeat_at", sa.DateTime(timezone=True), nullable=True))
 
 
 def downgrade() -> None:
-    """Back from it."""
+    """Migrate back to the previous revision."""
     with op.batch_alter_table("jobs") as batch:
         batch.drop_column("heartbeat_at")

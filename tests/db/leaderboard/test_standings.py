@@ -13,8 +13,8 @@ from sqlalchemy import insert, select, text, update
 
 from db.engine import alembic_config, migration_transaction, open_store, schema_differences
 from db.evaluations.retractions import restore, retract
-from db.leaderboard.check import mend_standings
-from db.leaderboard.rules import Claim, Place, Worth, places
+from db.leaderboard.rules import Position, Score, Tier, rank_board
+from db.leaderboard.standings import repair_standings
 from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow
 from service.jobs.journal import is_better_record
 from tasks.outcomes import is_ranked
@@ -61,23 +61,26 @@ def by_the_rules(store):
 
 
 def ranked(board):
-    claims, stands = [], {}
+    scores, stands = [], {}
     for model, rows in board.items():
         passed = [row for row in rows if row.verdict == "passed" and row.speedup is not None]
         merits = [(not is_ranked(row.tags), -row.speedup, row.created_at, row.id) for row in passed]
         best = passed[merits.index(min(merits))] if passed else None
-        worth = Worth.NOTHING if best is None else Worth.RANKED if is_ranked(best.tags) else Worth.UNRANKED
+        worth = Tier.NONE_PASSED if best is None else Tier.RANKED if is_ranked(best.tags) else Tier.UNRANKED
         figures = (None,) * 3 if best is None else (best.speedup, best.speedup_low, best.speedup_high)
-        claims.append(Claim(model, worth, *figures))
+        scores.append(Score(model, worth, *figures))
         stands[model] = (best and best.id, len(rows), len(passed))
-    return {claim.model: (*stands[claim.model], place) for claim, place in zip(claims, places(claims), strict=True)}
+    return {
+        score.model: (*stands[score.model], position)
+        for score, position in zip(scores, rank_board(scores), strict=True)
+    }
 
 
 def as_kept(store):
     with store.read() as session:
         boards = {}
         for row in session.scalars(select(StandingRow)):
-            stands = (row.evaluation_id, row.evaluations, row.passed, Place(row.place, row.rank))
+            stands = (row.evaluation_id, row.evaluations, row.passed, Position(row.place, row.rank))
             boards.setdefault((row.task_id, row.device), {})[row.model] = stands
         return boards
 
@@ -122,8 +125,8 @@ def test_they_do_on_postgresql(postgres, postgres_template, plan):
             store.close()
 
 
-claims = st.builds(
-    lambda model, worth, speedup, spread: Claim(
+scores = st.builds(
+    lambda model, worth, speedup, spread: Score(
         model,
         worth,
         None if worth == 2 else speedup,
@@ -136,22 +139,22 @@ claims = st.builds(
 )
 
 
-@given(st.lists(claims, max_size=12, unique_by=lambda claim: claim.model), st.randoms())
-def test_places_do_not_depend_on_the_order_in_which_entries_are_read(board, random):
-    found = dict(zip([claim.model for claim in board], places(board), strict=True))
-    assert sorted(place.place for place in found.values()) == list(range(len(board)))
+@given(st.lists(scores, max_size=12, unique_by=lambda score: score.model), st.randoms())
+def test_positions_do_not_depend_on_the_order_in_which_entries_are_read(board, random):
+    found = dict(zip([score.model for score in board], rank_board(board), strict=True))
+    assert sorted(each.position for each in found.values()) == list(range(len(board)))
     shuffled = random.sample(board, len(board))
-    assert dict(zip([claim.model for claim in shuffled], places(shuffled), strict=True)) == found
-    ranks = [found[claim.model].rank for claim in sorted(board, key=lambda claim: found[claim.model].place)]
+    assert dict(zip([score.model for score in shuffled], rank_board(shuffled), strict=True)) == found
+    ranks = [found[score.model].rank for score in sorted(board, key=lambda score: found[score.model].position)]
     given_out = [rank for rank in ranks if rank is not None]
     assert given_out == sorted(given_out)
     assert None not in ranks[: len(given_out)]
-    assert all(rank <= place + 1 for place, rank in enumerate(given_out))
+    assert all(rank <= position + 1 for position, rank in enumerate(given_out))
 
 
 def test_the_fastest_reliable_one_is_first():
-    board = [Claim("noisy", 1, 9.0, None, None), Claim("none", 2, None, None, None), Claim("good", 0, 1.1, 1.0, 1.2)]
-    assert places(board) == [Place(1, None), Place(2, None), Place(0, 1)]
+    board = [Score("noisy", 1, 9.0, None, None), Score("none", 2, None, None, None), Score("good", 0, 1.1, 1.0, 1.2)]
+    assert rank_board(board) == [Position(1, None), Position(2, None), Position(0, 1)]
 
 
 # Found and mended
@@ -168,7 +171,7 @@ def board(store):
 
 def mend(board):
     with board.store.write() as session:
-        return mend_standings(session)
+        return repair_standings(session)
 
 
 def test_what_differs_from_the_evaluations_is_named_and_mended(board):
@@ -286,11 +289,11 @@ def test_mending_waits_for_evaluations_that_are_being_kept(store):
     code = """
 import sys
 from db.engine import open_store
-from db.leaderboard.check import mend_standings
+from db.leaderboard.standings import repair_standings
 store = open_store(sys.argv[1])
 for _ in range(20):
     with store.write() as session:
-        assert mend_standings(session) == 0
+        assert repair_standings(session) == 0
 """
     url = store.engine.url.render_as_string(hide_password=False)
     child = subprocess.Popen([sys.executable, "-c", code, url], cwd=ROOT, stderr=subprocess.PIPE, text=True)
