@@ -1,5 +1,7 @@
 """Opening the store that the settings name, and what the `db` commands do with it."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +48,20 @@ def open_store(settings: Settings) -> Store:
         StoreError: it cannot be used.
     """
     return engine.open_store(settings.store_url)
+
+
+@contextlib.contextmanager
+def opened_store(settings: Settings) -> Iterator[Store]:
+    """The store, open during the block.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    store = open_store(settings)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def upgrade_store(settings: Settings) -> Upgraded:

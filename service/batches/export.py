@@ -1,4 +1,4 @@
-"""Tables for spreadsheets: lines of CSV in which nothing is taken for a formula."""
+"""Batches for other programs: CSV, JSON, and KernelBench's form of results."""
 
 import csv
 import io
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from service.batches.manage import BatchDetails, Versus
-from service.batches.results import Cell, Group
+from service.batches.manage import BatchDetails, ModelComparison
+from service.batches.results import COLUMNS, BatchJob, Group
 from service.batches.statistics import Figures
 from service.errors import BadRequest
 
@@ -15,8 +15,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as lines: a list's items stand side by side in one cell, None is an empty one, and a text that a spreadsheet
-    would take for a formula has an apostrophe before it.
+    """Rows as lines of CSV. The items of a list are joined by spaces, and None is an empty cell.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -30,58 +31,15 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-COLUMNS = (
-    *("batch", "job", "task", "source_hash", "category", "dtype", "platform", "model", "strategy", "sample"),
-    *("status", "stop_reason", "outcome", "compiled", "reason", "verdict", "counts", "tags"),
-    *("speedup", "speedup_low", "speedup_high"),
-    *("speedup_compile", "speedup_compile_low", "speedup_compile_high"),
-    *("candidate_ms", "eager_ms", "compile_ms", "roofline_fraction", "device", "sandbox"),
-    *("candidate_hash", "evaluation", "rounds", "tokens", "cost_usd", "unsettled_usd"),
-    *("created_at", "started_at", "finished_at"),
-)
-
-
 def csv_text(details: BatchDetails) -> str:
     """One row a job, with a header."""
-    rows = [row_of(details.line.batch.id, cell) for cell in details.cells]
+    rows = [row_of(job) for job in details.jobs]
     return csv_lines([COLUMNS, *([row[column] for column in COLUMNS] for row in rows)])
 
 
-def row_of(batch_id: int, cell: Cell) -> dict[str, Any]:
-    """All figures of a job, by column."""
-    job, best = cell.job, cell.best
-    figures = {} if best is None else asdict(best)
-    return {
-        "batch": batch_id,
-        "job": job.id,
-        "task": job.task.ref,
-        "source_hash": job.task.source_hash,
-        "category": job.task.category,
-        "dtype": job.task.dtype,
-        "platform": job.platform,
-        "model": job.model,
-        "strategy": job.strategy,
-        "sample": job.sample,
-        "status": job.status.value,
-        "stop_reason": job.stop_reason,
-        "outcome": cell.outcome,
-        "compiled": cell.compiled,
-        "reason": cell.reason,
-        "verdict": figures.get("verdict"),
-        "counts": cell.counts,
-        "tags": list(figures.get("tags", ())),
-        **{name: figures.get(name) for name in COLUMNS if name.startswith("speedup") or name.endswith("_ms")},
-        "roofline_fraction": figures.get("roofline_fraction"),
-        "device": figures.get("device"),
-        "sandbox": figures.get("sandbox", job.sandbox),
-        "candidate_hash": figures.get("candidate_hash"),
-        "evaluation": figures.get("id"),
-        "rounds": job.rounds_done,
-        "tokens": job.tokens,
-        "cost_usd": job.cost_usd,
-        "unsettled_usd": job.unsettled_usd,
-        **{name: getattr(job, name) for name in ("created_at", "started_at", "finished_at")},
-    }
+def row_of(job: BatchJob) -> dict[str, Any]:
+    """A job by column, as plain values."""
+    return {**asdict(job), "status": job.status.value, "tags": list(job.tags)}
 
 
 def batch_json(details: BatchDetails) -> dict[str, Any]:
@@ -95,7 +53,7 @@ def batch_json(details: BatchDetails) -> dict[str, Any]:
         "complete": details.complete,
         "over": details.over,
         "groups": [group_json(group) for group in details.groups],
-        "jobs": [row_of(batch.id, cell) for cell in details.cells],
+        "jobs": [row_of(job) for job in details.jobs],
         "refused": [{"task": ref, "reason": reason} for ref, reason in details.refused],
     }
 
@@ -112,14 +70,14 @@ def group_json(group: Group) -> dict[str, Any]:
 
 
 def figures_json(figures: Figures) -> dict[str, Any]:
-    """Figures by name; thresholds and k as texts, for JSON has no other keys."""
+    """Figures by name. Thresholds and k are texts, since JSON has no other keys."""
     values = asdict(figures)
     for name in ("pass_at_k", "fast_p", "speedup_at_1"):
         values[name] = {f"{key:g}": value for key, value in values[name].items()}
     return values
 
 
-def versus_json(a: int, b: int, over: str, found: list[Versus]) -> dict[str, Any]:
+def comparison_json(a: int, b: int, over: str, found: list[ModelComparison]) -> dict[str, Any]:
     """A comparison as one object, `kernelwright.batch_comparison/1`."""
     return {
         "schema": "kernelwright.batch_comparison/1",
@@ -133,65 +91,67 @@ def versus_json(a: int, b: int, over: str, found: list[Versus]) -> dict[str, Any
 def kernelbench_json(
     details: BatchDetails, *, model: str | None = None, platform: str | None = None, suite: str | None = None
 ) -> dict[str, Any]:
-    """The results of one model on one platform for one suite, as KernelBench's `eval_results.json` has them.
+    """The results of one model on one platform for one suite, in the form of KernelBench's `eval_results.json`.
 
-    Keys are problem ids: the number that a task's name begins with, or else its place among the names. Samples count
-    from 0. `runtime` is the candidate's median in milliseconds, and -1 where nothing passed; jobs that did not end, or
-    that say nothing of the model, are left out, as in KernelBench itself.
+    Keys are problem ids: the number that a task's name begins with, or else its position among the names. Samples count
+    from 0. `runtime` is the candidate's median in milliseconds, and -1 if nothing passed. As in KernelBench, jobs that
+    did not end, or that say nothing about the model, are left out.
 
     Raises:
-        BadRequest: it is not said which of several models, platforms or suites is meant, or there is none such.
+        BadRequest: the batch has several models, platforms or suites and none was chosen, or it lacks the chosen one.
     """
-    cells = list(details.cells)
+    jobs = list(details.jobs)
     for what, wanted in (("model", model), ("platform", platform), ("suite", suite)):
-        there = list(dict.fromkeys(_value(cell, what) for cell in cells))
-        if wanted is None and len(there) > 1:
-            raise BadRequest(f"KernelBench's form holds one {what}; choose --{what}: {', '.join(there)}")
-        if wanted is not None and wanted not in there:
-            raise BadRequest(f"--{what} {wanted[:80]}: not in this batch; there is: {', '.join(there)}")
-        cells = [cell for cell in cells if wanted in (None, _value(cell, what))]
-    ids = _problem_ids(cells)
+        known = list(dict.fromkeys(_value(job, what) for job in jobs))
+        if wanted is None and len(known) > 1:
+            raise BadRequest(f"KernelBench's form holds one {what}; choose --{what}: {', '.join(known)}")
+        if wanted is not None and wanted not in known:
+            raise BadRequest(f"--{what} {wanted[:80]}: not in this batch; there is: {', '.join(known)}")
+        jobs = [job for job in jobs if wanted in (None, _value(job, what))]
+    ids = _problem_ids(jobs)
     results: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        if cell.outcome in ("passed", "failed"):
-            results.setdefault(ids[cell.job.task.name], []).append(_result(cell))
+    for job in jobs:
+        if job.outcome in ("passed", "failed"):
+            results.setdefault(ids[_name(job)], []).append(_result(job))
     return dict(sorted(results.items(), key=lambda item: int(item[0])))
 
 
-def _value(cell: Cell, what: str) -> str:
-    job = cell.job
-    return {"model": job.model or "", "platform": job.platform, "suite": job.task.suite}[what]
+def _value(job: BatchJob, what: str) -> str:
+    return {"model": job.model or "", "platform": job.platform, "suite": job.task.partition("/")[0]}[what]
 
 
-def _problem_ids(cells: list[Cell]) -> dict[str, str]:
-    names = sorted({cell.job.task.name for cell in cells})
+def _name(job: BatchJob) -> str:
+    return job.task.partition("/")[2]
+
+
+def _problem_ids(jobs: list[BatchJob]) -> dict[str, str]:
+    names = sorted({_name(job) for job in jobs})
     numbers = [name.partition("_")[0] for name in names]
     if all(number.isascii() and number.isdecimal() for number in numbers) and len(set(numbers)) == len(names):
         return {name: str(int(number)) for name, number in zip(names, numbers, strict=True)}
-    return {name: str(place) for place, name in enumerate(names, start=1)}
+    return {name: str(position) for position, name in enumerate(names, start=1)}
 
 
-def _result(cell: Cell) -> dict[str, Any]:
-    best, passed = cell.best, cell.outcome == "passed"
-    metadata: dict[str, Any] = {"problem_name": f"{cell.job.task.name}.py", "job": cell.job.id}
-    if cell.reason:
-        metadata["kernelwright_reason"] = cell.reason
-    if best is None or not passed:
+def _result(job: BatchJob) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"problem_name": f"{_name(job)}.py", "job": job.job}
+    if job.reason:
+        metadata["kernelwright_reason"] = job.reason
+    if job.evaluation is None or job.outcome != "passed":
         return {
-            "sample_id": (cell.job.sample or 1) - 1,
-            "compiled": cell.compiled,
+            "sample_id": (job.sample or 1) - 1,
+            "compiled": job.compiled,
             "correctness": False,
             "metadata": metadata,
             "runtime": -1.0,
             "runtime_stats": {},
         }
-    metadata |= {"hardware": best.device, "sandbox": best.sandbox, "speedup": best.speedup}
-    stats = {"median": best.candidate_ms, "median_eager": best.eager_ms, "median_compile": best.compile_ms}
+    metadata |= {"hardware": job.device, "sandbox": job.sandbox, "speedup": job.speedup}
+    stats = {"median": job.candidate_ms, "median_eager": job.eager_ms, "median_compile": job.compile_ms}
     return {
-        "sample_id": (cell.job.sample or 1) - 1,
+        "sample_id": (job.sample or 1) - 1,
         "compiled": True,
         "correctness": True,
         "metadata": metadata,
-        "runtime": -1.0 if best.candidate_ms is None else best.candidate_ms,
-        "runtime_stats": {**stats, "hardware": best.device} if best.candidate_ms is not None else {},
+        "runtime": -1.0 if job.candidate_ms is None else job.candidate_ms,
+        "runtime_stats": {**stats, "hardware": job.device} if job.candidate_ms is not None else {},
     }

@@ -11,9 +11,8 @@ from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare
 from service.batches.plan import Plan, plan_batch
-from service.batches.results import Baseline, Cell, Group, cells_of, devices_of, groups_of, samples_of
+from service.batches.results import Baseline, BatchJob, Group, batch_jobs, devices_of, groups_of, samples_of
 from service.batches.spec import BatchSpec
-from service.batches.statistics import Sample
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
@@ -51,17 +50,17 @@ class BatchDetails:
     line: BatchLine
     over: Baseline
     groups: tuple[Group, ...]
-    cells: tuple[Cell, ...]
+    jobs: tuple[BatchJob, ...]
     refused: tuple[tuple[str, str], ...]
 
     @property
     def complete(self) -> bool:
         """Whether every job has ended for good, so that the figures will stay."""
-        return all(cell.outcome != "open" for cell in self.cells)
+        return all(job.outcome != "open" for job in self.jobs)
 
 
 @dataclass(frozen=True)
-class Versus:
+class ModelComparison:
     """A model on a platform of one batch against one of another (or of the same). Where `devices` are several, figures
     of different devices are compared, and a difference may be theirs."""
 
@@ -131,12 +130,12 @@ def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> Batc
     with store.read() as session:
         batch = batches.get_batch(session, batch_id)
         counts, spent = batches.count_jobs(session, [batch_id]), batches.spent_usd(session, [batch_id])
-        of_batch = jobs.list_jobs(session, batch_id=batch_id)
+        records = jobs.list_jobs(session, batch_id=batch_id)
         best, verdicts = batches.best_evaluations(session, batch_id), batches.verdicts(session, batch_id)
-    cells = cells_of(of_batch[::-1], best, verdicts)
+    in_batch = batch_jobs(batch_id, records[::-1], best, verdicts)
     refused = tuple((str(ref), str(reason)) for ref, reason in batch.spec.get("refused", ()))
     line = BatchLine(batch, counts[batch_id], spent[batch_id])
-    return BatchDetails(line, over, groups_of(cells, over), cells, refused)
+    return BatchDetails(line, over, groups_of(in_batch, over), in_batch, refused)
 
 
 def cancel_batch(store: Store, batch_id: int) -> int:
@@ -195,7 +194,7 @@ def compare_batches(
     over: Baseline = "eager",
     model_a: str | None = None,
     model_b: str | None = None,
-) -> list[Versus]:
+) -> list[ModelComparison]:
     """As `compare_details`, of two batches in the store.
 
     Raises:
@@ -208,7 +207,7 @@ def compare_batches(
 
 def compare_details(
     a: BatchDetails, b: BatchDetails, *, model_a: str | None = None, model_b: str | None = None
-) -> list[Versus]:
+) -> list[ModelComparison]:
     """Each model and platform of batch `a` against that of `b`, task by task.
 
     Models are matched by name, unless one is chosen for each side or each side has but one.
@@ -224,12 +223,12 @@ def compare_details(
         pairs = [(model, model) for model in models[0] if model in models[1]]
     platforms = [dict.fromkeys(group.platform for group in side.groups) for side in sides]
     found = [
-        Versus(
+        ModelComparison(
             platform,
             ours,
             theirs,
-            compare(_tries(sides[0], ours, platform), _tries(sides[1], theirs, platform)),
-            devices_of([*_cells(sides[0], ours, platform), *_cells(sides[1], theirs, platform)]),
+            compare(samples_of(_jobs(a, ours, platform), a.over), samples_of(_jobs(b, theirs, platform), b.over)),
+            devices_of([*_jobs(a, ours, platform), *_jobs(b, theirs, platform)]),
         )
         for platform in platforms[0]
         if platform in platforms[1]
@@ -246,12 +245,8 @@ def _key(task: Task) -> tuple[str, str, str]:
     return task.suite, task.name, task.source_hash
 
 
-def _tries(details: BatchDetails, model: str, platform: str) -> list[Sample]:
-    return samples_of(_cells(details, model, platform), details.over)
-
-
-def _cells(details: BatchDetails, model: str, platform: str) -> list[Cell]:
-    return [cell for cell in details.cells if (cell.job.model, cell.job.platform) == (model, platform)]
+def _jobs(details: BatchDetails, model: str, platform: str) -> list[BatchJob]:
+    return [job for job in details.jobs if (job.model, job.platform) == (model, platform)]
 
 
 def _chosen(side: BatchDetails, model: str | None) -> list[str]:

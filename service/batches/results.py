@@ -1,48 +1,96 @@
-"""What became of a batch's jobs: which count, and the figures of each model on each platform."""
+"""The jobs of a batch with their results, and the figures of each model on each platform."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Literal
 
-from db.records import BestEvaluation, JobRecord, JobStatus
+from db.records import BestEvaluation, JobRecord, JobStatus, Measurements
 from service.batches.statistics import Figures, Sample, best_of, figures
 from tasks.outcomes import NOT_JUDGED, UNRANKED, Verdict, is_ranked
 
 Baseline = Literal["eager", "compile"]
 Outcome = Literal["passed", "failed", "unjudged", "open"]
-"""What a job's figures count as. `open`: it has not ended. `unjudged`: the task, the sandbox or the access to the model
-failed, which says nothing of the model; such jobs are told by number and left out of every rate and mean."""
+"""How a job enters the figures. `open`: it has not ended. `unjudged`: the task, the sandbox or the access to the model
+failed, which says nothing about the model; such jobs are counted, and left out of every rate and mean."""
 
 _NOT_BUILT = frozenset({Verdict.BUILD_FAILED, *NOT_JUDGED})
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One job of a batch with what it delivered. `speedup…` are those of its best candidate, as they were measured;
-    `counts` says whether they may be relied on, and only then do they enter figures."""
+class BatchJob:
+    """One job of a batch and its best candidate; the fields are the columns of the CSV and the keys of the JSON form.
 
-    job: JobRecord
+    Attributes:
+        batch, job, evaluation: ids; `evaluation` is that of the best candidate.
+        task: suite/name.
+        outcome: how the job enters the figures.
+        compiled: whether any candidate compiled.
+        reason: in a few words, why the job has no speedup that counts; empty if it has one.
+        counts: whether the speedups may be relied on; only then do they enter figures.
+        verdict, tags, speedup, latencies, device, candidate_hash: of the best candidate; None or empty without one.
+        sandbox: that of the best candidate, or else of the job.
+    """
+
+    batch: int
+    job: int
+    task: str
+    source_hash: str
+    category: str
+    dtype: str
+    platform: str
+    model: str | None
+    strategy: str | None
+    sample: int | None
+    status: JobStatus
+    stop_reason: str | None
     outcome: Outcome
     compiled: bool
-    best: BestEvaluation | None
-    counts: bool
     reason: str
+    verdict: str | None
+    counts: bool
+    tags: tuple[str, ...]
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_compile: float | None
+    speedup_compile_low: float | None
+    speedup_compile_high: float | None
+    candidate_ms: float | None
+    eager_ms: float | None
+    compile_ms: float | None
+    roofline_fraction: float | None
+    device: str | None
+    sandbox: str
+    candidate_hash: str | None
+    evaluation: str | None
+    rounds: int
+    tokens: int
+    cost_usd: float
+    unsettled_usd: float
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
 
     @property
-    def key(self) -> str:
-        """The task, pinned by its source: what is compared with what."""
-        return f"{self.job.task.ref}@{self.job.task.source_hash[:12]}"
+    def task_key(self) -> str:
+        """The task, pinned by its source: only jobs with the same key are compared."""
+        return f"{self.task}@{self.source_hash[:12]}"
 
-    def speedup(self, over: Baseline) -> float | None:
+    def counted_speedup(self, over: Baseline) -> float | None:
         """The speedup that enters figures."""
-        if self.best is None or not self.counts or self.outcome != "passed":
+        if not self.counts or self.outcome != "passed":
             return None
-        return self.best.speedup if over == "eager" else self.best.speedup_compile
+        return self.speedup if over == "eager" else self.speedup_compile
+
+
+COLUMNS = tuple(field.name for field in fields(BatchJob))
+_FIGURES = tuple(field.name for field in fields(Measurements))
 
 
 @dataclass(frozen=True)
 class Group:
-    """A model on a platform: the figures of a single try and of the best of each task's tries, and what it all took."""
+    """A model on a platform: the figures of its samples, those of each task's best sample, and what they cost."""
 
     model: str
     platform: str
@@ -58,62 +106,96 @@ class Group:
     devices: tuple[str, ...]
 
 
-def cells_of(
-    jobs: Sequence[JobRecord], best: Mapping[int, BestEvaluation], verdicts: Mapping[int, Sequence[str]]
-) -> tuple[Cell, ...]:
-    """Each job with what it delivered."""
-    return tuple(_cell(job, best.get(job.id), verdicts.get(job.id, ())) for job in jobs)
+def batch_jobs(
+    batch_id: int,
+    jobs: Sequence[JobRecord],
+    best: Mapping[int, BestEvaluation],
+    verdicts: Mapping[int, Sequence[str]],
+) -> tuple[BatchJob, ...]:
+    """The jobs of a batch with their results.
+
+    Args:
+        batch_id: the batch.
+        jobs: its jobs.
+        best: the best evaluation of each job that has one, by job id.
+        verdicts: the verdicts of all candidates of each job, by job id.
+    """
+    return tuple(_batch_job(batch_id, job, best.get(job.id), verdicts.get(job.id, ())) for job in jobs)
 
 
-def samples_of(cells: Sequence[Cell], over: Baseline) -> list[Sample]:
-    """The tries that figures are made of: jobs that ended and say something of their model."""
+def samples_of(jobs: Sequence[BatchJob], over: Baseline) -> list[Sample]:
+    """The samples that figures are made of: jobs that ended and say something about their model."""
     return [
-        Sample(cell.key, cell.job.sample or 1, cell.compiled, cell.outcome == "passed", cell.speedup(over))
-        for cell in cells
-        if cell.outcome in ("passed", "failed")
+        Sample(job.task_key, job.sample or 1, job.compiled, job.outcome == "passed", job.counted_speedup(over))
+        for job in jobs
+        if job.outcome in ("passed", "failed")
     ]
 
 
-def groups_of(cells: Sequence[Cell], over: Baseline) -> tuple[Group, ...]:
+def groups_of(jobs: Sequence[BatchJob], over: Baseline) -> tuple[Group, ...]:
     """The figures of each model on each platform, in the order of their first jobs."""
-    by_group: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        by_group.setdefault((cell.job.model or "", cell.job.platform), []).append(cell)
+    by_group: dict[tuple[str, str], list[BatchJob]] = {}
+    for job in jobs:
+        by_group.setdefault((job.model or "", job.platform), []).append(job)
     return tuple(_group(model, platform, members, over) for (model, platform), members in by_group.items())
 
 
-def _group(model: str, platform: str, cells: Sequence[Cell], over: Baseline) -> Group:
-    tries = samples_of(cells, over)
+def devices_of(jobs: Sequence[BatchJob]) -> tuple[str, ...]:
+    """The devices on which these jobs' speedups were measured. Speedups of different devices are not comparable."""
+    return tuple(sorted({job.device for job in jobs if job.device is not None}))
+
+
+def _group(model: str, platform: str, jobs: Sequence[BatchJob], over: Baseline) -> Group:
+    samples = samples_of(jobs, over)
     return Group(
         model=model,
         platform=platform,
-        figures=figures(tries),
-        best_of=figures(best_of(tries)),
-        jobs=len(cells),
-        open=sum(cell.outcome == "open" for cell in cells),
-        unjudged=sum(cell.outcome == "unjudged" for cell in cells),
-        cost_usd=sum(cell.job.cost_usd for cell in cells),
-        unsettled_usd=sum(cell.job.unsettled_usd for cell in cells),
-        tokens=sum(cell.job.tokens for cell in cells),
-        sandboxes=tuple(sorted({cell.best.sandbox if cell.best else cell.job.sandbox for cell in cells} - {""})),
-        devices=devices_of(cells),
+        figures=figures(samples),
+        best_of=figures(best_of(samples)),
+        jobs=len(jobs),
+        open=sum(job.outcome == "open" for job in jobs),
+        unjudged=sum(job.outcome == "unjudged" for job in jobs),
+        cost_usd=sum(job.cost_usd for job in jobs),
+        unsettled_usd=sum(job.unsettled_usd for job in jobs),
+        tokens=sum(job.tokens for job in jobs),
+        sandboxes=tuple(sorted({job.sandbox for job in jobs} - {""})),
+        devices=devices_of(jobs),
     )
 
 
-def devices_of(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """On which devices the speedups were measured that these jobs delivered; those of several are of several kinds."""
-    return tuple(sorted({cell.best.device for cell in cells if cell.best is not None}))
-
-
-def _cell(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> Cell:
+def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> BatchJob:
     passed = best is not None and best.verdict == Verdict.PASSED and not best.retracted
-    return Cell(
-        job=job,
+    return BatchJob(
+        batch=batch_id,
+        job=job.id,
+        task=job.task.ref,
+        source_hash=job.task.source_hash,
+        category=job.task.category,
+        dtype=job.task.dtype,
+        platform=job.platform,
+        model=job.model,
+        strategy=job.strategy,
+        sample=job.sample,
+        status=job.status,
+        stop_reason=job.stop_reason,
         outcome=_outcome(job, passed),
         compiled=passed or any(verdict not in _NOT_BUILT for verdict in verdicts),
-        best=best,
-        counts=best is not None and passed and is_ranked(best.tags),
         reason=_reason(job, best, verdicts),
+        verdict=None if best is None else best.verdict,
+        counts=best is not None and passed and is_ranked(best.tags),
+        tags=() if best is None else best.tags,
+        **{name: getattr(best, name, None) for name in _FIGURES},
+        device=None if best is None else best.device,
+        sandbox=job.sandbox if best is None else best.sandbox,
+        candidate_hash=None if best is None else best.candidate_hash,
+        evaluation=None if best is None else best.id,
+        rounds=job.rounds_done,
+        tokens=job.tokens,
+        cost_usd=job.cost_usd,
+        unsettled_usd=job.unsettled_usd,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
     )
 
 

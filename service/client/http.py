@@ -1,9 +1,9 @@
-"""HTTP as the command line speaks it to a Kernelwright server, with the errors that the same thing has here."""
+"""HTTP requests to a Kernelwright server's API, with the errors that local commands raise."""
 
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,30 +17,32 @@ PAGE = 200
 _API = "/api/v1"
 
 
-class RemoteHttp:
-    """One server. Safe to use from one thread.
+class ApiClient:
+    """A connection to one server, for one thread; a context manager that closes it.
 
-    Every method raises BadRequest where the server refuses, and Unavailable where it does not answer or cannot do it.
+    Every method raises BadRequest if the server refuses, and Unavailable if it does not answer or cannot do it.
     """
 
     def __init__(self, server: str, token: str | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self.server = server.rstrip("/")
         headers = {"User-Agent": "kernelwright"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
-        own = urlsplit(self.server).hostname in ("localhost", "127.0.0.1", "::1")
+        is_local = urlsplit(self.server).hostname in ("localhost", "127.0.0.1", "::1")
         self._client = httpx.Client(
             base_url=self.server + _API,
             headers=headers,
             timeout=TIMEOUT,
             transport=transport,
-            trust_env=not own,  # no proxy stands between us and this machine
+            trust_env=not is_local,  # no proxy to this machine itself
         )
 
-    def close(self) -> None:
-        """Give back the connections."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         self._client.close()
 
     def json(self, method: str, path: str, **given: Any) -> Any:
-        """What the server answers."""
+        """The JSON of a response."""
         response = self._send(method, path, **given)
         try:
             return response.json()
@@ -48,17 +50,17 @@ class RemoteHttp:
             raise Unavailable(f"{self.server}: does not answer as a Kernelwright server; check --server") from error
 
     def text(self, path: str) -> str:
-        """A file of the server's."""
+        """The text of a response."""
         return self._send("GET", path).text
 
-    def make(self, path: str, body: Mapping[str, Any], *, key: str) -> Any:
-        """What the server has made of a request; with the same key, once."""
+    def create(self, path: str, body: Mapping[str, Any], *, key: str) -> Any:
+        """What the server created for a request. Requests with the same key create one thing."""
         return self.json("POST", path, json=dict(body), headers={"Idempotency-Key": key})
 
     def pages(
         self, path: str, name: str, query: Mapping[str, Any], *, limit: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The items of a list that comes in pages, at most `limit`."""
+        """The items of a paginated list, at most `limit`."""
         asked, left = dict(query), limit
         while left is None or left > 0:
             page = self.json("GET", path, params={**asked, "limit": PAGE if left is None else min(left, PAGE)})
@@ -69,9 +71,9 @@ class RemoteHttp:
             left = None if left is None else left - len(page[name])
 
     def follow(self, job_id: int, *, after: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What happens in a job until it ends: `message` with an event, `status`, and at last `end`.
+        """The events of a job until it ends: `message` with an event, `status`, and at last `end`.
 
-        A connection that breaks is made again where it broke off.
+        A connection that breaks is opened again where it broke off.
         """
         last, failures = after, 0
         while True:
@@ -93,7 +95,7 @@ class RemoteHttp:
         with self._client.stream("GET", f"/jobs/{job_id}/events", headers=headers) as response:
             if response.status_code != 200:
                 response.read()
-                self._refuse(response)
+                self._raise_problem(response)
             name, data = "message", ""
             for line in response.iter_lines():
                 if line.startswith("event: "):
@@ -111,15 +113,15 @@ class RemoteHttp:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if not response.is_success:
-            self._refuse(response)
+            self._raise_problem(response)
         return response
 
-    def _refuse(self, response: httpx.Response) -> None:
-        """Turn a problem into the error that the same thing has on this machine.
+    def _raise_problem(self, response: httpx.Response) -> None:
+        """Raise the error that a local command would raise.
 
         Raises:
-            BadRequest: what was asked for cannot be done.
-            Unavailable: the server cannot do it, or wants to know who asks.
+            BadRequest: the request is refused.
+            Unavailable: the server cannot do it, or asks for a token.
         """
         try:
             detail = str(response.json()["detail"])

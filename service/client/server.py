@@ -1,106 +1,187 @@
-"""A Kernelwright server as the command line uses it: the same things as on this machine, over HTTP."""
+"""A Kernelwright server as the command line uses it: the API's JSON as the values that local commands work with."""
 
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from db.records import (
     AuditRecord,
+    BatchRecord,
     EvaluationRecord,
     JobRecord,
+    JobStatus,
     LeaderboardEntry,
     LeaderboardFilters,
     LeaderboardSort,
+    Measurements,
+    TaskRecord,
     WorkerStatus,
 )
-from service.client.decode import audit_of, entry_of, evaluation_of, job_of, round_of
-from service.client.http import RemoteHttp
+from service.batches.manage import BatchDetails, BatchLine
+from service.batches.results import Baseline, BatchJob, groups_of
+from service.client.http import ApiClient
 from service.errors import BadRequest, ServiceError
-from service.jobs.query import JobDetails, JobEnd
+from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
 from tasks.task import Task
 
 MAX_PAGE = 1000
+_TASK_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_TIMES = ("at", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
 
 
-class Remote(RemoteHttp):
-    """The jobs, workers, leaderboard and audit log of a server."""
+@dataclass(frozen=True)
+class TaskLine:
+    """A task of a server without its source; `id` is suite/name."""
+
+    id: str
+    suite: str
+    name: str
+    category: str
+    dtype: str
+    source_hash: str
+
+
+class ServerClient(ApiClient):
+    """The jobs, batches, tasks, leaderboard and audit log of a server."""
 
     def submit(self, body: Mapping[str, Any], *, key: str) -> JobRecord:
-        """Queue a job; with the same key, once."""
-        return job_of(self.make("/jobs", body, key=key))
+        """Queue a job; requests with the same key queue one."""
+        return _job(self.create("/jobs", body, key=key))
 
-    def show_job(self, job_id: int) -> JobDetails:
-        """A job with its rounds."""
-        whole = self.json("GET", f"/jobs/{job_id}")
-        job = job_of(whole["job"])
-        best = None
-        if job.best_evaluation_id is not None:
-            best = evaluation_of(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
-        rounds = tuple(round_of(line) for line in whole["rounds"])
-        return JobDetails(job, rounds, best, JobEnd(whole["unsettled_usd"], whole["summary"], whole["unpriced_calls"]))
+    def submit_evaluation(self, body: Mapping[str, Any], *, key: str) -> JobRecord:
+        """Queue the evaluation of a candidate; requests with the same key queue one."""
+        return _job(self.create("/evaluations", body, key=key))
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
-        """Jobs, newest first."""
+        """Jobs, newest first; `everything` includes single evaluations."""
         query = {} if everything else {"kind": "optimize"}
-        return [job_of(job) for job in self.pages("/jobs", "jobs", query, limit=limit)]
+        return [_job(job) for job in self.pages("/jobs", "jobs", query, limit=limit)]
 
-    def cancel(self, job_id: int) -> JobRecord:
-        """Stop a job."""
-        return job_of(self.json("POST", f"/jobs/{job_id}/cancel"))
+    def show_job(self, job_id: int) -> JobDetails:
+        """A job with its rounds and its best candidate."""
+        found = self.json("GET", f"/jobs/{job_id}")
+        job = _job(found["job"])
+        best = None
+        if job.best_evaluation_id is not None:
+            best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
+        rounds = tuple(RoundLine(**_fields_of(RoundLine, line)) for line in found["rounds"])
+        return JobDetails(job, rounds, best, JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"]))
 
-    def resume(self, job_id: int) -> JobRecord:
-        """Put a job back in line."""
-        return job_of(self.json("POST", f"/jobs/{job_id}/resume"))
+    def cancel_job(self, job_id: int) -> JobRecord:
+        """Cancel a job."""
+        return _job(self.json("POST", f"/jobs/{job_id}/cancel"))
 
-    def export(self, job_id: int) -> tuple[str, str]:
+    def resume_job(self, job_id: int) -> JobRecord:
+        """Queue a job again."""
+        return _job(self.json("POST", f"/jobs/{job_id}/resume"))
+
+    def export_job(self, job_id: int) -> tuple[str, str]:
         """The best candidate's kernel and its report."""
         return self.text(f"/jobs/{job_id}/export"), self.text(f"/jobs/{job_id}/report")
 
+    def evaluation_result(self, job: JobRecord) -> Mapping[str, Any] | None:
+        """The result of an evaluation that `submit_evaluation` queued; None if it ended without one."""
+        for candidate in self.json("GET", f"/jobs/{job.id}/candidates")["candidates"]:
+            if candidate["hash"] == job.options["candidate_hash"] and candidate["evaluation"] is not None:
+                found: Mapping[str, Any] = self.json("GET", f"/evaluations/{candidate['evaluation']['id']}")["result"]
+                return found
+        return None
+
     def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
         """Take an evaluation back."""
-        return self._judge(evaluation_id, "retract", reason)
+        return self._change_evaluation(evaluation_id, "retract", reason)
 
     def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
-        """Let an evaluation count again that was taken back."""
-        return self._judge(evaluation_id, "restore", reason)
+        """Let a retracted evaluation count again."""
+        return self._change_evaluation(evaluation_id, "restore", reason)
 
-    def _judge(self, evaluation_id: str, what: str, reason: str) -> EvaluationRecord:
-        place = f"/evaluations/{quote(evaluation_id, safe='')}/{what}"
-        return evaluation_of({"result": {}, **self.json("POST", place, json={"reason": reason})})
+    def _change_evaluation(self, evaluation_id: str, action: str, reason: str) -> EvaluationRecord:
+        path = f"/evaluations/{quote(evaluation_id, safe='')}/{action}"
+        return _evaluation({"result": {}, **self.json("POST", path, json={"reason": reason})})
 
     def leaderboard(
         self, filters: LeaderboardFilters, *, sort: LeaderboardSort, descending: bool | None, limit: int | None
     ) -> tuple[list[LeaderboardEntry], int]:
         """Entries, and how many there are with these filters."""
-        wanted = {name: value for name, value in asdict(filters).items() if value is not None} | {"sort": sort.value}
+        query = {name: value for name, value in asdict(filters).items() if value is not None} | {"sort": sort.value}
         if descending is not None:
-            wanted["order"] = "desc" if descending else "asc"
+            query["order"] = "desc" if descending else "asc"
         found: list[LeaderboardEntry] = []
         while True:
             size = MAX_PAGE if limit is None else min(limit - len(found), MAX_PAGE)
-            page = self.json("GET", "/leaderboard", params={**wanted, "limit": size, "offset": len(found)})
-            found += [entry_of(entry) for entry in page["entries"]]
+            page = self.json("GET", "/leaderboard", params={**query, "limit": size, "offset": len(found)})
+            found += [
+                LeaderboardEntry(**_fields_of(LeaderboardEntry, entry) | {"tags": tuple(entry["tags"])})
+                for entry in page["entries"]
+            ]
             total = int(page["total"])
             if not page["entries"] or len(found) >= (total if limit is None else min(limit, total)):
                 return found, total
 
     def audit(self, *, limit: int) -> list[AuditRecord]:
         """The audit log, newest first."""
-        return [audit_of(line) for line in self.pages("/audit", "lines", {}, limit=limit)]
+        return [AuditRecord(**_fields_of(AuditRecord, line)) for line in self.pages("/audit", "lines", {}, limit=limit)]
 
     def lacks_worker(self, platform: str) -> bool:
-        """Whether nobody is there to work for this platform now; False where the server does not say."""
+        """Whether no worker for this platform is alive; False if the server does not say."""
         with contextlib.suppress(ServiceError):
-            there = self.json("GET", "/devices")["devices"]
-            return not any((each["platform"], each["status"]) == (platform, WorkerStatus.ALIVE) for each in there)
+            devices = self.json("GET", "/devices")["devices"]
+            return not any((each["platform"], each["status"]) == (platform, WorkerStatus.ALIVE) for each in devices)
         return False
 
+    def list_tasks(self) -> list[TaskLine]:
+        """All tasks of the server's suites, built in or imported."""
+        return [
+            TaskLine(each["task"], *(each[name] for name in ("suite", "name", "category", "dtype", "source_hash")))
+            for each in self.pages("/tasks", "tasks", {})
+        ]
 
-def open_remote(settings: Settings) -> Remote:
+    def show_task(self, ref: str) -> Task:
+        """A task of the server with its source, by suite/name.
+
+        Raises:
+            BadRequest: the server has no such task.
+        """
+        if _TASK_REF.fullmatch(ref) is None:
+            raise BadRequest(f"{ref[:200] or 'task'}: no such task or file; name a .py file, or a task as suite/name")
+        found = self.json("GET", f"/tasks/{ref}")
+        return Task(**{name: found[name] for name in ("name", "source", "suite", "category", "dtype")})
+
+    def check_task(self, source: str, name: str) -> str | None:
+        """What the server finds wrong with an op, which it reads and does not run; None if nothing."""
+        found: Mapping[str, Any] = self.json("POST", "/tasks/check", json={"source": source, "name": name})
+        return None if found["ok"] else str(found["message"])
+
+    def start_batch(self, body: Mapping[str, Any], *, key: str) -> int:
+        """Queue all jobs of a batch; its id. Requests with the same key queue one batch."""
+        return int(self.create("/batches", body, key=key)["id"])
+
+    def list_batches(self, *, limit: int) -> list[BatchLine]:
+        """Batches, newest first."""
+        return [_batch_line(each) for each in self.pages("/batches", "batches", {}, limit=limit)]
+
+    def show_batch(self, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
+        """A batch with its figures over a baseline, as far as it has come."""
+        found = self.json("GET", f"/batches/{batch_id}")
+        jobs = tuple(_batch_job(row) for row in found["figures"]["jobs"])
+        refused = tuple((each["task"], each["reason"]) for each in found["figures"]["refused"])
+        return BatchDetails(_batch_line(found["batch"]), over, groups_of(jobs, over), jobs, refused)
+
+    def cancel_batch(self, batch_id: int) -> int:
+        """Cancel a batch; the number of jobs that this concerns."""
+        return int(self.json("POST", f"/batches/{batch_id}/cancel")["concerned"])
+
+    def resume_batch(self, batch_id: int, *, budget_usd: float | None) -> None:
+        """Queue the jobs again that ended before they were done."""
+        self.json("POST", f"/batches/{batch_id}/resume", json={"budget_usd": budget_usd})
+
+
+def open_server(settings: Settings) -> ServerClient:
     """The server that the settings name.
 
     Raises:
@@ -114,73 +195,37 @@ def open_remote(settings: Settings) -> Remote:
     token = None if settings.token is None else settings.token.get_secret_value()
     if token is not None and not (token.isascii() and token.isprintable()):
         raise BadRequest("KERNELWRIGHT_TOKEN=...: holds what no token holds; copy it again")
-    return Remote(settings.server or "", token)
+    return ServerClient(settings.server or "", token)
 
 
-def ask_evaluation(remote: Remote, body: Mapping[str, Any], *, key: str) -> JobRecord:
-    """The job that evaluates a candidate; with the same key, one."""
-    return job_of(remote.make("/evaluations", body, key=key))
+def _job(values: Mapping[str, Any]) -> JobRecord:
+    """A job. The API gives neither the task's source nor the process that runs the job."""
+    task = TaskRecord(**_fields_of(TaskRecord, values["task"]) | {"source": ""})
+    status = JobStatus(values["status"])
+    return JobRecord(**_fields_of(JobRecord, values) | {"task": task, "owner": None, "status": status})
 
 
-def result_of(remote: Remote, job: JobRecord) -> Mapping[str, Any] | None:
-    """All that was found out about the candidate of such a job; None where it ended without."""
-    for candidate in remote.json("GET", f"/jobs/{job.id}/candidates")["candidates"]:
-        if candidate["hash"] == job.options["candidate_hash"] and candidate["evaluation"] is not None:
-            found: Mapping[str, Any] = remote.json("GET", f"/evaluations/{candidate['evaluation']['id']}")["result"]
-            return found
-    return None
+def _evaluation(values: Mapping[str, Any]) -> EvaluationRecord:
+    """An evaluation. The API does not give the candidate's source with it."""
+    measurements = Measurements(**_fields_of(Measurements, values))
+    given = _fields_of(EvaluationRecord, values)
+    return EvaluationRecord(**given | {"measurements": measurements, "source": "", "tags": tuple(values["tags"])})
 
 
-_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+def _batch_line(values: Mapping[str, Any]) -> BatchLine:
+    counts = {status: values["counts"].get(status.value, 0) for status in JobStatus}
+    batch = BatchRecord(**_fields_of(BatchRecord, values))
+    return BatchLine(batch, {status: count for status, count in counts.items() if count}, values["spent_usd"])
 
 
-@dataclass(frozen=True)
-class TaskLine:
-    """A task of a server without its source. `id` is suite/name, as of a `Task`."""
-
-    id: str
-    suite: str
-    name: str
-    category: str
-    dtype: str
-    source_hash: str
+def _batch_job(row: Mapping[str, Any]) -> BatchJob:
+    return BatchJob(**_fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])})
 
 
-def list_tasks_there(remote: Remote) -> list[TaskLine]:
-    """All tasks of the server's suites, built in or imported."""
-    return [_line(each) for each in remote.pages("/tasks", "tasks", {})]
-
-
-def show_task_there(remote: Remote, ref: str) -> Task:
-    """A task of the server's with its source, by suite/name.
-
-    Raises:
-        BadRequest: the server knows none of this name.
-    """
-    if _REF.fullmatch(ref) is None:
-        raise BadRequest(f"{ref[:200] or 'task'}: no such task or file; name a .py file, or a task as suite/name")
-    found = remote.json("GET", f"/tasks/{ref}")
-    return Task(
-        name=found["name"],
-        source=found["source"],
-        suite=found["suite"],
-        category=found["category"],
-        dtype=found["dtype"],
-    )
-
-
-def check_source_there(remote: Remote, source: str, name: str) -> str | None:
-    """What is wrong with an op as far as reading it tells the server; None where nothing is."""
-    found: Mapping[str, Any] = remote.json("POST", "/tasks/check", json={"source": source, "name": name})
-    return None if found["ok"] else str(found["message"])
-
-
-def _line(found: Mapping[str, Any]) -> TaskLine:
-    return TaskLine(
-        id=found["task"],
-        suite=found["suite"],
-        name=found["name"],
-        category=found["category"],
-        dtype=found["dtype"],
-        source_hash=found["source_hash"],
-    )
+def _fields_of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a dataclass's fields; a newer server may send more."""
+    found = {field.name: values[field.name] for field in fields(kind) if field.name in values}
+    for name in _TIMES:
+        if isinstance(found.get(name), str):
+            found[name] = datetime.fromisoformat(found[name])
+    return found

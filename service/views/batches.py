@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from db.records import OPEN, RESUMABLE
 from db.store import Store
 from service.batches.manage import BatchDetails, list_batches, show_batch
-from service.batches.results import Baseline, Cell, Group
+from service.batches.results import Baseline, BatchJob, Group
 
 MAX_TASKS = 300
 _BEYOND = 16.0  # speedups beyond this and its reciprocal have the same colour
@@ -84,14 +84,14 @@ def batch_view(store: Store, batch_id: int, *, over: Baseline) -> BatchView:
 def heat_of(details: BatchDetails) -> Heat:
     """What each model reached at each task: the best of its tries."""
     columns = [(group.model, group.platform) for group in details.groups]
-    by_place: dict[tuple[str, tuple[str, str]], list[Cell]] = {}
+    by_cell: dict[tuple[str, tuple[str, str]], list[BatchJob]] = {}
     tasks: dict[str, str] = {}
-    for cell in details.cells:
-        tasks.setdefault(cell.key, cell.job.task.ref)
-        by_place.setdefault((cell.key, (cell.job.model or "", cell.job.platform)), []).append(cell)
+    for job in details.jobs:
+        tasks.setdefault(job.task_key, job.task)
+        by_cell.setdefault((job.task_key, (job.model or "", job.platform)), []).append(job)
     ordered = sorted(tasks, key=lambda key: tasks[key])
     rows = tuple(
-        HeatRow(tasks[key], tuple(_heat_cell(by_place.get((key, column), ()), details.over) for column in columns))
+        HeatRow(tasks[key], tuple(_heat_cell(by_cell.get((key, column), ()), details.over) for column in columns))
         for key in ordered[:MAX_TASKS]
     )
     return Heat(tuple(column_name(group, details) for group in details.groups), rows, len(ordered) - len(rows))
@@ -103,16 +103,16 @@ def column_name(group: Group, details: BatchDetails) -> str:
     return f"{group.model} on {group.platform}" if several else group.model
 
 
-def _heat_cell(tries: Sequence[Cell], over: Baseline) -> HeatCell | None:
-    if not tries:
+def _heat_cell(jobs: Sequence[BatchJob], over: Baseline) -> HeatCell | None:
+    if not jobs:
         return None
-    best = max(tries, key=lambda cell: (cell.speedup(over) or 0.0, cell.outcome == "passed"))
-    value = best.speedup(over)
+    best = max(jobs, key=lambda job: (job.counted_speedup(over) or 0.0, job.outcome == "passed"))
+    value = best.counted_speedup(over)
     if value is not None:
         log = math.log2(min(max(value, 1 / _BEYOND), _BEYOND))
-        return HeatCell(f"{value:.2f}×" if value < 100 else f"{value:.0f}×", log, "passed", "", best.job.id)
-    if any(cell.outcome == "open" for cell in tries):
-        pending = next(cell for cell in tries if cell.outcome == "open")
-        return HeatCell("…", None, "open", pending.reason, pending.job.id)
+        return HeatCell(f"{value:.2f}×" if value < 100 else f"{value:.0f}×", log, "passed", "", best.job)
+    if any(job.outcome == "open" for job in jobs):
+        pending = next(job for job in jobs if job.outcome == "open")
+        return HeatCell("…", None, "open", pending.reason, pending.job)
     words = {"passed": "unsure", "failed": "failed", "unjudged": "not judged"}
-    return HeatCell(words[best.outcome], None, best.outcome, best.reason, best.job.id)
+    return HeatCell(words[best.outcome], None, best.outcome, best.reason, best.job)

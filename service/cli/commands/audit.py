@@ -20,11 +20,11 @@ def audit(
     """Show who changed what others rely on, and why: results taken back, tokens made and revoked. Newest first."""
     from dataclasses import asdict
 
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
     from service.cli.output import note, print_json, print_table
 
-    with where(server) as place:
-        found = place.audit(limit=limit)
+    with open_backend(server) as backend:
+        found = backend.audit(limit=limit)
     if as_json:
         print_json({"schema": "kernelwright.audit/1", "lines": [asdict(line) for line in found]})
         return

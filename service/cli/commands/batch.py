@@ -77,7 +77,7 @@ def run(
     """
     from service.batches.manage import start_batch
     from service.batches.spec import make_spec, read_spec
-    from service.cli.backend import opened_store
+    from service.database import opened_store
     from service.settings import load_settings
 
     flags = {
@@ -102,10 +102,10 @@ def run(
     defaults = {"models": [settings.model], "platforms": [settings.platform]}
     spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
     if settings.server is not None:
-        from service.cli.remote.batch import run_batch_there
+        from service.cli.remote.batch import run_batch_at_server
 
         own = {"sandbox": sandbox, "api_base": api_base}
-        return run_batch_there(spec, settings, flags=own, detach=detach, as_json=as_json)
+        return run_batch_at_server(spec, settings, server_flags=own, detach=detach, as_json=as_json)
     with opened_store(settings) as store:
         batch_id = start_batch(spec, settings=settings, store=store)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
@@ -123,15 +123,17 @@ def resume(
 ) -> int:
     """Go on with a batch: what waits, and what was interrupted, cancelled or failed. Nothing is paid for twice."""
     from service.batches.manage import resume_batch
-    from service.cli.backend import opened_store
+    from service.database import opened_store
     from service.settings import load_settings
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
-        from service.cli.remote.batch import resume_batch_at
+        from service.cli.remote.batch import resume_batch_at_server
 
         own = {"sandbox": sandbox}
-        return resume_batch_at(batch_id, settings, flags=own, budget_usd=budget_usd, detach=detach, as_json=as_json)
+        return resume_batch_at_server(
+            batch_id, settings, server_flags=own, budget_usd=budget_usd, detach=detach, as_json=as_json
+        )
     with opened_store(settings) as store:
         resume_batch(store, batch_id, budget_usd=budget_usd)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
@@ -176,18 +178,19 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
             nonlocal number
             number += 1
             shown.close()  # the picture of the job before
-            return shown.enter_context(showing(title_of(job, number, waiting, several=several)))
+            title = title_of(job.task.ref, job.model, job.sample, f"{number}/{waiting}", several)
+            return shown.enter_context(showing(title))
 
         run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
 
 
-def title_of(job: "JobRecord", number: int, waiting: int, *, several: bool) -> str:
-    """What stands above the picture of a batch's job: `several` says that the batch has more than one model."""
+def title_of(task: str, model: str | None, sample: int | None, position: str, several_models: bool) -> str:
+    """The title of a batch's job while it runs; the model is named if the batch has several."""
     from service.cli.output import plain
 
-    title = f"[{number}/{waiting}] {plain(job.task.ref)}"
-    title += f" with {plain(job.model)}" if several else ""
-    return title + (f", sample {job.sample}" if (job.sample or 1) > 1 else "")
+    title = f"[{position}] {plain(task)}"
+    title += f" with {plain(model)}" if several_models else ""
+    return title + (f", sample {sample}" if (sample or 1) > 1 else "")
 
 
 def show(
@@ -205,12 +208,12 @@ def show(
 ) -> None:
     """Show how far a batch has come and its figures, or print it for other programs."""
     from service.batches.export import batch_json, csv_text, kernelbench_json
-    from service.cli.backend import batches_at
+    from service.cli.backend import open_backend
     from service.cli.commands.batch_output import show_details, show_jobs, show_refused
     from service.cli.output import print_json
 
-    with batches_at(server) as batches:
-        details = batches.show(batch_id, over)
+    with open_backend(server) as backend:
+        details = backend.show_batch(batch_id, over=over)
     if as_json or form == "json":
         print_json(batch_json(details))
     elif form == "csv":
@@ -232,11 +235,11 @@ def list_(
     """List batches, newest first."""
     from dataclasses import asdict
 
-    from service.cli.backend import batches_at
+    from service.cli.backend import open_backend
     from service.cli.output import note, print_json, print_table
 
-    with batches_at(server) as batches:
-        found = batches.newest(limit)
+    with open_backend(server) as backend:
+        found = backend.list_batches(limit=limit)
     if as_json:
         lines = [{**asdict(line.batch), "counts": line.counts, "spent_usd": line.spent_usd} for line in found]
         print_json({"schema": "kernelwright.batches/1", "batches": lines})
@@ -261,11 +264,11 @@ def list_(
 
 def cancel(batch_id: BatchId, server: Server = None, as_json: Json = False) -> None:
     """Stop a batch: jobs that wait are cancelled, running ones stop within seconds and keep their best."""
-    from service.cli.backend import batches_at
+    from service.cli.backend import open_backend
     from service.cli.output import print_json
 
-    with batches_at(server) as batches:
-        count = batches.cancel(batch_id)
+    with open_backend(server) as backend:
+        count = backend.cancel_batch(batch_id)
     if as_json:
         print_json({"schema": "kernelwright.batch_cancelled/1", "batch": batch_id, "jobs": count})
     else:
@@ -282,15 +285,17 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two batches task by task: which is faster, which passes more, and whether chance would do as much."""
-    from service.batches.export import versus_json
+    from service.batches.export import comparison_json
     from service.batches.manage import compare_details
-    from service.cli.backend import batches_at
-    from service.cli.commands.batch_output import show_versus
+    from service.cli.backend import open_backend
+    from service.cli.commands.batch_output import show_comparison
     from service.cli.output import print_json
 
-    with batches_at(server) as batches:
-        found = compare_details(batches.show(a, over), batches.show(b, over), model_a=model_a, model_b=model_b)
+    with open_backend(server) as backend:
+        found = compare_details(
+            backend.show_batch(a, over=over), backend.show_batch(b, over=over), model_a=model_a, model_b=model_b
+        )
     if as_json:
-        print_json(versus_json(a, b, over, found))
+        print_json(comparison_json(a, b, over, found))
     else:
-        show_versus(a, b, over, found)
+        show_comparison(a, b, over, found)

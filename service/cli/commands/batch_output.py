@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from db.records import JobStatus
 from service.batches.export import batch_json
-from service.batches.manage import BatchDetails, Versus
+from service.batches.manage import BatchDetails, ModelComparison
 from service.batches.statistics import FAST_P, Estimate
 from service.cli.output import note, plain, print_json, print_table, ratio
 
@@ -78,13 +78,13 @@ def show_jobs(details: BatchDetails) -> None:
     """Each job in a line."""
     rows = [
         (
-            cell.job.id,
-            cell.job.task.ref[-32:],
-            (cell.job.model or "")[-18:],
-            cell.job.sample,
-            _speedup(cell.speedup(details.over)) or cell.reason[:40],
+            job.job,
+            job.task[-32:],
+            (job.model or "")[-18:],
+            job.sample,
+            _speedup(job.counted_speedup(details.over)) or job.reason[:40],
         )
-        for cell in details.cells
+        for job in details.jobs
     ]
     print_table(("job", "task", "model", "sample", "speedup"), rows, right=("job", "sample"))
 
@@ -95,7 +95,7 @@ def show_refused(details: BatchDetails) -> None:
         note(f"left out: {plain(reason if ref in reason else f'{ref}: {reason}')}")
 
 
-def show_versus(a: int, b: int, over: str, found: Sequence[Versus]) -> None:
+def show_comparison(a: int, b: int, over: str, found: Sequence[ModelComparison]) -> None:
     """Each pair with its figures in words."""
     for each in found:
         made = each.comparison

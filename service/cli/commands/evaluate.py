@@ -58,11 +58,13 @@ def evaluate(
 
     settings = load_settings(platform=platform, sandbox=sandbox, image=image, server=server)
     if settings.server is not None:
-        from service.cli.remote.evaluate import evaluate_there
+        from service.cli.remote.jobs import evaluate_at_server
 
         own = {"sandbox": sandbox, "image": image}
-        asked = {"tolerance": tolerance, "profile": profile, "cold": cold}
-        return evaluate_there(op, candidate, settings, flags=own, asked=asked, repeat=repeat, as_json=as_json)
+        options = {"tolerance": tolerance, "profile": profile, "cold": cold}
+        return evaluate_at_server(
+            op, candidate, settings, server_flags=own, options=options, repeat=repeat, as_json=as_json
+        )
     store = open_store(settings)
     cancel = CancelToken()
     results: list[Mapping[str, Any]] = []

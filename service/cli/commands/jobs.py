@@ -22,21 +22,21 @@ Reason = Annotated[str, typer.Option(help="Why, for the audit log.")]
 
 def retract(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
     """Take an evaluation back: it leaves the leaderboard, and its job has its next best candidate."""
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
 
-    with where(server) as place:
-        record = place.retract(evaluation_id, reason)
-        best = place.show_job(record.job_id).job.best_evaluation_id
+    with open_backend(server) as backend:
+        record = backend.retract(evaluation_id, reason)
+        best = backend.show_job(record.job_id).job.best_evaluation_id
     _tell(record, best, "retracted", as_json)
 
 
 def restore(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
     """Let an evaluation count again that was retracted."""
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
 
-    with where(server) as place:
-        record = place.restore(evaluation_id, reason)
-        best = place.show_job(record.job_id).job.best_evaluation_id
+    with open_backend(server) as backend:
+        record = backend.restore(evaluation_id, reason)
+        best = backend.show_job(record.job_id).job.best_evaluation_id
     _tell(record, best, "restored", as_json)
 
 
@@ -101,11 +101,11 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List jobs, newest first."""
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
     from service.cli.output import job_json, note, print_json, print_table
 
-    with where(server) as jobs:
-        found = jobs.list_jobs(everything=everything, limit=limit)
+    with open_backend(server) as backend:
+        found = backend.list_jobs(everything=everything, limit=limit)
     if as_json:
         print_json({"schema": "kernelwright.jobs/1", "jobs": [job_json(job) for job in found]})
         return
@@ -138,15 +138,15 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a job: its rounds, and its best candidate so far."""
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
     from service.cli.job_output import show_evaluation, show_spent
     from service.cli.output import job_json, plain, print_json, print_table, ratio
 
     if transcript:
         _show_transcript(job_id, server, as_json=as_json)
         return
-    with where(server) as jobs:
-        details = jobs.show_job(job_id)
+    with open_backend(server) as backend:
+        details = backend.show_job(job_id)
     job = details.job
     if as_json:
         best = None if details.best is None else details.best.result
@@ -198,11 +198,11 @@ def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
 
 def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
     """Stop a job: a running one keeps and exports its best within seconds."""
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
     from service.cli.output import job_json, print_json
 
-    with where(server) as jobs:
-        job = jobs.cancel(job_id)
+    with open_backend(server) as backend:
+        job = backend.cancel_job(job_id)
     if as_json:
         print_json({"schema": "kernelwright.job/1", "job": job_json(job)})
     elif job.cancel_requested and job.status == "running":
@@ -223,9 +223,9 @@ def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
-        from service.cli.remote.follow_job import resume_there
+        from service.cli.remote.jobs import resume_at_server
 
-        return resume_there(job_id, settings, as_json=as_json)
+        return resume_at_server(job_id, settings, as_json=as_json)
     store = open_store(settings)
     cancel = CancelToken()
     try:

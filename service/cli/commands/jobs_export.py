@@ -100,17 +100,14 @@ def _export_kernel(store: "Store", settings: "Settings", job_id: int, out: Path 
 
 
 def _export_there(settings: "Settings", job_id: int, out: Path | None, as_json: bool) -> None:
-    from service.cli.remote.follow_job import bring_home
-    from service.client.server import open_remote
+    from service.cli.remote.jobs import download_export
+    from service.client.server import open_server
     from service.jobs.export import check_target
 
     if out is not None:
         check_target(out)
-    remote = open_remote(settings)
-    try:
-        exported = bring_home(remote, job_id, settings, out)
-    finally:
-        remote.close()
+    with open_server(settings) as server:
+        exported = download_export(server, job_id, settings, out)
     _tell(job_id, exported, as_json)
 
 

@@ -43,7 +43,7 @@ def leaderboard(
     from dataclasses import asdict
 
     from db.records import LeaderboardFilters, LeaderboardSort
-    from service.cli.backend import where
+    from service.cli.backend import open_backend
     from service.cli.job_output import NO_BOUNDARY
     from service.cli.output import note, print_json
     from service.errors import BadRequest
@@ -53,8 +53,8 @@ def leaderboard(
     if order is not None and order not in _ORDERS:
         raise BadRequest(f"--order {order[:80]}: unknown; there is: asc, desc")
     filters = LeaderboardFilters(suite=suite, platform=platform, task=task, model=model, dtype=dtype)
-    with where(server) as place:
-        entries, total = place.leaderboard(
+    with open_backend(server) as backend:
+        entries, total = backend.leaderboard(
             filters, sort=LeaderboardSort(sort), descending=_ORDERS.get(order or ""), limit=limit
         )
     if as_json:

@@ -80,10 +80,10 @@ def optimize(
         server=server,
     )
     if settings.server is not None:
-        from service.cli.remote.follow_job import optimize_there
+        from service.cli.remote.jobs import optimize_at_server
 
         own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
-        return optimize_there(op, settings, flags=own, out=out, as_json=as_json)
+        return optimize_at_server(op, settings, server_flags=own, out=out, as_json=as_json)
     store = open_store(settings)
     cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model

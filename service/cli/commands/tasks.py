@@ -41,9 +41,9 @@ def list_(
 
     settings = load_settings(server=server)
     if settings.server is not None:
-        from service.cli.remote.tasks import list_there
+        from service.cli.remote.tasks import list_tasks_at_server
 
-        tasks: Sequence[Task | TaskLine] = of_suite(list_there(settings), suite)
+        tasks: Sequence[Task | TaskLine] = of_suite(list_tasks_at_server(settings), suite)
     else:
         store = open_store(settings)
         try:
@@ -64,9 +64,9 @@ def show(op: Op, server: Server = None, as_json: Json = False) -> None:
 
     settings = load_settings(server=server)
     if settings.server is not None:
-        from service.cli.remote.tasks import find_there
+        from service.cli.remote.tasks import find_task_at_server
 
-        task = find_there(op, settings)
+        task = find_task_at_server(op, settings)
     else:
         task = find_ref(op, settings)
     if as_json:
@@ -96,9 +96,9 @@ def check(
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
-        from service.cli.remote.tasks import check_there
+        from service.cli.remote.tasks import check_task_at_server
 
-        return check_there(op, settings, flags={"sandbox": sandbox}, as_json=as_json)
+        return check_task_at_server(op, settings, server_flags={"sandbox": sandbox}, as_json=as_json)
     cancel = CancelToken()
     try:
         with cancel_on_signals(cancel), showing(f"Checking {op}") as observe:

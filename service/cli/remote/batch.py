@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from db.records import OPEN
 from service.batches.manage import BatchDetails
@@ -10,76 +11,100 @@ from service.cli.commands.batch import title_of
 from service.cli.commands.batch_output import show_outcome, show_refused
 from service.cli.output import note
 from service.cli.progress import showing
-from service.cli.remote.follow_job import DETACHED, refuse_flags, watch
-from service.client.batches import asked_batch, resume_batch_there, show_batch_there, start_batch_there
-from service.client.server import Remote, open_remote
+from service.cli.remote.jobs import DETACHED, refuse_flags, watch
+from service.client.server import ServerClient, open_server
+from service.errors import BadRequest
 from service.settings import Settings
+from service.submissions.jobs import OPTIONS
+
+_JOB_OPTIONS = tuple(name for name in OPTIONS if name not in ("platform", "model"))
 
 
-def run_batch_there(
-    spec: BatchSpec, settings: Settings, *, flags: Mapping[str, object], detach: bool, as_json: bool
+def run_batch_at_server(
+    spec: BatchSpec, settings: Settings, *, server_flags: Mapping[str, object], detach: bool, as_json: bool
 ) -> int:
-    """Have a server run a batch. `flags` are those that only the server can set.
+    """Have a server run a batch. `server_flags` are given options that only the server may set.
 
     Raises:
-        BadRequest: the spec or a flag is not for a server, or it refuses.
-        Unavailable: it does not answer.
+        BadRequest: the spec or an option is not for a server, or the server refuses.
+        Unavailable: the server does not answer.
     """
-    refuse_flags(flags)
-    body = asked_batch(spec, settings)
-    remote = open_remote(settings)
-    try:
-        batch_id = start_batch_there(remote, body, key=uuid.uuid4().hex)
-        return _go(remote, batch_id, detach=detach, as_json=as_json)
-    finally:
-        remote.close()
+    refuse_flags(server_flags)
+    body = _batch_request(spec, settings)
+    with open_server(settings) as server:
+        batch_id = server.start_batch(body, key=uuid.uuid4().hex)
+        return _follow(server, batch_id, detach=detach, as_json=as_json)
 
 
-def resume_batch_at(
+def resume_batch_at_server(
     batch_id: int,
     settings: Settings,
     *,
-    flags: Mapping[str, object],
+    server_flags: Mapping[str, object],
     budget_usd: float | None,
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Have a server go on with a batch.
+    """Have a server resume a batch.
 
     Raises:
-        BadRequest: a flag is the server's to set, or it refuses.
-        Unavailable: it does not answer.
+        BadRequest: an option is only for the server to set, or the server refuses.
+        Unavailable: the server does not answer.
     """
-    refuse_flags(flags)
-    remote = open_remote(settings)
-    try:
-        resume_batch_there(remote, batch_id, budget_usd=budget_usd)
-        return _go(remote, batch_id, detach=detach, as_json=as_json)
-    finally:
-        remote.close()
+    refuse_flags(server_flags)
+    with open_server(settings) as server:
+        server.resume_batch(batch_id, budget_usd=budget_usd)
+        return _follow(server, batch_id, detach=detach, as_json=as_json)
 
 
-def _go(remote: Remote, batch_id: int, *, detach: bool, as_json: bool) -> int:
-    details = show_batch_there(remote, batch_id)
+def _batch_request(spec: BatchSpec, settings: Settings) -> dict[str, Any]:
+    """The API's request for a batch, with the job options that this machine's environment sets.
+
+    Raises:
+        BadRequest: the spec holds what only the server may set, or files of this machine.
+    """
+    for ref in spec.tasks:
+        if ref.endswith(".py") or ref.count("/") > 1:
+            raise BadRequest(
+                f"tasks: {ref[:200]}: is a file of this machine; with --server name suites or tasks of the server's"
+            )
+    for choice in spec.choices:
+        for name in choice.model_fields_set - {"name"}:
+            where = "in [job], for all" if name in OPTIONS else "not at all, it is the server's to set"
+            raise BadRequest(f"models: {name} of {choice.name[:80]}: with --server give it {where}")
+    job = {name: value for name in _JOB_OPTIONS if (value := getattr(spec.job, name)) is not None}
+    for name, value in dict(spec.job).items():
+        if value is not None and name not in job:
+            raise BadRequest(f"job.{name}: is the server's to set; leave it out with --server")
+    for name in settings.model_fields_set & set(_JOB_OPTIONS):
+        if (value := getattr(settings, name)) is not None:
+            job.setdefault(name, value)
+    values = spec.model_dump(mode="json", exclude_none=True)
+    return {**values, "models": [choice.name for choice in spec.choices], "job": job}
+
+
+def _follow(server: ServerClient, batch_id: int, *, detach: bool, as_json: bool) -> int:
+    details = server.show_batch(batch_id)
     show_refused(details)
-    at = f" --server {remote.server}"
+    at = f" --server {server.server}"
     if not detach:
         try:
-            _watch(remote, details)
+            _watch(server, details)
         except KeyboardInterrupt:
             note(f"\nbatch {batch_id} goes on there; look at it: kernelwright batch show {batch_id}{at}")
             note(f"stop it: kernelwright batch cancel {batch_id}{at}")
             return DETACHED
-        details = show_batch_there(remote, batch_id)
+        details = server.show_batch(batch_id)
     show_outcome(details, detached=detach, as_json=as_json, at=at)
     return 0
 
 
-def _watch(remote: Remote, details: BatchDetails) -> None:
-    """Show what the jobs do that have not ended, one after the other; workers may do several at once meanwhile."""
-    waiting = [cell.job for cell in details.cells if cell.job.status in OPEN]
+def _watch(server: ServerClient, details: BatchDetails) -> None:
+    """Show the progress of the open jobs one after the other; workers may run several at the same time."""
+    open_jobs = [job for job in details.jobs if job.status in OPEN]
     several = len(details.groups) > 1
-    note(f"batch {details.line.batch.id}: {len(waiting)} of {details.line.jobs} jobs to run at {remote.server}")
-    for number, job in enumerate(waiting, 1):
-        with showing(title_of(job, number, len(waiting), several=several)) as observe:
-            watch(remote, job, observe)
+    note(f"batch {details.line.batch.id}: {len(open_jobs)} of {details.line.jobs} jobs to run at {server.server}")
+    for number, job in enumerate(open_jobs, 1):
+        position = f"{number}/{len(open_jobs)}"
+        with showing(title_of(job.task, job.model, job.sample, position, several)) as observe:
+            watch(server, job.job, job.platform, observe)

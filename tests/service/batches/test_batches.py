@@ -25,7 +25,7 @@ from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_js
 from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
 from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
 from service.cancellation import CancelToken
-from service.cli.commands.batch_output import show_versus
+from service.cli.commands.batch_output import show_comparison
 from service.database import open_store
 from service.errors import BadRequest
 from service.jobs.liveness import this_process
@@ -164,7 +164,7 @@ def test_suites_patterns_and_names_are_resolved_and_each_task_counts_once(tmp_pa
         tasks = ["starter/g*", "starter/gelu_tanh", "starter/mixed_pool", "no/such", str(bad)]
         batch_id = start_batch(make_spec({"tasks": tasks}), settings=settings, store=store)
         details = show_batch(store, batch_id)
-        names = [cell.job.task.name for cell in details.cells]
+        names = [job.task.partition("/")[2] for job in details.jobs]
         assert names == ["gated_running_mean", "gelu_tanh", "group_norm_silu", "mixed_pool"]
         assert [ref for ref, _ in details.refused] == ["no/such", str(bad)]
         assert "is not Python" in details.refused[1][1]
@@ -189,8 +189,8 @@ def test_a_batch_runs_every_task_with_every_sample_and_says_what_came_of_it(
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
     assert details.complete
-    assert [cell.outcome for cell in details.cells] == ["passed", "passed", "failed"] * 2
-    assert [cell.reason for cell in details.cells][2] == "wrong_output"
+    assert [job.outcome for job in details.jobs] == ["passed", "passed", "failed"] * 2
+    assert [job.reason for job in details.jobs][2] == "wrong_output"
     (group,) = details.groups
     assert (group.figures.tasks, group.figures.samples) == (3, 6)
     assert group.figures.pass_at_k == {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
@@ -198,7 +198,7 @@ def test_a_batch_runs_every_task_with_every_sample_and_says_what_came_of_it(
     assert group.figures.geomean is not None and group.figures.geomean.value == pytest.approx(4 ** (1 / 3))
     assert group.cost_usd == pytest.approx(details.line.spent_usd) and group.cost_usd > 0
     # Nothing was measured against torch.compile here: correct, and no faster than anything.
-    assert all(cell.speedup("compile") is None for cell in details.cells)
+    assert all(job.counted_speedup("compile") is None for job in details.jobs)
 
 
 def test_a_job_that_cannot_be_run_ends_alone_and_is_listed_with_its_reason(
@@ -212,8 +212,8 @@ def test_a_job_that_cannot_be_run_ends_alone_and_is_listed_with_its_reason(
             jobs.update_options(session, first.id, rounds=-5)
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
-    assert [cell.outcome for cell in details.cells] == ["unjudged", "passed", "passed"]
-    assert details.cells[0].reason.startswith("error: ")
+    assert [job.outcome for job in details.jobs] == ["unjudged", "passed", "passed"]
+    assert details.jobs[0].reason.startswith("error: ")
     assert details.groups[0].unjudged == 1
     assert details.groups[0].figures.tasks == 2
 
@@ -225,10 +225,10 @@ def test_a_provider_that_refuses_says_nothing_of_the_model_and_the_batch_goes_on
         batch_id = start_batch(spec_of(write_ops(tmp_path, 2)), settings=settings, store=store)
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
-        assert [cell.outcome for cell in details.cells] == ["unjudged", "passed"]
+        assert [job.outcome for job in details.jobs] == ["unjudged", "passed"]
         assert resume_batch(store, batch_id) == 1
         run_all(batch_id, settings, store)
-        assert [cell.outcome for cell in show_batch(store, batch_id).cells] == ["passed", "passed"]
+        assert [job.outcome for job in show_batch(store, batch_id).jobs] == ["passed", "passed"]
 
 
 def test_results_that_cannot_be_relied_on_or_were_retracted_are_no_speedups(
@@ -245,9 +245,9 @@ def test_results_that_cannot_be_relied_on_or_were_retracted_are_no_speedups(
             session.get_one(EvaluationRow, ids[0]).tags = ["custom_kernel", "noisy"]
             session.get_one(EvaluationRow, ids[1]).retracted_at = utc_now()
         details = show_batch(store, batch_id)
-    assert [cell.reason for cell in details.cells] == ["noisy", "retracted", ""]
-    assert [cell.outcome for cell in details.cells] == ["passed", "failed", "passed"]
-    assert [cell.speedup("eager") for cell in details.cells] == [None, None, 2.0]
+    assert [job.reason for job in details.jobs] == ["noisy", "retracted", ""]
+    assert [job.outcome for job in details.jobs] == ["passed", "failed", "passed"]
+    assert [job.counted_speedup("eager") for job in details.jobs] == [None, None, 2.0]
     assert details.groups[0].figures.correctness_rate == pytest.approx(2 / 3)
     assert details.groups[0].figures.fast_p[1.0] == pytest.approx(1 / 3)
 
@@ -301,7 +301,7 @@ def test_cancelling_ends_what_waits_and_resuming_takes_it_up(tmp_path: Path, mon
         assert resume_batch(store, batch_id) == 3
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
-        assert [cell.outcome for cell in details.cells] == ["passed"] * 3
+        assert [job.outcome for job in details.jobs] == ["passed"] * 3
         assert not details.line.batch.cancel_requested
 
 
@@ -365,7 +365,7 @@ def test_a_batch_that_is_killed_goes_on_where_it_was_and_pays_for_nothing_twice(
             store.close()
         answered = server.stats()["replies"]
     assert kills >= 2
-    assert [cell.outcome for cell in details.cells] == ["passed"] * 4
+    assert [job.outcome for job in details.jobs] == ["passed"] * 4
     assert set(calls.values()) == {1}, "each job was asked for one kernel, and that was paid for once"
     assert answered <= 4 + kills, "only what was in flight at a kill was asked for again"
 
@@ -405,9 +405,9 @@ def test_figures_of_different_devices_are_said_to_be(tmp_path, monkeypatch, caps
         (differ,) = compare_batches(store, first, second)
         assert show_batch(store, second).groups[0].devices == ("another",)
     assert len(alike.devices) == 1 and len(differ.devices) == 2
-    show_versus(first, second, "eager", [alike])
+    show_comparison(first, second, "eager", [alike])
     assert "different devices" not in capsys.readouterr().out
-    show_versus(first, second, "eager", [differ])
+    show_comparison(first, second, "eager", [differ])
     assert "measured on different devices" in capsys.readouterr().out
 
 

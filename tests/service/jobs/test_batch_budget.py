@@ -264,11 +264,11 @@ def test_real_jobs_of_a_batch_stay_within_its_total(tmp_path: Path, monkeypatch:
         run_all(batch_id, options, store)
         details = show_batch(store, batch_id)
         assert 0 < details.line.spent_usd <= 0.03
-        reasons = [(cell.job.status, cell.job.stop_reason) for cell in details.cells]
+        reasons = [(job.status, job.stop_reason) for job in details.jobs]
         assert details.complete
-        late = [cell.job for cell in details.cells if cell.job.stop_reason == "budget"]
+        late = [job for job in details.jobs if job.stop_reason == "budget"]
         assert late, reasons
-        failed = [job.id for job in late if job.status is JobStatus.FAILED]
+        failed = [job.job for job in late if job.status is JobStatus.FAILED]
         if failed:
             with pytest.raises(BadRequest):
                 resume(failed[0], settings=options, store=store, observe=lambda event: None, cancel=CancelToken())
