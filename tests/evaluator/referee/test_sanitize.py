@@ -48,7 +48,7 @@ def test_a_fault_is_one_line_and_names_its_place() -> None:
         raise TypeError("two\nlines \x1b[31m")
     except TypeError as error:
         told = fault(error)
-    assert told.startswith("TypeError at test_evaluator_plain.py:")
+    assert told.startswith("TypeError at test_sanitize.py:")
     assert told.isprintable()
 
 
