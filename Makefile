@@ -44,7 +44,7 @@ setup: .venv/.installed
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .venv/dev.txt
 	"$${pip[@]}" -e '.[process]' -r .venv/dev.txt
 	echo "setup: compiling torch's headers once, so that torch.compile starts quickly (20 s)"
-	$(BIN)/python -m sandbox.warm >/dev/null
+	$(BIN)/python -m sandbox.warm evaluator/platforms/cpu/image/inductor_cache.py >/dev/null
 	touch $@
 	echo "setup: done"
 

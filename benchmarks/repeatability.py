@@ -187,7 +187,7 @@ def main() -> int:
     ops = {label: list(sources(op)) for label, op in OPS.items()}
     if (data.get("harness"), data.get("ops")) != (harness_hash(), ops):  # other rules or ops, other results
         data = {"harness": harness_hash(), "ops": ops, "device": load_platform("cpu").device().name, "runs": {}}
-    sandbox = DockerSandbox()
+    sandbox = DockerSandbox(load_platform("cpu").image().tag)
     cache = BuildCache(RESULTS / ".cache")
     kinds = ["the same, one core busy"] if options.load else ["the same", "5 % slower"]
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if options.load else None

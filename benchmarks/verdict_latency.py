@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--evaluations", type=int, default=10, help="warm ones of each; cold ones are 3")
     parser.add_argument("--only", nargs="*", default=list(NAMES))
     options = parser.parse_args()
-    sandbox, rows = DockerSandbox(), []
+    sandbox, rows = DockerSandbox(load_platform("cpu").image().tag), []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
             cache = BuildCache(Path(folder) / name)

@@ -6,13 +6,14 @@ import random
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sandbox.base import Command, Completed, Limits, Promise, Sandbox
-from sandbox.environment import COMMAND_ENVIRONMENT, IMAGE_VARIABLES
+from sandbox.environment import COMMAND_ENVIRONMENT
 
 PROBE = Path(__file__).parent / "probe"
 
@@ -30,24 +31,36 @@ class PromiseCheck:
     detail: str
 
 
-def check_promises(sandbox: Sandbox, *, progress: Callable[[str], None] = lambda line: None) -> list[PromiseCheck]:
+def check_promises(
+    sandbox: Sandbox,
+    *,
+    image_variables: Collection[str] = (),
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[PromiseCheck]:
     """Try every promise of `sandbox`; takes some seconds. One line of `progress` a promise.
+
+    `image_variables` are the environment variables that the sandbox's image sets itself.
 
     Raises:
         SandboxUnavailable: the sandbox cannot run anything at present.
     """
     checks = []
+    known = {*_KNOWN_VARIABLES, *(image_variables if sandbox.name == "docker" else ())}
+    probes: dict[Promise, _Check] = {**_CHECKS, Promise.NO_HOST_ENVIRONMENT: partial(_no_host_environment, known=known)}
     for promise in Promise:
         if promise not in sandbox.promises:
             checks.append(PromiseCheck(promise, None, f"the {sandbox.name} sandbox does not promise this here"))
             continue
         progress(promise.value)
         try:
-            kept, detail = _CHECKS[promise](sandbox)
+            kept, detail = probes[promise](sandbox)
         except _ProbeError as error:
             kept, detail = False, str(error)
         checks.append(PromiseCheck(promise, kept, detail))
     return checks
+
+
+_Check = Callable[[Sandbox], tuple[bool, str]]
 
 
 class _ProbeError(Exception):
@@ -105,8 +118,7 @@ def _no_host_files(sandbox: Sandbox) -> tuple[bool, str]:
     return not found, f"found of two files that everyone may read on the host: {found}"
 
 
-def _no_host_environment(sandbox: Sandbox) -> tuple[bool, str]:
-    known = {*_KNOWN_VARIABLES, *(IMAGE_VARIABLES if sandbox.name == "docker" else ())}
+def _no_host_environment(sandbox: Sandbox, *, known: Collection[str]) -> tuple[bool, str]:
     unknown = [name for name in _ask(sandbox, "environment")["names"] if name not in known]
     return not unknown, f"variables that are not the sandbox's own: {unknown}"
 
@@ -167,11 +179,10 @@ def _no_new_privileges(sandbox: Sandbox) -> tuple[bool, str]:
     return kept, f"the kernel's flag is {'set' if kept else 'not set'}"
 
 
-_CHECKS: dict[Promise, Callable[[Sandbox], tuple[bool, str]]] = {
+_CHECKS: dict[Promise, _Check] = {
     Promise.NO_NETWORK: _network,
     Promise.READ_ONLY_ROOT: _read_only_root,
     Promise.NO_HOST_FILES: _no_host_files,
-    Promise.NO_HOST_ENVIRONMENT: _no_host_environment,
     Promise.BOUNDED_DISK: _bounded_disk,
     Promise.BOUNDED_MEMORY: _bounded_memory,
     Promise.BOUNDED_PROCESSES: _bounded_processes,

@@ -7,8 +7,10 @@ from sandbox.process.sandbox import ProcessSandbox
 SANDBOX_NAMES = ("docker", "process")
 
 
-def choose_sandbox(name: str | None, *, own_code_only: bool, image: str | None = None) -> Sandbox:
+def choose_sandbox(name: str | None, *, own_code_only: bool, image: str) -> Sandbox:
     """The sandbox called `name`, or the best there is: Docker, else `process` if all code to be run is the user's own.
+
+    `image` is the tag of the image that the Docker sandbox uses.
 
     Containers left by processes that have died are removed on the way.
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Literal
 from sandbox.base import Promise, SandboxUnavailable
 from sandbox.docker.engine import connect
 from sandbox.docker.sandbox import DockerSandbox
-from sandbox.image.build import has_image, image_tag
+from sandbox.image.build import has_image
+from sandbox.process.programs import HostProgram
 from sandbox.process.sandbox import ProcessSandbox
 
 Status = Literal["ok", "missing", "optional"]
@@ -33,19 +34,26 @@ class Finding:
     remedy: str = ""
 
 
-def examine(data_dir: Path) -> list[Finding]:
-    """Look at everything; starts no container and changes nothing. `data_dir` is where the disk is measured."""
-    docker = _try("Docker sandbox", _describe_docker)
+def examine(data_dir: Path, *, image: str, programs: Sequence[HostProgram]) -> list[Finding]:
+    """Look at everything; starts no container and changes nothing.
+
+    Args:
+        data_dir: where the disk is measured.
+        image: the tag of the image that the Docker sandbox uses.
+        programs: what candidates call where they run in the process sandbox.
+    """
+    docker = _try("Docker sandbox", lambda: _describe_docker(image))
     process = _try("process sandbox", _describe_process)
     either = "ok" in (docker.status, process.status)
     return [
         Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}"),
-        _program("g++", "builds kernels in the process sandbox", "apt-get install g++", needed=docker.status != "ok"),
+        *(
+            _program(each.name, each.purpose, each.remedy, needed=each.required and docker.status != "ok")
+            for each in programs
+        ),
         _program("make", "runs make setup, demo and test", "apt-get install make", needed=False),
-        _program("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
-        _program("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
         _daemon(),
-        _image(),
+        _image(image),
         _program("debootstrap", "makes the image's base where no registry answers", "apt-get install debootstrap"),
         _torch(),
         docker if docker.status == "ok" or not either else _optional(docker),
@@ -63,8 +71,8 @@ def _try(name: str, describe: Callable[[], str]) -> Finding:
         return Finding(name, "missing", error.problem, error.remedy)
 
 
-def _describe_docker() -> str:
-    with contextlib.closing(DockerSandbox()) as sandbox:
+def _describe_docker(image: str) -> str:
+    with contextlib.closing(DockerSandbox(image)) as sandbox:
         return f"image {sandbox.image}"
 
 
@@ -97,12 +105,12 @@ def _daemon() -> Finding:
     return _as_optional(_try("docker daemon", describe))
 
 
-def _image() -> Finding:
+def _image(image: str) -> Finding:
     def describe() -> str:
         with contextlib.closing(connect()) as client:
-            if not has_image(client):
-                raise SandboxUnavailable(f"{image_tag()} is not there", "kernelwright sandbox build")
-        return image_tag()
+            if not has_image(client, image):
+                raise SandboxUnavailable(f"{image} is not there", "kernelwright sandbox build")
+        return image
 
     return _as_optional(_try("image", describe))
 

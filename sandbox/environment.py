@@ -1,8 +1,5 @@
 """The environment variables of every command, whatever the sandbox."""
 
-IMAGE_VARIABLES = ("CPATH", "LD_PRELOAD", "MALLOC_CONF")
-"""What `image/start.sh` sets besides, inside a container."""
-
 COMMAND_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",

@@ -1,4 +1,7 @@
-"""Makes TorchInductor's reusable files for the process sandbox: `python -m sandbox.warm`, part of the installation."""
+"""Makes TorchInductor's reusable files for the process sandbox: `python -m sandbox.warm SCRIPT`.
+
+It is part of the installation. The script is a platform's, and the one that its image runs.
+"""
 
 import shutil
 import subprocess
@@ -8,11 +11,11 @@ from pathlib import Path
 
 from sandbox.process.interpreter import warm_folder
 
-_SCRIPT = Path(__file__).parent / "image" / "inductor_cache.py"
 
+def make_warm_files(script: Path) -> Path:
+    """Keep what compilations by the running Python can use; about 20 s, and 160 MB of disk.
 
-def make_warm_files() -> Path:
-    """Compile one op with the running Python and keep what later compilations can use; about 20 s, and 160 MB of disk.
+    `script` is called with a folder that it makes, and fills it.
 
     Raises:
         subprocess.CalledProcessError: torch is missing or cannot compile here; its standard error says why.
@@ -22,7 +25,7 @@ def make_warm_files() -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, tempfile.TemporaryDirectory() as temporary:
         made = Path(scratch) / "inductor"
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "TMPDIR": temporary}
-        command = [sys.executable, "-I", str(_SCRIPT), str(made)]
+        command = [sys.executable, "-I", str(script), str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
@@ -30,4 +33,4 @@ def make_warm_files() -> Path:
 
 
 if __name__ == "__main__":
-    print(make_warm_files())
+    print(make_warm_files(Path(sys.argv[1])))

@@ -21,6 +21,7 @@ from db.types import utc_now
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from sandbox.doctor import Finding, examine
 from service.errors import BadRequest
+from service.evaluation_context import open_platform
 from service.jobs.liveness import LOST_AFTER_S
 from service.settings import Settings
 
@@ -31,9 +32,13 @@ def examine_machine(settings: Settings) -> list[Finding]:
     """Everything that was looked at: sandboxes and tools, the store, the service, the devices.
 
     Starts no container and changes nothing.
+
+    Raises:
+        BadRequest: the platform of the settings is unknown.
     """
+    platform = open_platform(settings.platform)
     return [
-        *examine(settings.data_dir),
+        *examine(settings.data_dir, image=settings.image or platform.image().tag, programs=platform.host_programs()),
         *_store_and_workers(settings),
         _lock_dir(settings.lock_dir),
         *(_device(name) for name in PLATFORM_NAMES),

@@ -158,11 +158,13 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Iterator[Sandbox
     """The sandbox that the settings name, or else the safest that this machine has.
 
     Raises:
+        BadRequest: the platform is unknown.
         SandboxUnavailable: there is none to work with; its text says what to do.
     """
+    image = settings.image or open_platform(settings.platform).image().tag
     from sandbox.choose import choose_sandbox  # Docker's client takes half a second to import
 
-    sandbox = choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=settings.image)
+    sandbox = choose_sandbox(settings.sandbox, own_code_only=own_code_only, image=image)
     try:
         yield sandbox
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 from db.engine import open_store
 from db.store import Store
+from evaluator.platforms import load_platform
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.process.sandbox import ProcessSandbox
@@ -55,7 +56,7 @@ def isolated_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 @pytest.fixture(scope="session")
 def docker_sandbox() -> Iterator[DockerSandbox]:
     try:
-        sandbox = DockerSandbox()
+        sandbox = DockerSandbox(load_platform("cpu").image().tag)
     except SandboxUnavailable as error:
         pytest.fail(f"{error.problem} {error.remedy} (or set KERNELWRIGHT_TEST_DOCKER=0)", pytrace=False)
     yield sandbox

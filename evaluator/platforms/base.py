@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.image.recipe import ImageRecipe
+from sandbox.process.programs import HostProgram
+
 
 @dataclass(frozen=True)
 class Device:
@@ -64,6 +67,14 @@ class Platform(Protocol):
         Raises:
             OSError: the device cannot be probed.
         """
+        ...
+
+    def image(self) -> ImageRecipe:
+        """What the image of its sandboxes is made from. Platforms may share one."""
+        ...
+
+    def host_programs(self) -> tuple[HostProgram, ...]:
+        """What candidates call on the host where they run in the process sandbox."""
         ...
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from sandbox.base import Command, Completed, Promise, SandboxUnavailable
 from sandbox.docker.container import LABEL, OWNER_LABEL, StartedContainer, explain, remove_container
 from sandbox.docker.engine import ENGINE_ERRORS, connect
 from sandbox.docker.warm_container import Prepared
-from sandbox.image.build import image_tag
 from sandbox.owner import Owner, is_gone
 from sandbox.package import copy_readable
 
@@ -23,8 +22,8 @@ class DockerSandbox:
     name = "docker"
     promises = frozenset(Promise)
 
-    def __init__(self, image: str | None = None) -> None:
-        """`image` defaults to the one that `build_image` makes.
+    def __init__(self, image: str) -> None:
+        """`image` is a tag of the daemon, such as that of a recipe.
 
         Raises:
             SandboxUnavailable: the daemon does not answer or has no such image.
@@ -32,12 +31,13 @@ class DockerSandbox:
         self._client = connect()
         self._prepared = Prepared()
         self._close = weakref.finalize(self, _close, self._client.close, self._prepared)
-        self.image = image or image_tag()
+        self.image = image
         try:
             self._image_id = str(self._client.images.get(self.image).id)
         except ImageNotFound as error:
             raise SandboxUnavailable(
-                f"Docker has no image {self.image}.", "Make it with: kernelwright sandbox build"
+                f"Docker has no image {self.image}.",
+                "Make it with: kernelwright sandbox build (for another platform than the default one: --platform NAME)",
             ) from error
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
-"""The CPU image: Debian 12, python3 with headers, g++, ninja, torch, numpy, einops; nothing of this host."""
+"""Makes an image of sandboxes by its recipe; nothing of this host gets into it."""
 
 import contextlib
-import hashlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,22 +14,13 @@ from docker.types import Mount
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.engine import connect
 from sandbox.image.base import Base, make_base
-from sandbox.image.inputs import RECIPE, collect_inputs
-
-REPOSITORY = "kernelwright-cpu"
-
-
-def image_tag() -> str:
-    """`kernelwright-cpu:<hash>`; the hash covers all that this package puts into the image."""
-    recipe = hashlib.sha256()
-    for path in RECIPE:
-        recipe.update(path.read_bytes())
-    return f"{REPOSITORY}:{recipe.hexdigest()[:12]}"
+from sandbox.image.inputs import collect_inputs
+from sandbox.image.recipe import ImageRecipe
 
 
-def has_image(client: docker.DockerClient, tag: str | None = None) -> bool:
-    """Whether the daemon has the image of this version's recipe (or `tag`)."""
-    return _image_id(client, tag or image_tag()) is not None
+def has_image(client: docker.DockerClient, tag: str) -> bool:
+    """Whether the daemon has the image."""
+    return _image_id(client, tag) is not None
 
 
 def _image_id(client: docker.DockerClient, tag: str) -> str | None:
@@ -41,6 +31,7 @@ def _image_id(client: docker.DockerClient, tag: str) -> str | None:
 
 
 def build_image(
+    recipe: ImageRecipe,
     *,
     base: Base = "auto",
     wheels: Path | None = None,
@@ -55,14 +46,14 @@ def build_image(
         SandboxUnavailable: no daemon, no base, or a package that cannot be had; says what to do.
     """
     with contextlib.closing(connect(timeout_s=900)) as client:
-        tag = image_tag()
+        tag = recipe.tag
         if not force and has_image(client, tag):
             progress(f"{tag} is already there")
             return tag
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="kernelwright-image-") as scratch:
             inputs = Path(scratch)
-            collect_inputs(inputs, wheels=wheels, progress=progress)
+            collect_inputs(recipe, inputs, wheels=wheels, progress=progress)
             base_name = make_base(client, base, progress)
             before = _image_id(client, tag)
             _install_and_commit(client, base_name, inputs, tag, progress)

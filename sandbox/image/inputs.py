@@ -15,31 +15,27 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sandbox.base import SandboxUnavailable
+from sandbox.image.recipe import ImageRecipe
 
 PYTHON_VERSION = "3.11"
 """Of Debian 12, and so of the wheels."""
 
-_HERE = Path(__file__).parent
-REQUIREMENTS = _HERE / "requirements.txt"
-_SCRIPTS = ("install.sh", "start.sh", "inductor_cache.py", "headers.py")
-RECIPE = (REQUIREMENTS, *(_HERE / name for name in _SCRIPTS))
-"""The files that decide what is in the image."""
 _PIP = "pip==23.2.1"
 _PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in range(17, 37)), "manylinux2014_x86_64")
 _APT_SETTINGS = re.compile(r"Acquire::(http|https|ftp|Retries|ForceIPv[46]|Check-Valid-Until|Check-Date)\b")
 _SYSTEM_CA_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
 
 
-def collect_inputs(folder: Path, *, wheels: Path | None, progress: Callable[[str], None]) -> None:
-    """Fill `folder` with everything that `install.sh` needs.
+def collect_inputs(recipe: ImageRecipe, folder: Path, *, wheels: Path | None, progress: Callable[[str], None]) -> None:
+    """Fill `folder` with everything that the recipe's `install.sh` needs.
 
     Raises:
         SandboxUnavailable: a Python package cannot be had.
     """
-    for path in RECIPE:
+    for path in recipe.paths:
         shutil.copy(path, folder)
     progress("downloading the Python packages of the image with this host's pip settings")
-    _download_wheels(folder / "wheels", wheels)
+    _download_wheels(recipe.requirements, folder / "wheels", wheels)
     bundle = host_ca_bundle()
     if bundle is not None:
         shutil.copy(bundle, folder / "ca.crt")
@@ -64,20 +60,20 @@ def _write_proxies(path: Path) -> None:
 _PROXY_SCHEMES = ("http", "https", "ftp", "no")
 
 
-def _download_wheels(into: Path, wheels: Path | None) -> None:
+def _download_wheels(requirements: Path, into: Path, wheels: Path | None) -> None:
     into.mkdir()
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(into)]
     command += ["--python-version", PYTHON_VERSION, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3"]
     command += ["--abi", "none", *(word for platform in _PLATFORMS for word in ("--platform", platform))]
     if wheels is not None:
         command += ["--find-links", str(wheels)]
-    command += ["-r", str(REQUIREMENTS), _PIP]
+    command += ["-r", str(requirements), _PIP]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SandboxUnavailable(
             f"pip cannot download the image's packages: {_last_error(done.stderr)}.",
             "Set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (its install page names it), or put the wheels "
-            f"of {REQUIREMENTS.name} into a folder and name it with --wheels DIR.",
+            f"of {requirements.name} into a folder and name it with --wheels DIR.",
         )
 
 

@@ -12,7 +12,7 @@ from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.load import load_task
 from tasks.metadata import CATEGORIES
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXEMPLARS = load_platform("cpu").prompts().folder / "exemplars"

@@ -30,7 +30,7 @@ from agents.replay import event_identity, resume_state_from_events
 from agents.stop_rules import StopReason, is_better
 from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 TASK = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # the reference\n"
 SPEC = JobSpec(

@@ -7,12 +7,16 @@ import pytest
 
 import sandbox.choose
 import sandbox.process.sandbox
+from evaluator.platforms import load_platform
 from sandbox.base import SandboxUnavailable
 from sandbox.choose import choose_sandbox
 from sandbox.docker.engine import connect
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.doctor import examine
 from sandbox.process.sandbox import ProcessSandbox
+from tests.support.cpu_platform import IMAGE
+
+CPU = {"image": IMAGE.tag, "programs": load_platform("cpu").host_programs()}
 
 
 @pytest.fixture
@@ -24,36 +28,36 @@ def no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [None, "docker"])
 @pytest.mark.parametrize("own_code_only", [True, False])
 def test_docker_comes_first(docker_sandbox: DockerSandbox, name: str | None, own_code_only: bool) -> None:
-    chosen = choose_sandbox(name, own_code_only=own_code_only)
+    chosen = choose_sandbox(name, own_code_only=own_code_only, image=IMAGE.tag)
     assert isinstance(chosen, DockerSandbox)
     chosen.close()
 
 
 def test_process_is_there_for_the_asking() -> None:
-    assert choose_sandbox("process", own_code_only=False).name == "process"
+    assert choose_sandbox("process", own_code_only=False, image=IMAGE.tag).name == "process"
 
 
 @pytest.mark.usefixtures("no_docker")
 def test_without_docker_own_code_runs_as_a_process() -> None:
-    assert choose_sandbox(None, own_code_only=True).name == "process"
+    assert choose_sandbox(None, own_code_only=True, image=IMAGE.tag).name == "process"
 
 
 @pytest.mark.usefixtures("no_docker")
 def test_without_docker_foreign_code_runs_nowhere() -> None:
     with pytest.raises(SandboxUnavailable, match="does not answer") as caught:
-        choose_sandbox(None, own_code_only=False)
+        choose_sandbox(None, own_code_only=False, image=IMAGE.tag)
     assert "--sandbox process" in caught.value.remedy
 
 
 @pytest.mark.usefixtures("no_docker")
 def test_docker_that_was_asked_for_is_never_replaced() -> None:
     with pytest.raises(SandboxUnavailable, match="does not answer"):
-        choose_sandbox("docker", own_code_only=True)
+        choose_sandbox("docker", own_code_only=True, image=IMAGE.tag)
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="docker and process"):
-        choose_sandbox("podman", own_code_only=True)
+        choose_sandbox("podman", own_code_only=True, image=IMAGE.tag)
 
 
 @pytest.mark.docker
@@ -74,7 +78,7 @@ def test_an_interpreter_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_finding_of_the_doctor_that_is_not_ok_has_a_remedy(tmp_path: Path, no_docker: None) -> None:
-    findings = {finding.name: finding for finding in examine(tmp_path / "not" / "yet")}
+    findings = {finding.name: finding for finding in examine(tmp_path / "not" / "yet", **CPU)}
     assert findings["docker daemon"].status == "optional"
     assert findings["process sandbox"].status == "ok"
     assert findings["cores"].status in ("ok", "missing")
@@ -85,7 +89,7 @@ def test_the_doctor_misses_a_sandbox_only_when_there_is_none(
     tmp_path: Path, no_docker: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox.process.sandbox, "find_spec", lambda name: None)
-    findings = {finding.name: finding for finding in examine(tmp_path)}
+    findings = {finding.name: finding for finding in examine(tmp_path, **CPU)}
     assert findings["Docker sandbox"].status == "missing"
     assert findings["process sandbox"].status == "missing"
 

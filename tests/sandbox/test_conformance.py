@@ -25,6 +25,7 @@ from sandbox.check import check_promises
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.owner import this_process
 from sandbox.process.sandbox import ProcessSandbox
+from tests.support.cpu_platform import IMAGE
 
 BARE_MINIMUM = {Promise.BOUNDED_OUTPUT, Promise.WALL_CLOCK, Promise.NO_NEW_PRIVILEGES}
 SMALL = Limits(wall_s=60, memory_mb=1024, processes=64, disk_mb=64)
@@ -118,7 +119,7 @@ def test_a_prepared_container_does_its_start_before_and_keeps_its_whole_limit_of
 
 @pytest.mark.docker
 def test_nothing_prepared_outlives_the_sandbox_or_its_process(tmp_path: Path) -> None:
-    sandbox = DockerSandbox()
+    sandbox = DockerSandbox(IMAGE.tag)
     package = tmp_path / "waits"
     package.mkdir()
     (package / "__main__.py").write_text("import sys; sys.stdin.read()")
@@ -129,7 +130,7 @@ def test_nothing_prepared_outlives_the_sandbox_or_its_process(tmp_path: Path) ->
     script = (
         "from sandbox.docker.sandbox import DockerSandbox; from sandbox.base import Command; from pathlib import Path\n"
         "from sandbox.owner import this_process; print(this_process().to_label(), flush=True)\n"
-        f"sandbox = DockerSandbox(); sandbox.prepare(Command(Path({str(package)!r})))"
+        f"sandbox = DockerSandbox({IMAGE.tag!r}); sandbox.prepare(Command(Path({str(package)!r})))"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert containers_of(ended.stdout.strip()) == []
@@ -140,7 +141,7 @@ def test_nothing_prepared_outlives_the_sandbox_or_its_process(tmp_path: Path) ->
 
 @pytest.mark.exclusive
 def test_every_promise_is_kept_on_this_machine(any_sandbox: Sandbox) -> None:
-    checks = check_promises(any_sandbox)
+    checks = check_promises(any_sandbox, image_variables=IMAGE.variables)
     assert [check.promise for check in checks] == list(Promise)
     assert [(check.promise, check.detail) for check in checks if check.kept is False] == []
     for check in checks:
@@ -449,7 +450,9 @@ def test_nothing_outlives_a_killed_host_process_of_the_process_sandbox(
 ) -> None:
     runner = Runner(process_sandbox, tmp_path, f"marker-{uuid.uuid4()}")
     command = runner.command("import time; time.sleep(600)")
-    host = subprocess.Popen([sys.executable, "-c", HOST, "process", str(command.package), runner.marker], cwd=ROOT)
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, "process", str(command.package), runner.marker, IMAGE.tag], cwd=ROOT
+    )
     with host:
         wait_for(lambda: len(processes_with(runner.marker)) > 1)
         host.kill()
@@ -462,7 +465,9 @@ def test_the_container_of_a_killed_host_process_is_swept(docker_sandbox: Sandbox
 
     runner = Runner(docker_sandbox, tmp_path, f"marker-{uuid.uuid4()}")
     command = runner.command("import time; time.sleep(600)")
-    host = subprocess.Popen([sys.executable, "-c", HOST, "docker", str(command.package), runner.marker], cwd=ROOT)
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, "docker", str(command.package), runner.marker, IMAGE.tag], cwd=ROOT
+    )
     with host:
         wait_for(lambda: len(processes_with(runner.marker)) > 1)
         sweep_orphans()
@@ -479,7 +484,7 @@ import sys
 from pathlib import Path
 from sandbox.base import Command
 from sandbox.choose import choose_sandbox
-choose_sandbox(sys.argv[1], own_code_only=True).run(Command(Path(sys.argv[2]), args=(sys.argv[3],)))
+choose_sandbox(sys.argv[1], own_code_only=True, image=sys.argv[4]).run(Command(Path(sys.argv[2]), args=(sys.argv[3],)))
 """
 
 

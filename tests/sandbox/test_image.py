@@ -1,6 +1,8 @@
 """The image: its recipe is pinned, what the host contributes stays on the host, and what must be in it is in it."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import docker
@@ -10,8 +12,8 @@ import sandbox.image.base
 from sandbox.base import Command, Limits, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.image.base import make_base
-from sandbox.image.build import image_tag
-from sandbox.image.inputs import REQUIREMENTS, debian_mirror, write_apt_settings
+from sandbox.image.inputs import debian_mirror, write_apt_settings
+from tests.support.cpu_platform import IMAGE
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,14 +25,21 @@ def pins(path: Path) -> dict[str, str]:
 
 def test_the_image_has_the_versions_that_the_host_has() -> None:
     constraints = pins(ROOT / "constraints.txt")
-    assert {name: version.removesuffix("+cpu") for name, version in pins(REQUIREMENTS).items()} == {
-        name: constraints[name] for name in pins(REQUIREMENTS)
+    assert {name: version.removesuffix("+cpu") for name, version in pins(IMAGE.requirements).items()} == {
+        name: constraints[name] for name in pins(IMAGE.requirements)
     }
 
 
-def test_the_tag_changes_with_the_recipe_alone() -> None:
-    assert image_tag() == image_tag()
-    assert image_tag().startswith("kernelwright-cpu:")
+def test_the_tag_changes_with_the_recipe_alone(tmp_path: Path) -> None:
+    copy = replace(IMAGE, folder=tmp_path / "copy")
+    shutil.copytree(IMAGE.folder, copy.folder)
+    (copy.folder / "notes.md").write_text("not a part of it")
+    assert copy.tag == IMAGE.tag
+    assert IMAGE.tag.startswith("kernelwright-cpu:")
+    for path in copy.paths:
+        before = copy.tag
+        path.write_text(path.read_text() + "\n# changed\n")
+        assert copy.tag != before
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
     done = docker_sandbox.run(Command(package, limits=Limits(wall_s=60)))
     assert done.exit_code == 0, done.stderr
     torch, numpy, programs, headers, setuid, left_over, scratch = json.loads(done.stdout)
-    assert (torch, numpy) == (pins(REQUIREMENTS)["torch"], pins(REQUIREMENTS)["numpy"])
+    assert (torch, numpy) == (pins(IMAGE.requirements)["torch"], pins(IMAGE.requirements)["numpy"])
     assert None not in programs.values()
     assert headers
     assert setuid == []

@@ -24,7 +24,7 @@ import docker
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 
-from sandbox.image.build import image_tag
+from tests.support.cpu_platform import IMAGE
 
 ROOT = Path(__file__).parents[2]
 SERVICE_IMAGE = "kernelwright-service:test"
@@ -34,7 +34,7 @@ _FILES = ("Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "R
 
 def build_images(client: docker.DockerClient, wheels: Path, context: Path) -> None:
     """Make both images, by way of a new folder `context`; quick where nothing has changed since the last time."""
-    base = client.images.get(image_tag()).labels["kernelwright.base"]
+    base = client.images.get(IMAGE.tag).labels["kernelwright.base"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     _download_wheels(project, wheels)
     context.mkdir()

@@ -8,6 +8,8 @@ from typing import Any
 
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
+from sandbox.image.recipe import ImageRecipe
+from sandbox.process.programs import HostProgram
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -34,6 +36,23 @@ class CpuPlatform:
             "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         }
         return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts, index)
+
+    def image(self) -> ImageRecipe:
+        """The files in `image/`."""
+        return ImageRecipe(
+            self.name,
+            Path(__file__).parent / "image",
+            files=("requirements.txt", "install.sh", "start.sh", "inductor_cache.py", "headers.py"),
+            variables=("CPATH", "LD_PRELOAD", "MALLOC_CONF"),
+        )
+
+    def host_programs(self) -> tuple[HostProgram, ...]:
+        """A compiler, and what torch's own ways to build call."""
+        return (
+            HostProgram("g++", "builds kernels in the process sandbox", "apt-get install g++", required=True),
+            HostProgram("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
+            HostProgram("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
+        )
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """The cores that runners are timed on. An index stands for a share of them that its workers may use."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from service.cli.options import Json, SandboxName
+from service.cli.options import Json, Platform, SandboxName
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,32 +24,38 @@ def build(
     base: Annotated[str, typer.Option(metavar="auto|registry|debootstrap", help="Where Debian comes from.")] = "auto",
     wheels: Annotated[Path | None, typer.Option(help="A folder with wheels, beside what pip is set up to use.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Make it although it is there.")] = False,
+    platform: Platform = None,
     as_json: Json = False,
 ) -> None:
-    """Make the Docker image of the sandbox. Takes some minutes and about 2 GB of disk."""
+    """Make the Docker image of a platform's sandboxes. Takes some minutes and some 3 GB of disk."""
     from sandbox.image.build import build_image
     from service.cli.output import note, print_json
     from service.errors import BadRequest
+    from service.evaluation_context import open_platform
+    from service.settings import load_settings
 
     if base not in ("auto", "registry", "debootstrap"):
         raise BadRequest(f"--base {base}: choose auto, registry or debootstrap")
     chosen = cast(Literal["auto", "registry", "debootstrap"], base)
-    tag = build_image(base=chosen, wheels=wheels, force=force, progress=note)
+    recipe = open_platform(load_settings(platform=platform).platform).image()
+    tag = build_image(recipe, base=chosen, wheels=wheels, force=force, progress=note)
     if as_json:
         print_json({"schema": "kernelwright.image/1", "image": tag})
     else:
         print(tag)
 
 
-def check(sandbox: SandboxName = None, as_json: Json = False) -> int:
+def check(sandbox: SandboxName = None, platform: Platform = None, as_json: Json = False) -> int:
     """Prove on this machine each thing that a sandbox promises; exit status 3 if one is broken."""
     from sandbox.check import check_promises
     from service.cli.output import note, print_json, print_table
-    from service.evaluation_context import open_sandbox
+    from service.evaluation_context import open_platform, open_sandbox
     from service.settings import load_settings
 
-    with open_sandbox(load_settings(sandbox=sandbox), own_code_only=True) as chosen:
-        checks = check_promises(chosen, progress=lambda line: note(f"trying {line}"))
+    settings = load_settings(sandbox=sandbox, platform=platform)
+    variables = open_platform(settings.platform).image().variables
+    with open_sandbox(settings, own_code_only=True) as chosen:
+        checks = check_promises(chosen, image_variables=variables, progress=lambda line: note(f"trying {line}"))
     broken = [check.promise.value for check in checks if check.kept is False]
     if as_json:
         promises = [{"promise": each.promise.value, "kept": each.kept, "detail": each.detail} for each in checks]

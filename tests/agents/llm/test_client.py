@@ -42,7 +42,7 @@ from db.types import clean_json
 from sandbox.base import SandboxUnavailable
 from service.mock_llm import LlmServer, start_llm_server
 from tasks.outcomes import candidate_hash
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 KEY = "sk-verysecret-0123456789abcdef"
 ODD_KEY = "Zyxw98Vuts76Rqpo54"  # looks like no key of any provider

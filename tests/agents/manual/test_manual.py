@@ -21,7 +21,7 @@ from agents.stop_rules import StopReason
 from db.types import clean_json
 from tasks.outcomes import candidate_hash
 from tests.fakes import ScriptedLLM, fenced
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 CANDIDATE = 'import torch\n\n\nclass ModelNew(torch.nn.Module):\n    """Fast."""\n'
 ADVICE = '{"bottleneck": "b", "change": "tile it"}'

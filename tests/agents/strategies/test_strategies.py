@@ -38,7 +38,7 @@ from agents.strategies.tool_calls import TOOLS, ToolError, evaluation_result, pa
 from agents.strategies.tree import choose_beam
 from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 SPEC = JobSpec(
     task_id="starter/op",

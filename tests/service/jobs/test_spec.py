@@ -15,7 +15,7 @@ from service.jobs import spec
 from service.settings import load_settings
 from service.submissions.enqueue import submit
 from service.tasks import find_task
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 OP = "starter/gelu_tanh"
 

@@ -27,7 +27,7 @@ from service.mock_llm.protocol import END_OF_SCRIPT, reference_as_candidate
 from tasks.load import load_task
 from tasks.outcomes import candidate_hash
 from tests.support.commands import KERNELWRIGHT, ROOT
-from tests.support.prompts import PROMPTS
+from tests.support.cpu_platform import PROMPTS
 
 STARTER = sorted((ROOT / "tasks" / "suites" / "starter").glob("[a-z]*.py"))
 REFERENCE = """import torch

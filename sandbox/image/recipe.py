@@ -1,0 +1,47 @@
+"""What an image of sandboxes is made from: a folder of files that a platform brings."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ImageRecipe:
+    """The recipe of a platform's image, on a base of Debian 12.
+
+    `install.sh` runs as root in the base, with this folder's files, wheels of the packages and the host's way to Debian
+    at `/mnt`. It installs what `requirements.txt` pins and leaves:
+
+    - `/usr/local/bin/kernelwright-start SECONDS PACKAGE ARG...`, which every container runs: it runs the Python package
+      that lies in `/harness`, and kills it after so many seconds;
+    - the folder `/harness`, and no file with a setuid bit.
+
+    Attributes:
+        name: the image's repository is `kernelwright-NAME`.
+        folder: holds the files.
+        files: the names of the files that decide what is in the image, `install.sh` and `requirements.txt` among them.
+        variables: the environment variables that the image sets besides those of every command.
+    """
+
+    name: str
+    folder: Path
+    files: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(self.folder / name for name in self.files)
+
+    @property
+    def requirements(self) -> Path:
+        """The Python packages of the image, each pinned."""
+        return self.folder / "requirements.txt"
+
+    @property
+    def tag(self) -> str:
+        """`kernelwright-NAME:HASH`; the hash covers the files."""
+        digest = hashlib.sha256()
+        for path in self.paths:
+            digest.update(path.read_bytes())
+        return f"kernelwright-{self.name}:{digest.hexdigest()[:12]}"
