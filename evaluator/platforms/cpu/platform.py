@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.platforms.base import Device, PromptFiles
+from evaluator.platforms.cpu.image import RECIPE
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
@@ -39,12 +40,7 @@ class CpuPlatform:
 
     def image(self) -> ImageRecipe:
         """The files in `image/`."""
-        return ImageRecipe(
-            self.name,
-            Path(__file__).parent / "image",
-            files=("requirements.txt", "install.sh", "start.sh", "inductor_cache.py", "headers.py"),
-            variables=("CPATH", "LD_PRELOAD", "MALLOC_CONF"),
-        )
+        return RECIPE
 
     def host_programs(self) -> tuple[HostProgram, ...]:
         """A compiler, and what torch's own ways to build call."""

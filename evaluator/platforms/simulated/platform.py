@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.platforms.base import Device, PromptFiles
+from evaluator.platforms.cpu.image import RECIPE
 from evaluator.referee.protocol import array_machine
+from sandbox.image.recipe import ImageRecipe
+from sandbox.process.programs import HostProgram
 
 _WIDTH = 100
 
@@ -34,6 +37,14 @@ class SimulatedPlatform:
             "start of a program": f"{array_machine.START_CYCLES} cycles",
         }
         return Device(self.name, "array machine", facts)
+
+    def image(self) -> ImageRecipe:
+        """That of platform `cpu`: the reference needs torch, the machine is a part of the referee."""
+        return RECIPE
+
+    def host_programs(self) -> tuple[HostProgram, ...]:
+        """None: programs are data."""
+        return ()
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """None: a count is the same whatever else runs."""
