@@ -4,7 +4,6 @@ It runs after a candidate has passed, in a sandbox of its own and never beside t
 slow. No part of a profile is evidence. A part that could not be measured is named under `absent` with the reason.
 """
 
-import hashlib
 import time
 from typing import Any
 
@@ -16,7 +15,6 @@ from ..protocol.untrusted import text
 from . import native
 from .native import Observed
 
-SCHEMA = "kernelwright.profile/2"
 _INPUT_SETS = 2  # the calls use them in turn
 
 
@@ -43,10 +41,7 @@ def run(bench: Bench) -> dict[str, Any]:
         observed.give_up(text(finding.message, 200))
     finally:
         bench.dismiss_all()
-    source = bench.request.candidate_source.encode("utf-8", "surrogatepass")
     return {
-        "schema": SCHEMA,
-        "candidate": hashlib.sha256(source).hexdigest(),
         **observed.parts,
         "absent": observed.absent,
         "cost_s": {**cost_s, "total": round(time.perf_counter() - start, 3)},

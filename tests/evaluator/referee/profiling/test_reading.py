@@ -14,7 +14,7 @@ from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, with_detail
-from evaluator.referee.profiling import compiler_remarks, launch, mode, native
+from evaluator.referee.profiling import compiler_remarks, launch, native
 from evaluator.referee.protocol import untrusted
 from evaluator.referee.runner.profiling import stack_sampler
 from sandbox.base import Command, Completed, Promise
@@ -163,10 +163,6 @@ def test_usage_of_this_process_is_read() -> None:
     usage = native.read_usage(os.getpid())
     assert usage.threads_s[os.getpid()] > 0
     assert usage.peak_memory_bytes >= usage.memory_bytes > 1 << 20
-
-
-def test_host_and_referee_name_one_schema() -> None:
-    assert mode.SCHEMA == SCHEMA
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n"), max_size=150), max_size=90))
