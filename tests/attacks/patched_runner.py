@@ -12,7 +12,7 @@ class ModelNew(nn.Module):
         self.scale = nn.Parameter(torch.rand(width) + 0.5)
 
     def forward(self, x):
-        runner = sys.modules["referee.runner"]
+        runner = sys.modules["referee.runner.main"]
         honest = runner.encode
 
         def encode(value):

