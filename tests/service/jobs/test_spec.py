@@ -1,7 +1,6 @@
 """A job is refused before it is stored if its models cannot write for its platform."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -11,19 +10,15 @@ from service.batches.manage import start_batch
 from service.batches.spec import make_spec
 from service.database import open_store
 from service.errors import BadRequest
-from service.jobs import spec
 from service.settings import load_settings
 from service.submissions.enqueue import submit
 from service.tasks import find_task
-from tests.support.cpu_platform import PROMPTS
 
 OP = "starter/gelu_tanh"
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Of a service whose platform has no model that works without a language model."""
-    monkeypatch.setattr(spec, "prompts_of", lambda platform: replace(PROMPTS, seeds=()))
+def store() -> Iterator[Store]:
     store = open_store(load_settings())
     yield store
     with store.read() as session:
@@ -34,20 +29,20 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "model 'builtin/compiler' cannot write for platform 'cpu'; name a language model"),
+        ({}, "model 'builtin/compiler' cannot write for platform 'simulated'; name a language model"),
         (
             {"model": "openai/x", "judge_model": "builtin/compiler"},
-            "model 'builtin/compiler' cannot write for platform 'cpu'; name a language model",
+            "model 'builtin/compiler' cannot write for platform 'simulated'; name a language model",
         ),
-        ({"model": "openai/x", "seed": "compiler"}, "seed 'compiler' is unknown; platform 'cpu' has: none"),
+        ({"model": "openai/x", "seed": "compiler"}, "seed 'compiler' is unknown; platform 'simulated' has: none"),
     ],
 )
 def test_a_job_whose_model_cannot_write_for_the_platform_is_refused(
     store: Store, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(BadRequest, match=said):
-        submit(find_task(OP, store=store), settings=load_settings(**options), store=store)
+        submit(find_task(OP, store=store), settings=load_settings(platform="simulated", **options), store=store)
     model, job = options.get("model", "builtin/compiler"), {name: options[name] for name in options if name != "model"}
     with pytest.raises(BadRequest, match=said):
-        asked = make_spec({"tasks": [OP], "models": [model], "job": job})
+        asked = make_spec({"tasks": [OP], "platforms": ["cpu", "simulated"], "models": [model], "job": job})
         start_batch(asked, settings=load_settings(), store=store)
