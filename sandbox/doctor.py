@@ -21,7 +21,7 @@ from sandbox.process.sandbox import ProcessSandbox
 Status = Literal["ok", "missing", "optional"]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _GIGABYTE = 1024**3
-_ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_CORES = 8, 4, 2
+_ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_PROCESSORS = 8, 4, 2
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def examine(data_dir: Path, *, image: str, programs: Sequence[HostProgram]) -> l
         process if process.status == "ok" or not either else _optional(process),
         _disk(data_dir),
         _memory(),
-        _cores(),
+        _processors(),
     ]
 
 
@@ -146,8 +146,8 @@ def _memory() -> Finding:
     return Finding("free memory", status, f"{free_gb:.1f} GB", remedy)
 
 
-def _cores() -> Finding:
+def _processors() -> Finding:
     count = len(os.sched_getaffinity(0))
-    status: Status = "ok" if count >= _ENOUGH_CORES else "missing"
-    remedy = "" if status == "ok" else f"timings need {_ENOUGH_CORES} cores: one for the kernel, one for the rest"
+    status: Status = "ok" if count >= _ENOUGH_PROCESSORS else "missing"
+    remedy = "" if status == "ok" else f"timings need {_ENOUGH_PROCESSORS} processors, one of them for the kernel"
     return Finding("cores", status, str(count), remedy)

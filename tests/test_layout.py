@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,31 @@ def test_the_referee_and_what_runs_beside_foreign_code_share_nothing_but_the_pro
             if other not in allowed[own] and (name.as_posix(), other) not in exceptions:
                 offenders.append(f"{name}:{line} imports {'.'.join(module)}")
     assert offenders == []
+
+
+# What belongs to platform `cpu` alone is in its folders.
+CPU_FOLDERS = (
+    "evaluator/platforms/cpu/",
+    "evaluator/referee/platforms/cpu/",
+    "evaluator/referee/runner/platforms/cpu/",
+)
+WRITES_FOR_CPU = ("agents/builtin/",)  # the built-in compiler
+WORDS_OF_CPU = re.compile(r"g\+\+|\bOpenMP\b|page[ _-]?faults?|\bcores?\b", re.IGNORECASE)
+MAY_SAY_SO = {
+    "evaluator/provenance.py": {"cores"},  # a key that the referee's versions have, read for the key `cores_used`
+    "sandbox/docker/container.py": {"core"},  # the limit of core dumps
+    "sandbox/doctor.py": {"cores"},  # the name of a finding in `doctor --json`
+    "web/metrics.py": {"core"},  # a module of prometheus_client
+}
+
+
+def test_nothing_but_the_platform_cpu_speaks_of_its_hardware_and_compiler():
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*")):
+            name = path.relative_to(ROOT).as_posix()
+            if path.suffix not in (".py", ".html", ".md", ".js") or name.startswith((*CPU_FOLDERS, *WRITES_FOR_CPU)):
+                continue
+            if words := {word.lower() for word in WORDS_OF_CPU.findall(path.read_text())}:
+                found[name] = words
+    assert found == MAY_SAY_SO

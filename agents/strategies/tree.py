@@ -24,7 +24,7 @@ NOVELTY_WEIGHT = 0.25  # score of a candidate that shares no line with the beam,
 FIRST_NOTES = (
     "Several engineers write a first version side by side. Yours is the simplest one that fuses everything.",
     "Several engineers write a first version side by side. Yours moves the fewest bytes, whatever else it costs.",
-    "Several engineers write a first version side by side. Yours keeps every core and vector lane busy.",
+    "Several engineers write a first version side by side. Yours keeps every unit of the device busy.",
 )
 
 

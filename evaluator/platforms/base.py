@@ -14,7 +14,7 @@ class Device:
     """One platform on one host, as provenance and prompts name it."""
 
     platform: str
-    name: str  # "AMD EPYC 9R14, 2 cores"
+    name: str  # "NVIDIA H200"
     facts: dict[str, str]  # vector extensions, cache sizes, memory
     index: int = 0  # which one of the platform's devices on this host
 
@@ -81,7 +81,7 @@ class Platform(Protocol):
         """What a measurement on a device needs for itself, by names that are the same in all platforms of a host.
 
         The locks of these names are held while anything runs on the device. A name consists of letters, digits and
-        hyphens: `host-cores-0`.
+        hyphens: `gpu-0`.
         """
         ...
 
@@ -94,7 +94,7 @@ class Platform(Protocol):
         ...
 
     def requirements_text(self) -> str:
-        """What an exported kernel needs to run, to end a sentence: `PyTorch and, for C++ kernels, g++`."""
+        """What an exported kernel needs to run, to end a sentence: `PyTorch and Triton`."""
         ...
 
     def builds_slowly(self, candidate_source: str) -> bool:

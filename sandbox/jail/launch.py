@@ -153,7 +153,7 @@ def _set_limits(spec: Spec) -> None:
         hard = resource.getrlimit(which)[1]
         value = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
         resource.setrlimit(which, (value, value))
-    os.sched_setaffinity(0, spec.cores)
+    os.sched_setaffinity(0, spec.processors)
 
 
 def _let_go_of_streams() -> None:

@@ -21,7 +21,7 @@ class Spec:
     disk_mb: int
     address_space_mb: int
     processes: int
-    cores: tuple[int, ...]
+    processors: tuple[int, ...]
 
     def to_json(self) -> str:
         """For the command line of the program."""

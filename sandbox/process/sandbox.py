@@ -177,7 +177,7 @@ class ProcessSandbox:
             disk_mb=limits.disk_mb,
             address_space_mb=limits.memory_mb + _ADDRESS_SPACE_MB,
             processes=limits.processes + (0 if os.geteuid() == 0 else _tasks_of_this_user()),
-            cores=_cores(limits.cpus),
+            processors=_processors(limits.cpus),
         )
 
 
@@ -258,7 +258,7 @@ def _environment(interpreter: Interpreter, scratch: str, harness: str) -> dict[s
     return environment
 
 
-def _cores(cpus: float | None) -> tuple[int, ...]:
+def _processors(cpus: float | None) -> tuple[int, ...]:
     allowed = sorted(os.sched_getaffinity(0))
     return tuple(allowed if cpus is None else allowed[: max(1, math.ceil(cpus))])
 

@@ -113,7 +113,7 @@ def tool_specs() -> tuple[ToolSpec, ...]:
         ToolSpec(
             "profile",
             "Evaluate a candidate and say where its time goes (some 10 s and a build more): its own functions, torch"
-            " operators, loops that g++ did not vectorise, page faults, roofline.",
+            " operators, what the compiler made of its loops, roofline.",
             CandidateArguments,
             _profile,
             read_only=False,

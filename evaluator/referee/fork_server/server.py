@@ -35,6 +35,7 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
         compiler: import torch.compile's machinery first, so that none of the runners forked here needs to.
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    load_runner_platform(platform)  # for its imports: once, not in each runner
     if compiler:
         imports.import_compiler(platform)
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
@@ -146,7 +147,7 @@ def _limit(message: framing.Message) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, message["file_bytes"]),
         (resource.RLIMIT_AS, message["address_bytes"]),
-        # Timers fire while their owner is stopped, and many of them keep a core from others.
+        # Timers fire while their owner is stopped, and many of them keep the processor from others.
         (resource.RLIMIT_NOFILE, _OPEN_FILES),
         (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
     )

@@ -24,7 +24,6 @@ from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
-from .profiling.profiler import Profiler
 from .reply_encoding import Telling
 
 _MAX_TRACE = 4000
@@ -48,7 +47,6 @@ class Runner:
         self.model: Any = None
         self.inbox: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
-        self.profiler = Profiler(self.decoded, lambda: self.model)
         self.telling = Telling()
 
     def commands(self) -> Commands:
@@ -68,8 +66,6 @@ class Runner:
             "compile": self.compile,
             "settle": self.settle,
             "give_way": self.give_way,
-            "top_operators": self.top_operators,
-            "profile": self.profiler.answer,
             "peaks": self.peaks,
             "pack": self.pack,
             "unpack": self.unpack,
@@ -227,16 +223,6 @@ class Runner:
         """Drop everything that was kept for the referee to read."""
         self.kept.clear()
         return {}
-
-    def top_operators(self, message: framing.Message) -> framing.Message:
-        """Where torch's profiler sees the time of one call go: operator, share of CPU time (advice, not evidence)."""
-        arguments = self.decoded(message["tree"])
-        # Without kineto, which takes half a second to start.
-        with torch.no_grad(), torch.autograd.profiler.profile(use_kineto=False) as profile:
-            self.model(*arguments)
-        rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
-        total = sum(row.self_cpu_time_total for row in rows) or 1.0
-        return {"operators": [[row.key[:60], round(row.self_cpu_time_total / total, 3)] for row in rows[:6]]}
 
     def peaks(self, message: framing.Message) -> framing.Message:
         """This machine's limits; asked only of a runner that has loaded nothing foreign."""

@@ -11,7 +11,6 @@ from ...errors import RunnerFailed
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import Handle
 from ...pool.runner_pool import Bench
-from ...profiling import mode
 from ...protocol.peaks import Peaks, Traffic
 from ...protocol.tensors import TensorRow
 from ...timing.call_times import RESOLUTION, Plan
@@ -23,6 +22,7 @@ from .caches import last_level_cache_bytes
 from .host_load import LoadMeter
 from .input_buffer import Inbox
 from .peaks import measured_peaks
+from .profiling import mode
 from .versions import versions
 
 _FEW_FAULTS = 32  # page faults of a baseline in a round that change nothing that can be seen

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ....protocol.framing import Message
 from ....protocol.peaks import Peaks, Traffic
 from . import peaks, threads
+from .profiling.profiler import Profiler
 
 if TYPE_CHECKING:
     from ...main import Runner
@@ -25,8 +26,9 @@ class CpuRunner:
         return {}
 
     def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
-        """None beside the common ones."""
-        return {}
+        """The questions of a profile."""
+        profiler = Profiler(runner.decoded, lambda: runner.model)
+        return {"profile": profiler.answer, "top_operators": profiler.top_operators}
 
     def settle(self) -> None:
         """Bind the calling thread as OpenMP has bound its others.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..protocol.untrusted import text
+from ....protocol.untrusted import text
 
 FILE_PREFIX = "remarks."
 COMPILERS = ("g++", "c++", "gcc", "cc", "x86_64-linux-gnu-g++", "aarch64-linux-gnu-g++")

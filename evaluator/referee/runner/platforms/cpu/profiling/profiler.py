@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...protocol import framing
+from .....protocol import framing
 from . import operators, stack_sampler
 
 _MAX_CALLS = 100_000
@@ -43,6 +43,16 @@ class Profiler:
             "sample": self._sample,
         }
         return questions[message["what"]](message)
+
+    def top_operators(self, message: framing.Message) -> framing.Message:
+        """Where torch's profiler sees the time of one call go: operator, share of processor time."""
+        arguments = self._decode(message["tree"])
+        # Without kineto, which takes half a second to start.
+        with torch.no_grad(), torch.autograd.profiler.profile(use_kineto=False) as profile:
+            self._model()(*arguments)
+        rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+        total = sum(row.self_cpu_time_total for row in rows) or 1.0
+        return {"operators": [[row.key[:60], round(row.self_cpu_time_total / total, 3)] for row in rows[:6]]}
 
     def _prepare(self, message: framing.Message) -> framing.Message:
         """Put the compiler shims first on PATH. Asked for before any foreign code is loaded.

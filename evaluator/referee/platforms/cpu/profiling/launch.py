@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
-from ..pool.runner_pool import Bench
-from ..protocol import framing
+from ....isolation.calls import InputSet
+from ....isolation.handle import Handle
+from ....pool.runner_pool import Bench
+from ....protocol import framing
 from . import compiler_remarks
 
 _MAX_FILES = 400

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunnerFailed
-from ..isolation.calls import InputSet
-from ..pool.runner_pool import Bench
-from ..protocol import untrusted
-from ..protocol.untrusted import number, share, text
+from ....errors import RunnerFailed
+from ....isolation.calls import InputSet
+from ....pool.runner_pool import Bench
+from ....protocol import untrusted
+from ....protocol.untrusted import number, share, text
 from . import compiler_remarks, launch
 from .launch import ProfiledRunner
 

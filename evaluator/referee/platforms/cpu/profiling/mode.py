@@ -7,11 +7,11 @@ slow. No part of a profile is evidence. A part that could not be measured is nam
 import time
 from typing import Any
 
-from ..errors import Finding
-from ..evaluate import stage
-from ..pool import input_supply
-from ..pool.runner_pool import Bench, progress
-from ..protocol.untrusted import text
+from ....errors import Finding
+from ....evaluate import stage
+from ....pool import input_supply
+from ....pool.runner_pool import Bench, progress
+from ....protocol.untrusted import text
 from . import native
 from .native import Observed
 

@@ -14,9 +14,9 @@ from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, with_detail
-from evaluator.referee.profiling import compiler_remarks, launch, native
+from evaluator.referee.platforms.cpu.profiling import compiler_remarks, launch, native
 from evaluator.referee.protocol import untrusted
-from evaluator.referee.runner.profiling import stack_sampler
+from evaluator.referee.runner.platforms.cpu.profiling import stack_sampler
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict, candidate_hash
