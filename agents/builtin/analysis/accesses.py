@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agents.builtin.analysis.affine import Affine, read_affine
-from agents.builtin.analysis.loops import Block, Line, Node
+from agents.builtin.analysis.loops import Line, Node
 
 POINTER = re.compile(r"\b(?:in_out_ptr|in_ptr|out_ptr)\d+\b")
 ALIAS = re.compile(r"^auto ((?:in_out_ptr|in_ptr|out_ptr)\d+) = ((?:in_out_ptr|in_ptr|out_ptr)\d+);$")
@@ -17,9 +17,14 @@ _COUNT = re.compile(r"^,\s*(\d+)L?\)")
 
 @dataclass(frozen=True)
 class Access:
-    """`lanes` elements of `pointer` from `index` on; None stands for an index that is not understood.
+    """An access to `lanes` elements of `pointer` from `index` on.
 
-    `ranges` holds the range of each loop variable inside of the piece; variables of loops around it are not in it.
+    Attributes:
+        pointer: a parameter of the kernel, or an alias of one.
+        write: whether it writes (or may write).
+        index: None: the index has an unknown form.
+        lanes: the number of elements.
+        ranges: first and last value of each variable of the loops within the piece of code that was searched.
     """
 
     pointer: str
@@ -30,7 +35,7 @@ class Access:
 
 
 def find_accesses(nodes: tuple[Node, ...], lanes: int) -> Iterator[Access]:
-    """Every mention of a buffer, in order. `lanes` is how many elements a vector without a count has at most."""
+    """All accesses to buffers, in order. `lanes` is the most elements of a vector load or store without a count."""
     yield from _find(nodes, {}, {}, lanes)
 
 
@@ -46,14 +51,16 @@ def _find(
             inner[node.var] = (node.start, node.start + (node.trips - 1) * node.step)
             inner_steps[node.var] = node.step
         elif node.head and (guard := GUARD.match(node.head[-1])):
-            inner = guarded(inner, inner_steps, guard[1])
+            inner = narrowed_ranges(inner, inner_steps, guard[1])
         for text in node.head:
             yield from _in_line(text, ranges, lanes)
         yield from _find(node.body, inner, inner_steps, lanes)
 
 
-def guarded(ranges: dict[str, tuple[int, int]], steps: dict[str, int], condition: str) -> dict[str, tuple[int, int]]:
-    """The ranges where a condition such as `x1 >= 0 && x1 < 992` holds; parts of another form bound nothing."""
+def narrowed_ranges(
+    ranges: dict[str, tuple[int, int]], steps: dict[str, int], condition: str
+) -> dict[str, tuple[int, int]]:
+    """The ranges within which a condition such as `x1 >= 0 && x1 < 992` holds. Terms of another form are ignored."""
     result = dict(ranges)
     for part in condition.split("&&"):
         if (lower := _LOWER.match(part.strip())) and lower[1] in result:
@@ -89,7 +96,7 @@ def _in_line(text: str, ranges: dict[str, tuple[int, int]], lanes: int) -> Itera
 
 
 def _bracketed(text: str, opening: str, closing: str) -> tuple[str, str]:
-    """What stands between the first bracket and its partner, and what follows it."""
+    """The text between the first bracket and its partner, and the text after it."""
     depth = 0
     for position, character in enumerate(text):
         depth += (character == opening) - (character == closing)
@@ -98,15 +105,10 @@ def _bracketed(text: str, opening: str, closing: str) -> tuple[str, str]:
     return text, ""
 
 
-def aliases(nodes: tuple[Node, ...]) -> dict[str, str]:
-    """Names that a kernel gives to its own pointers (`auto out_ptr0 = in_out_ptr0;`), each with the pointer."""
+def pointer_aliases(nodes: tuple[Node, ...]) -> dict[str, str]:
+    """Aliases of a kernel's pointers (`auto out_ptr0 = in_out_ptr0;`), each with the pointer."""
     found: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, Line) and (match := ALIAS.match(node.text)):
             found[match[1]] = found.get(match[2], match[2])
     return found
-
-
-def is_loop(node: Node) -> bool:
-    """Whether a node is a loop with constant bounds."""
-    return isinstance(node, Block) and node.var is not None

@@ -1,4 +1,4 @@
-"""Index expressions of generated kernels: affine functions of loop variables, and the range that they span."""
+"""Index expressions of generated kernels as affine functions of loop variables."""
 
 import ast
 import re
@@ -12,13 +12,13 @@ _LITERAL = re.compile(r"\b(\d+)L\b")
 
 @dataclass(frozen=True)
 class Affine:
-    """`constant` + the sum of coefficient × variable."""
+    """`constant + sum(coefficient * variable)`; `terms` holds the coefficients by variable."""
 
     constant: int
     terms: Mapping[str, int]
 
     def span(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-        """Least and greatest value while each variable stays in its range; None if one has none."""
+        """The least and the greatest value within the ranges of the variables; None: one has no range."""
         low = high = self.constant
         for name, factor in self.terms.items():
             if name not in ranges:
@@ -30,7 +30,7 @@ class Affine:
 
 
 def read_affine(text: str) -> Affine | None:
-    """The affine function that a C++ index expression is, or None if it is none."""
+    """A C++ index expression as an affine function; None: it is none."""
     try:
         return _read(syntax.expression(_LITERAL.sub(r"\1", text.strip())))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""What the generated `call` tells about the buffers that it hands to kernels: sizes, aliases, uses."""
+"""The buffers that the generated `call` passes to kernels: their sizes, which share memory, and where each is used."""
 
 import ast
 from dataclasses import dataclass
@@ -12,24 +12,30 @@ ITEM_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2,
 
 @dataclass(frozen=True)
 class Buffers:
-    """`roots`: which names share memory (same root); `offsets`: where in it each one begins, in elements, if known;
-    `bytes`: size of those allocated in `call`; `uses`: the names that each kernel is given, in order; `last`: names
-    that nothing after their last kernel reads but the result."""
+    """What is known of the buffers of a `call`.
+
+    Attributes:
+        roots: the allocation that each name refers to. Names with the same root share memory.
+        offsets: where in its root each name begins, in elements, if known.
+        bytes: sizes of the buffers that `call` allocates.
+        arguments: the names that each kernel is called with, in order; empty if they are not known.
+        unread_results: roots that are returned and that nothing reads after the last kernel that wrote them.
+    """
 
     roots: dict[str, str]
     offsets: dict[str, int]
     bytes: dict[str, int]
-    uses: dict[str, tuple[str, ...]]
-    last: frozenset[str]
+    arguments: dict[str, tuple[str, ...]]
+    unread_results: frozenset[str]
 
 
 def read_buffers(unit: CompilationUnit) -> Buffers:
-    """Follows the statements of `call` once; what it does not understand it takes to share memory."""
+    """Read the statements of `call`. A name that is assigned in an unknown way counts as sharing memory."""
     kernels = {kernel.name for kernel in unit.module.kernels}
     roots = {name: name for name in unit.module.parameters}
     offsets = dict.fromkeys(roots, 0)
     sizes: dict[str, int] = {}
-    uses: dict[str, tuple[str, ...]] = {}
+    kernel_arguments: dict[str, tuple[str, ...]] = {}
     read_later: dict[str, int] = {}
     written: dict[str, int] = {}
     returned: set[str] = set()
@@ -43,8 +49,8 @@ def read_buffers(unit: CompilationUnit) -> Buffers:
             if function in kernels:
                 plain = [argument.id for argument in statement.value.args if isinstance(argument, ast.Name)]
                 arguments = tuple(plain) if len(plain) == len(statement.value.args) else ()
-                # A kernel that is called twice with different buffers would need two analyses.
-                uses[function] = arguments if function not in uses else ()
+                # The analysis of a kernel assumes one set of buffers, so two calls of it count as unknown.
+                kernel_arguments[function] = arguments if function not in kernel_arguments else ()
                 written |= {roots.get(name, name): position for name in arguments}
             elif function not in ("assert_size_stride", "assert_alignment"):
                 read_later |= dict.fromkeys(given, position)
@@ -63,12 +69,12 @@ def read_buffers(unit: CompilationUnit) -> Buffers:
                     offsets[target] = offset
                 if not isinstance(statement.value, ast.Name):
                     read_later |= dict.fromkeys(sources, position)
-    last = frozenset(root for root in returned if read_later.get(root, -1) < written.get(root, -1))
-    return Buffers(roots, offsets, sizes, uses, last)
+    unread = frozenset(root for root in returned if read_later.get(root, -1) < written.get(root, -1))
+    return Buffers(roots, offsets, sizes, kernel_arguments, unread)
 
 
 def _allocated(value: ast.expr) -> int | None:
-    """The bytes of an `empty_strided_cpu(size, stride, dtype)`, counted by its size."""
+    """The bytes that `empty_strided_cpu(size, stride, dtype)` allocates; None: `value` is no such call."""
     if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "empty_strided_cpu" and len(value.args) == 3):
         return None
     try:
@@ -81,7 +87,7 @@ def _allocated(value: ast.expr) -> int | None:
 
 
 def _view_offset(value: ast.expr, offsets: dict[str, int]) -> int | None:
-    """Where a name that is assigned `value` begins, if that is a name or a view of one."""
+    """The offset in its root of a name that is assigned `value`; None: `value` is no name and no view of one."""
     if isinstance(value, ast.Name):
         return offsets.get(value.id)
     if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "reinterpret_tensor" and len(value.args) == 4):
@@ -93,30 +99,30 @@ def _view_offset(value: ast.expr, offsets: dict[str, int]) -> int | None:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a pointer points: `offset` elements into the buffer that `name`, one of the kernel's pointers, stands for.
+class PointerTarget:
+    """What a pointer of a kernel refers to: `offset` elements into the buffer named `name`.
 
-    `name` is "" where the pointer may overlap others in an unknown way.
+    The buffer is named by the kernel's first pointer to it; "": the pointer may overlap others in an unknown way.
     """
 
     name: str
     offset: int = 0
 
 
-UNKNOWN = Place("")
+UNKNOWN = PointerTarget("")
 
 
-def find_places(kernel: Kernel, buffers: Buffers) -> dict[str, Place] | None:
-    """The place of each of a kernel's pointers, or None where it is not known what the kernel is given."""
-    uses = buffers.uses.get(kernel.name, ())
-    if len(uses) != len(kernel.names):
+def pointer_targets(kernel: Kernel, buffers: Buffers) -> dict[str, PointerTarget] | None:
+    """The target of each of a kernel's pointers; None: its arguments are not known."""
+    arguments = buffers.arguments.get(kernel.name, ())
+    if len(arguments) != len(kernel.names):
         return None
-    roots = [buffers.roots.get(name, "") for name in uses]
+    roots = [buffers.roots.get(name, "") for name in arguments]
     kinds = [kind.replace("const ", "").replace(" __restrict__", "") for kind in kernel.types]
-    result: dict[str, Place] = {}
+    result: dict[str, PointerTarget] = {}
     for position, name in enumerate(kernel.names):
         same = [i for i, root in enumerate(roots) if root == roots[position]]
-        known = all(uses[i] in buffers.offsets and kinds[i] == kinds[position] for i in same)
-        offset = buffers.offsets.get(uses[position], 0)
-        result[name] = Place(kernel.names[same[0]], offset) if known and roots[position] else UNKNOWN
+        known = all(arguments[i] in buffers.offsets and kinds[i] == kinds[position] for i in same)
+        offset = buffers.offsets.get(arguments[position], 0)
+        result[name] = PointerTarget(kernel.names[same[0]], offset) if known and roots[position] else UNKNOWN
     return result

@@ -1,8 +1,8 @@
-"""A rough estimate of how long a unit's kernels run, by what their code shows: enough to rank variations.
+"""A rough estimate of how long a unit's kernels run. It is good enough to rank variations.
 
-Each pass over memory takes about as long as the slower of its arithmetic and its traffic. Arithmetic is counted in
-cycles, line by line, with the waiting of reductions for themselves; traffic in bytes of the buffers that are too large
-for a cache.
+The time of a pass over memory is `max(arithmetic, traffic) + UNHIDDEN_SHARE * min(arithmetic, traffic)`. Arithmetic is
+the sum of cycles by line, at least the latency of reductions. Traffic is the bytes of buffers that are too large for a
+cache.
 """
 
 import ast
@@ -11,24 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from agents.builtin.analysis.accesses import GUARD, POINTER, aliases, guarded
+from agents.builtin.analysis.accesses import GUARD, POINTER, narrowed_ranges, pointer_aliases
 from agents.builtin.analysis.buffers import ITEM_BYTES, Buffers, read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, parse_body, walk
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.transforms.unroll_sums import read_update
 
-CYCLES_A_S = 2.5e9
-BYTES_A_S = 20e9
-APART = 0.25  # the part of the faster one, arithmetic or traffic, that the slower one does not hide
-CACHED_BYTES = 256 * 1024  # a buffer of at most so many bytes costs no traffic
-WAKING_S = 5e-6  # a parallel region
-MEETING_S = 1e-6  # the end of a shared loop, where threads wait for each other
-NARROW = 0.55  # cycles of an operation on half a vector: three of them can run at a time, not two
-_PLAIN_CYCLES = 0.5
-_PATTERNS = (  # the first that matches counts: cycles of a line
+CYCLES_PER_S = 2.5e9
+BYTES_PER_S = 20e9
+UNHIDDEN_SHARE = 0.25  # of the faster of arithmetic and traffic, which the slower one does not hide
+CACHED_BYTES = 256 * 1024  # buffers up to this size cause no traffic
+PARALLEL_REGION_S = 5e-6  # to start the threads of a parallel region
+BARRIER_S = 1e-6  # at the end of a loop that threads share
+HALF_VECTOR_COST = 0.55  # of an operation on a half vector: three of them can run at a time instead of two
+_OTHER_LINE_CYCLES = 0.5
+_LINE_CYCLES = (  # cycles of a line, by the first pattern that matches
     (re.compile(r"^(?:const|static|int64_t|__at_align__)\b|= (?:static_cast<\w+>\(|-?std::numeric|-?[\d.]+L?;)"), 0.0),
-    (re.compile(r"^auto \w+ = Vectorized\w*<[\w,]+>\(\w+\);$"), 0.0),  # moved out of the loop
+    (re.compile(r"^auto \w+ = Vectorized\w*<[\w,]+>\(\w+\);$"), 0.0),  # the compiler moves it out of the loop
     (re.compile(r"welford_vec_reduce_all"), 200.0),
     (re.compile(r"\w+_vec_reduce_all|vec_reduce_all"), 15.0),
     (re.compile(r"transpose_mxn"), 48.0),
@@ -41,24 +41,24 @@ _PATTERNS = (  # the first that matches counts: cycles of a line
     (re.compile(r" / | \)/\(|\.sqrt\(|\.rsqrt\(|std::sqrt"), 10.0),
     (re.compile(r"loadu\(|\.store\(|stream_store\(|\bfrom\("), 1.0),
 )
-_ELEMENT = re.compile(r"is_masked|^tmpbuf\[|\[\w*tmp\d+\[")  # lines that are about one element
-_ELEMENT_CYCLES = 1.5
-_PLACED = re.compile(r"^const int64_t (\w+) = (\w+) \+ (\d+)L;$")
-_PART_OF_CHUNK = re.compile(r"^for\(int64_t (\w+)=first; \1<first \+ (\d+)L; \1\+=(\d+)L\)$")
-_WAITING = {"welford": 12.0}
-_WAITING_PLAIN = 4.0
-_SCAN_CYCLES = 4.0  # an element of torch's running sums, one after the other
+_SCALAR_LINE = re.compile(r"is_masked|^tmpbuf\[|\[\w*tmp\d+\[")  # works on one element
+_SCALAR_LINE_CYCLES = 1.5
+_SHIFTED_VARIABLE = re.compile(r"^const int64_t (\w+) = (\w+) \+ (\d+)L;$")
+_LOOP_IN_CHUNK = re.compile(r"^for\(int64_t (\w+)=first; \1<first \+ (\d+)L; \1\+=(\d+)L\)$")
+_LATENCY_CYCLES = {"welford": 12.0}
+_UPDATE_LATENCY_CYCLES = 4.0
+_SCAN_CYCLES = 4.0  # for each element of torch's running sums
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The estimates for a candidate without and with a variation."""
+    """The estimated time of a candidate's kernels without and with a variation."""
 
     before_s: float
     after_s: float
 
     def gain(self, measured_s: float | None = None) -> float:
-        """How many times faster the whole call may become: what a measured call took beyond the estimate stays."""
+        """The estimated speedup of the whole call. What the measured call took beyond the estimate stays the same."""
         rest = max(0.0, measured_s - self.before_s) if measured_s is not None else 0.0
         after = self.after_s + rest
         return (self.before_s + rest) / after if after > 0 else 1.0
@@ -66,7 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass: `cycles` of all threads together, shared by `threads`, and `traffic` in bytes."""
+    """One pass over memory: `cycles` of all threads together, and `traffic` in bytes."""
 
     cycles: float
     threads: int
@@ -74,12 +74,12 @@ class _Pass:
 
     @property
     def seconds(self) -> float:
-        arithmetic, traffic = self.cycles / self.threads / CYCLES_A_S, self.traffic / BYTES_A_S
-        return max(arithmetic, traffic) + APART * min(arithmetic, traffic)
+        arithmetic, traffic = self.cycles / self.threads / CYCLES_PER_S, self.traffic / BYTES_PER_S
+        return max(arithmetic, traffic) + UNHIDDEN_SHARE * min(arithmetic, traffic)
 
 
 def estimate_s(unit: CompilationUnit) -> float:
-    """Seconds that one call of the unit may take, without what the calls themselves cost."""
+    """The estimated time of one call in seconds, without the overhead of calling kernels."""
     buffers = read_buffers(unit)
     sizes = _sizes(unit, buffers)
     kernels = {kernel.name: _kernel_s(kernel, unit, buffers, sizes) for kernel in unit.module.kernels}
@@ -88,25 +88,25 @@ def estimate_s(unit: CompilationUnit) -> float:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
                 function = ast.unparse(node.func)
-                total += kernels[function] if function in kernels else _torch_s(function, node, buffers, sizes)
+                total += kernels[function] if function in kernels else _torch_call_s(function, node, buffers, sizes)
     return total
 
 
 def _sizes(unit: CompilationUnit, buffers: Buffers) -> dict[str, int]:
-    """Bytes of the buffer behind each root."""
+    """The size of each root in bytes."""
     items = zip(unit.module.parameters, unit.generated.inputs, strict=False)
     inputs = {name: prod(item.shape) * ITEM_BYTES.get(item.dtype, 1) for name, item in items}
     return {**inputs, **buffers.bytes}
 
 
-def _torch_s(function: str, call: ast.Call, buffers: Buffers, sizes: Mapping[str, int]) -> float:
-    """A call of torch's: the traffic of its operands; running sums are slower than that."""
+def _torch_call_s(function: str, call: ast.Call, buffers: Buffers, sizes: Mapping[str, int]) -> float:
+    """The time of a call of torch's own: the traffic of its operands, or the arithmetic of a running sum."""
     if not function.startswith(("extern_kernels.", "aten.", "torch.ops.")):
         return 0.0
     names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
     total = sum(_traffic(sizes.get(buffers.roots.get(name, ""), 0)) for name in names)
     scanned = sum(sizes.get(buffers.roots.get(name, ""), 0) for name in names) if ".cum" in function else 0
-    return max(total / BYTES_A_S, scanned / 4 * _SCAN_CYCLES / CYCLES_A_S)
+    return max(total / BYTES_PER_S, scanned / 4 * _SCAN_CYCLES / CYCLES_PER_S)
 
 
 def _traffic(size: int) -> float:
@@ -116,22 +116,22 @@ def _traffic(size: int) -> float:
 def _kernel_s(kernel: Kernel, unit: CompilationUnit, buffers: Buffers, sizes: Mapping[str, int]) -> float:
     nodes = parse_body(kernel.body)
     roots = {
-        name: buffers.roots.get(use, "")
-        for name, use in zip(kernel.names, buffers.uses.get(kernel.name, ()), strict=False)
+        name: buffers.roots.get(argument, "")
+        for name, argument in zip(kernel.names, buffers.arguments.get(kernel.name, ()), strict=False)
     }
-    roots |= {alias: roots.get(name, "") for alias, name in aliases(nodes).items()}
-    narrow = NARROW if 0 < unit.generated.vector_bytes < 64 else 1.0
+    roots |= {alias: roots.get(name, "") for alias, name in pointer_aliases(nodes).items()}
+    vector_cost = HALF_VECTOR_COST if 0 < unit.generated.vector_bytes < 64 else 1.0
     total = 0.0
     for node in nodes:
         head = node.head[-1] if isinstance(node, Block) and node.head else ""
         pragmas = " ".join(node.pragmas) if isinstance(node, Block) else ""
         region = "omp parallel" in pragmas
-        total += WAKING_S if region else 0.0
+        total += PARALLEL_REGION_S if region else 0.0
         inside = node.body if isinstance(node, Block) and not head.startswith("for") else (node,)
         for child in inside:
             threads = _threads(child, unit.generated.threads) if region else 1
-            total += MEETING_S if threads > 1 else 0.0
-            total += _Pass(_cycles((child,), {}, {}, narrow), threads, _bytes(child, roots, sizes)).seconds
+            total += BARRIER_S if threads > 1 else 0.0
+            total += _Pass(_cycles((child,), {}, {}, vector_cost), threads, _bytes(child, roots, sizes)).seconds
     return total
 
 
@@ -146,7 +146,7 @@ def _threads(node: Node, threads: int) -> int:
 
 
 def _bytes(node: Node, roots: Mapping[str, str], sizes: Mapping[str, int]) -> float:
-    """The traffic of one pass: a buffer that is read comes in, one that is written comes in and goes out."""
+    """The traffic of one pass in bytes: a buffer that is read counts once, one that is written twice."""
     weights: dict[str, float] = {}
     for inner in walk((node,)):
         for text in inner.head if isinstance(inner, Block) else (inner.text,):
@@ -164,39 +164,46 @@ def _bytes(node: Node, roots: Mapping[str, str], sizes: Mapping[str, int]) -> fl
 
 
 def _cycles(
-    nodes: tuple[Node, ...], ranges: Mapping[str, tuple[int, int]], steps: Mapping[str, int], narrow: float
+    nodes: tuple[Node, ...], ranges: Mapping[str, tuple[int, int]], steps: Mapping[str, int], vector_cost: float
 ) -> float:
-    """Cycles of executing these nodes once; `narrow` is what an operation on these vectors takes of a full one's."""
+    """Cycles of executing these nodes once.
+
+    Args:
+        nodes: what is executed.
+        ranges: first and last value of the variables of loops around them.
+        steps: the steps of these variables.
+        vector_cost: cost of a vector operation relative to one on full vectors.
+    """
     total = 0.0
     for node in nodes:
         if isinstance(node, Line):
-            if (placed := _PLACED.match(node.text)) and placed[2] in ranges:
+            if (placed := _SHIFTED_VARIABLE.match(node.text)) and placed[2] in ranges:
                 low, high = ranges[placed[2]]
                 ranges = {**ranges, placed[1]: (low + int(placed[3]), high + int(placed[3]))}
                 steps = {**steps, placed[1]: steps[placed[2]]}
-            total += _line_cycles(node.text, narrow)
+            total += _line_cycles(node.text, vector_cost)
             continue
-        part = _PART_OF_CHUNK.match(node.head[-1]) if node.head else None
+        part = _LOOP_IN_CHUNK.match(node.head[-1]) if node.head else None
         if node.var is not None:
             inner = {**ranges, node.var: (node.start, node.start + (node.trips - 1) * node.step)}
-            once = _cycles(node.body, inner, {**steps, node.var: node.step}, narrow)
-            total += node.trips * max(once, _waiting(node.body))
+            once = _cycles(node.body, inner, {**steps, node.var: node.step}, vector_cost)
+            total += node.trips * max(once, _latency_cycles(node.body))
         elif part is not None:
-            once = _cycles(node.body, ranges, steps, narrow)
-            total += int(part[2]) // int(part[3]) * max(once, _waiting(node.body))
+            once = _cycles(node.body, ranges, steps, vector_cost)
+            total += int(part[2]) // int(part[3]) * max(once, _latency_cycles(node.body))
         else:
             share = 1.0
             if node.head and (guard := GUARD.match(node.head[-1])):
-                share = _share(ranges, guarded(dict(ranges), dict(steps), guard[1]), steps)
-            once = _cycles(node.body, ranges, steps, narrow)
-            total += share * (sum(_line_cycles(text, narrow) for text in node.head) + once)
+                share = _executed_share(ranges, narrowed_ranges(dict(ranges), dict(steps), guard[1]), steps)
+            once = _cycles(node.body, ranges, steps, vector_cost)
+            total += share * (sum(_line_cycles(text, vector_cost) for text in node.head) + once)
     return total
 
 
-def _share(
+def _executed_share(
     ranges: Mapping[str, tuple[int, int]], inner: Mapping[str, tuple[int, int]], steps: Mapping[str, int]
 ) -> float:
-    """Which part of the steps of the loops around it a guarded block is executed in."""
+    """The share of the steps of the loops around a guarded block in which it is executed."""
     share = 1.0
     for name, (first, last) in ranges.items():
         low, high = inner[name]
@@ -204,29 +211,29 @@ def _share(
     return share
 
 
-def _line_cycles(text: str, narrow: float) -> float:
-    if _ELEMENT.search(text):
-        return _ELEMENT_CYCLES
-    return narrow * next((cycles for pattern, cycles in _PATTERNS if pattern.search(text)), _PLAIN_CYCLES)
+def _line_cycles(text: str, vector_cost: float) -> float:
+    if _SCALAR_LINE.search(text):
+        return _SCALAR_LINE_CYCLES
+    return vector_cost * next((cycles for pattern, cycles in _LINE_CYCLES if pattern.search(text)), _OTHER_LINE_CYCLES)
 
 
-def _waiting(body: tuple[Node, ...]) -> float:
-    """Cycles that a step takes at least, because each accumulator waits for its own last value."""
+def _latency_cycles(body: tuple[Node, ...]) -> float:
+    """The least cycles of a step: each update of an accumulator waits for the one before."""
     chains: dict[str, float] = {}
-    for text in _straight(body):
+    for text in _step_lines(body):
         update = read_update(text) if "tmp_acc" in text else None
         if update is not None:
-            wait = _WAITING.get(update.operation, _WAITING_PLAIN)
-            chains[update.accumulator] = chains.get(update.accumulator, 0.0) + wait
+            cycles = _LATENCY_CYCLES.get(update.operation, _UPDATE_LATENCY_CYCLES)
+            chains[update.accumulator] = chains.get(update.accumulator, 0.0) + cycles
     return max(chains.values(), default=0.0)
 
 
-def _straight(body: tuple[Node, ...]) -> list[str]:
-    """The lines that a step executes but those of inner loops and of the rare ends of rows."""
+def _step_lines(body: tuple[Node, ...]) -> list[str]:
+    """The lines that a step executes, without those of inner loops and of partial vectors at the ends of rows."""
     texts: list[str] = []
     for node in body:
         if isinstance(node, Line):
             texts.append(node.text)
         elif node.var is None and not (node.head and "C10_UNLIKELY" in node.head[-1]):
-            texts += _straight(node.body)
+            texts += _step_lines(node.body)
     return texts

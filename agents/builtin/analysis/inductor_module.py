@@ -1,4 +1,4 @@
-"""Reads a Python module that TorchInductor generated: its C++ kernels and the body of its `call`."""
+"""Parses a Python module that TorchInductor generated: its C++ kernels, and the body of its `call`."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ from tasks import syntax
 _BOILERPLATE = re.compile(r"^[ \t]*(std::atomic<int> inductor_cpu_integer_div_error|inductor_cpu_).*\n", re.MULTILINE)
 _INT64 = re.compile(r"static_cast<int64_t>\((-?\d+)L?\)")
 _INDEX_CAST = re.compile(r"static_cast<int64_t>(\((?:[\sL0-9+*-]|x\d+(?:_inner)?|\([\sL0-9x+*-]*\))+\))")
-_STATIC = re.compile(r"\bstatic (?=\w*Helper<)")  # the runtime's helpers hold sums, which threads must not share
+_STATIC = re.compile(r"\bstatic (?=\w*Helper<)")  # helpers hold sums, which threads must not share
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One C++ function: `types` of its parameters, `names` of them, and `body`, the text between its braces."""
+    """One C++ function: the types and names of its parameters, and the text between its braces."""
 
     name: str
     types: tuple[str, ...]
@@ -26,7 +26,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Module:
-    """The kernels and the statements of `call`, `parameters` being the names of its flat arguments."""
+    """The kernels, the names of the arguments of `call`, and its statements after their unpacking."""
 
     kernels: tuple[Kernel, ...]
     parameters: tuple[str, ...]
@@ -34,10 +34,10 @@ class Module:
 
 
 def read_module(text: str) -> Module:
-    """Parses, never executes.
+    """Parse the text of a module. It is never executed.
 
     Raises:
-        NotTranslatable: a part of it has a form that this project does not know.
+        NotTranslatable: a part of it has an unknown form.
     """
     try:
         tree = syntax.parse(text)

@@ -1,4 +1,4 @@
-"""The text of a generated kernel as a tree of blocks and loops, and back."""
+"""The body of a generated kernel as a tree of lines, blocks and loops."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,16 +13,20 @@ _OPENS = re.compile(r"(for\s*\(.*\)|if\s*\(.*\)|else( if\s*\(.*\))?|#pragma .*)$
 
 @dataclass(frozen=True)
 class Line:
-    """One line that opens and closes nothing."""
+    """One line without a brace."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines between braces. `head` holds what stands before the opening one: pragmas, `if (…)`, a loop's header.
+    """Nodes between braces.
 
-    For a loop with constant bounds `var` runs from `start` to below `stop` by `step`; else `var` is None.
+    Attributes:
+        head: the lines before the opening brace: pragmas, `if (…)`, the header of a loop.
+        body: the nodes.
+        var: the variable of a loop with constant bounds; None: this is no such loop.
+        start, stop, step: its bounds; `stop` is not reached.
     """
 
     head: tuple[str, ...]
@@ -34,12 +38,12 @@ class Block:
 
     @property
     def pragmas(self) -> tuple[str, ...]:
-        """The pragmas in front of it."""
+        """The pragmas in the head."""
         return tuple(line for line in self.head if line.startswith("#pragma"))
 
     @property
     def trips(self) -> int:
-        """How often a loop's body runs."""
+        """How often the body of a loop runs."""
         return max(0, -((self.start - self.stop) // self.step))
 
 
@@ -71,7 +75,7 @@ def parse_body(text: str) -> tuple[Node, ...]:
 
 
 def make_block(head: tuple[str, ...], body: tuple[Node, ...]) -> Block:
-    """A block; a loop if its head says so."""
+    """A block with this head and body; its loop variable is read from the head."""
     match = _FOR.match(head[-1]) if head else None
     if match is None:
         return Block(head, body)
@@ -79,7 +83,7 @@ def make_block(head: tuple[str, ...], body: tuple[Node, ...]) -> Block:
 
 
 def make_loop(var: str, start: int, stop: int, step: int, body: tuple[Node, ...], *pragmas: str) -> Block:
-    """A loop with constant bounds."""
+    """A loop with constant bounds, and pragmas before it."""
     return make_block((*pragmas, f"for(int64_t {var}={start}L; {var}<{stop}L; {var}+={step}L)"), body)
 
 
@@ -94,7 +98,7 @@ def _take_head(before: list[Node]) -> tuple[str, ...]:
 
 
 def render_body(nodes: tuple[Node, ...], indent: int = 1) -> str:
-    """The text of a tree, one line each, indented by depth."""
+    """The text of a tree, indented by depth."""
     return "\n" + "".join(f"{'  ' * depth}{text}\n" for depth, text in _lines(nodes, indent))
 
 
@@ -110,7 +114,7 @@ def _lines(nodes: tuple[Node, ...], depth: int) -> Iterator[tuple[int, str]]:
 
 
 def walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
-    """Every node, outer ones first."""
+    """All nodes of a tree, outer ones first."""
     for node in nodes:
         yield node
         if isinstance(node, Block):
@@ -118,7 +122,7 @@ def walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def map_lines(nodes: tuple[Node, ...], change: Callable[[str], str]) -> tuple[Node, ...]:
-    """The tree with each line (heads too) changed."""
+    """The tree with each line changed, those of heads included."""
     return tuple(
         Line(change(node.text))
         if isinstance(node, Line)

@@ -1,1 +1,1 @@
-"""Runs inside a sandbox: has TorchInductor generate C++ for an op. Imports nothing of ours outside this folder."""
+"""Generates C++ for an op by TorchInductor. This package runs inside a sandbox and imports nothing of ours outside."""

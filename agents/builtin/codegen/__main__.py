@@ -1,10 +1,10 @@
-"""Entry point: one request as JSON on standard input, one result as JSON on standard output.
+"""Entry point: reads one request as JSON from standard input and writes one result as JSON to standard output.
 
-Request: `{"source": str, "options": {name: value}}`: TorchInductor's settings by dotted name, and options of our own.
-Result: `{"ok": true, ...}` as `capture.generate` describes, or `{"ok": false, "stage": str, "error": str}`.
+Request: `{"source": str, "options": {name: value}}` with TorchInductor's settings by dotted name and options of this
+package. Result: `{"ok": true, ...}` as `capture.generate` describes it, or `{"ok": false, "stage": str, "error": str}`.
 
-The op's code runs in this process, so whoever reads the result must treat it as a claim. The real standard output is
-set aside before anything of the op runs, which keeps what an op prints out of it; a hostile op can still write there.
+The op's code runs in this process, so the result is untrusted. Standard output is redirected before the op runs, so
+that what the op prints does not mix with the result; a hostile op can still write to it.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import BinaryIO
 from .capture import CaptureError, generate
 
 
-def _set_stdout_aside() -> BinaryIO:
+def _redirect_stdout() -> BinaryIO:
     """Point file descriptor 1 at standard error and return the real standard output."""
     sys.stdout.flush()
     channel = os.fdopen(os.dup(1), "wb")
@@ -30,8 +30,8 @@ def _last_line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Answer the request and leave at once, so that nothing that the op registered runs afterwards."""
-    channel = _set_stdout_aside()
+    """Answer the request and exit at once, so that no exit handler of the op runs."""
+    channel = _redirect_stdout()
     request = json.load(sys.stdin)
     try:
         result = {"ok": True, **generate(request["source"], request["options"])}

@@ -1,4 +1,4 @@
-"""From an op's source to TorchInductor's module: load, export, lower, describe."""
+"""Loads an op, exports it, lowers it by TorchInductor, and describes the generated module."""
 
 import copy
 import types
@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
-from .decompose import SMALL_PRODUCTS, decompositions, weigh_neighbours
+from .decompose import SMALL_PRODUCTS, decompositions, interpolate_linear
 from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
 from .vectors import OUTER_VECTORS, inductor_settings, vector_bytes, vectors_along_results
 
@@ -24,12 +24,13 @@ class CaptureError(Exception):
 
 
 def generate(source: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Everything the host needs to build candidates for the op with this set of TorchInductor's options.
+    """All that the host needs to write candidates for the op with these options of TorchInductor.
 
-    `text`: Inductor's Python module; `inputs`: the flat arguments of its `call` in order, each a parameter, buffer,
-    constant, tensor argument or fixed scalar; `arguments`: the tree that `forward`'s arguments make; `outputs`: what
-    each leaf of the result is; `result`: their tree; `training`: the mode in which the op was captured;
-    `vector_bytes`: width of the vectors in the kernels; `threads`.
+    Returns:
+        `torch`: its version; `text`: the generated Python module; `inputs`: the flat arguments of its `call` in order
+        (each a parameter, buffer, constant, tensor argument or fixed scalar); `arguments`: the tree of the arguments of
+        `forward`; `outputs`: the leaves of the result; `result`: their tree; `training`: the mode in which the op was
+        captured; `vector_bytes`: width of the vectors in the kernels; `threads`: the number of threads.
 
     Raises:
         CaptureError: the op fails, or cannot be exported or lowered; the text names the cause.
@@ -39,7 +40,7 @@ def generate(source: str, options: dict[str, Any]) -> dict[str, Any]:
         program = _export(model, arguments)
         flat = _flat_inputs(program, arguments)
         settings = inductor_settings(options)
-        # A copy: the outputs' descriptions need the graph as it was exported.
+        # Lower a copy: the descriptions of outputs need the graph as it was exported.
         text, metadata = _lower(copy.deepcopy(program.graph_module), [value for _, value in flat], options, settings)
     return {
         "torch": torch.__version__,
@@ -64,7 +65,7 @@ def _load(source: str) -> tuple[torch.nn.Module, list[Any]]:
         raise CaptureError("load", f"{type(error).__name__}: {error}") from error
     try:
         inputs = module.get_inputs()
-        # Distinct storages: an input given twice would be exported as one.
+        # Give each input a storage of its own: the same tensor given twice would be exported as one input.
         inputs = [value.clone() if isinstance(value, torch.Tensor) and _dense(value) else value for value in inputs]
     except BaseException as error:
         raise CaptureError("inputs", f"{type(error).__name__}: {error}") from error
@@ -83,7 +84,7 @@ def _export(model: torch.nn.Module, arguments: list[Any]) -> Any:
 
 
 def _flat_inputs(program: Any, arguments: list[Any]) -> list[tuple[dict[str, Any], Any]]:
-    """Each flat input of the exported graph: its description for the host, and its value for the compiler."""
+    """The flat inputs of the exported graph: the description of each for the host, and its value for TorchInductor."""
     user_values = iter(pytree.tree_leaves((tuple(arguments), {})))
     flat: list[tuple[dict[str, Any], Any]] = []
     for spec in program.graph_signature.input_specs:
@@ -113,7 +114,7 @@ def _flat_inputs(program: Any, arguments: list[Any]) -> list[tuple[dict[str, Any
 def _lower(
     graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any], patches: dict[str, Any]
 ) -> tuple[str, Any]:
-    """The text of Inductor's module, neither compiled nor run, and AOTAutograd's notes on outputs and aliases."""
+    """The text of TorchInductor's module, which is not compiled, and AOTAutograd's metadata on outputs and aliases."""
     import torch._inductor.config as settings
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx
@@ -140,7 +141,7 @@ def _lower(
     try:
         with (
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
-            mock.patch("torch._decomp.decompositions._upsample_linear", weigh_neighbours),
+            mock.patch("torch._decomp.decompositions._upsample_linear", interpolate_linear),
             vectors_along_results(bool(options.get(OUTER_VECTORS))),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),

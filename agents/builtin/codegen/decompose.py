@@ -1,4 +1,4 @@
-"""Decompositions beyond TorchInductor's own: products of few rows, as sums that it fuses with what is around."""
+"""Decompositions besides TorchInductor's own: small matrix products as sums, and linear interpolation."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 SMALL_PRODUCTS = "kernelwright.small_products"
-"""An option of this package: products whose left matrix has at most so many rows become sums."""
+"""Option: matrix products whose left operand has at most so many rows become sums, which TorchInductor can fuse."""
 
 aten = torch.ops.aten
 
 
 def decompositions(rows: int) -> dict[Any, Callable[..., Any]] | None:
-    """TorchInductor's table with products of at most `rows` rows added; None (its own table) for 0."""
+    """TorchInductor's table with products of at most `rows` rows added; 0: None, which means its own table."""
     from torch._inductor.decomposition import select_decomp_table
 
     if not rows:
@@ -40,13 +40,19 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
 
 
-def weigh_neighbours(
+def interpolate_linear(
     image: torch.Tensor, output_size: Sequence[int], align_corners: bool, scales: Sequence[float | None]
 ) -> torch.Tensor:
-    """Linear interpolation as torch's eager kernels do it: every neighbour times its weight, then the sum.
+    """Linear interpolation as in torch's eager kernels: the sum of all neighbours times their weights.
 
-    Torch's own decomposition computes a + (b - a) t, which is NaN where a neighbour is infinite and eager's is not.
-    Takes the place of `torch._decomp.decompositions._upsample_linear`; `image` is (batch, channels, one or more sizes).
+    Torch's own decomposition computes `a + (b - a) * t`, which is NaN for an infinite neighbour where eager's result is
+    not. This function replaces `torch._decomp.decompositions._upsample_linear`.
+
+    Args:
+        image: of shape (batch, channels, size, ...).
+        output_size: the wanted sizes.
+        align_corners: as in `torch.nn.functional.interpolate`.
+        scales: scale factors by dimension, or None.
     """
     import torch._decomp.decompositions as own
 

@@ -1,4 +1,4 @@
-"""Plain JSON descriptions of tensors, output structures and aliases."""
+"""Descriptions of tensors, trees of arguments and outputs, as plain JSON."""
 
 import base64
 from typing import Any
@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 
 def describe_tensor(value: torch.Tensor) -> dict[str, Any]:
-    """Shape, strides and dtype, as the kernels assume them."""
+    """The shape, strides and dtype that the kernels assume."""
     return {
         "shape": list(value.shape),
         "stride": list(value.stride()),
@@ -17,7 +17,7 @@ def describe_tensor(value: torch.Tensor) -> dict[str, Any]:
 
 
 def describe_constant(value: torch.Tensor) -> dict[str, Any]:
-    """The bytes of a tensor that the op makes out of nothing, such as `torch.tensor([1, 2])` in `forward`."""
+    """The bytes of a constant that the op creates, such as `torch.tensor([1, 2])` in `forward`."""
     raw = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return {"base64": base64.b64encode(raw).decode()}
 
@@ -41,7 +41,7 @@ def describe_tree(spec: pytree.TreeSpec) -> Any:
 
 
 def describe_outputs(program: Any, metadata: Any) -> list[dict[str, Any]]:
-    """What each leaf of the result is: Inductor's output of the same position, an input itself, or a view of one."""
+    """The leaves of the result: each is computed by the kernels, an input itself, or a view of an input."""
     outputs = []
     for spec, info in zip(program.graph_signature.output_specs, metadata.output_info, strict=True):
         kind = info.output_type.name

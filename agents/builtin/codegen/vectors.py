@@ -1,4 +1,4 @@
-"""Which vectors TorchInductor generates: their width, and the dimension that they run along."""
+"""The vectors that TorchInductor generates: their width, and the dimension along which they run."""
 
 import contextlib
 import re
@@ -7,17 +7,17 @@ from typing import Any
 from unittest import mock
 
 HALF_VECTORS = "kernelwright.half_vectors"
-"""An option of this package: vectors half as wide as the machine's."""
+"""Option: vectors half as wide as the machine's."""
 OUTER_VECTORS = "kernelwright.outer_vectors"
-"""An option of this package: vectors along a dimension of the results, not along one that is summed over."""
-_OWN = "kernelwright."
+"""Option: vectors along a dimension of the results and not along one that is reduced."""
+_OPTION_PREFIX = "kernelwright."
 _DIMENSION = re.compile(r"d(\d+)$")
 
 
 def inductor_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """TorchInductor's settings for these options; a machine without narrower vectors keeps its own."""
-    settings = {name: value for name, value in options.items() if not name.startswith(_OWN)}
-    # Whether the processor can run its vectors need not be found out by compiling something.
+    """TorchInductor's settings for these options. A machine without half vectors keeps full ones."""
+    settings = {name: value for name, value in options.items() if not name.startswith(_OPTION_PREFIX)}
+    # `vec_isa_ok`: TorchInductor need not compile a program to find out whether the processor runs its vectors.
     settings |= {"fx_graph_cache": False, "compile_threads": 1, "cpp.vec_isa_ok": True}
     if options.get(HALF_VECTORS):
         import torch._inductor.config as config
@@ -44,10 +44,10 @@ def vector_bytes(settings: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def vectors_along_results(wanted: bool) -> Iterator[None]:
-    """While it is entered and `wanted`, reductions are vectorised across their results where that is possible.
+    """If `wanted`, vectorise reductions along a dimension of their results while the context is open.
 
-    TorchInductor does not see what an index that was read from memory does to an access, so it runs the vectors of a
-    sum of looked-up rows along the sum, and collects each of them from as many rows. Along the rows, they are loads.
+    TorchInductor does not analyse an index that is read from memory. For a sum of looked-up rows it runs vectors along
+    the sum and gathers each of them from many rows. Along the rows, the same vectors are plain loads.
     """
     if not wanted:
         yield
@@ -67,8 +67,10 @@ def vectors_along_results(wanted: bool) -> Iterator[None]:
 
 
 def _along_results(functions: Any, sizes: Any, factor: int, results: int) -> int | None:
-    """The one of the first `results` dimensions that every access to memory steps through by one or not at all, with
-    room for at least half a vector; None if there is none."""
+    """The dimension to run vectors along, of the first `results`; None: there is none.
+
+    Every access to memory must step through it by one or not at all, and it must hold at least half a vector.
+    """
     import torch._inductor.codegen.cpp as cpp
     from torch._inductor import dependencies
 

@@ -1,1 +1,1 @@
-"""The variations: each rewrites a generated kernel into one that may be faster."""
+"""Transforms of variations: each rewrites the generated kernels of a unit into kernels that may be faster."""

@@ -1,4 +1,4 @@
-"""Cheaper arithmetic within a rounding of the exact one."""
+"""Transforms to cheaper arithmetic, with a difference of at most a rounding."""
 
 import re
 from dataclasses import replace
@@ -12,12 +12,12 @@ _DIVISION = re.compile(r"auto (tmp\d+) = (tmp\d+) / (tmp\d+);$")
 
 
 def contract(unit: CompilationUnit) -> CompilationUnit:
-    """Let the compiler fuse multiplications with additions: fewer instructions, one rounding less."""
+    """Let g++ contract multiplications and additions, which saves instructions and a rounding."""
     return unit.with_flags("-ffp-contract=fast", without=("-ffp-contract=off",))
 
 
 def reciprocals(unit: CompilationUnit) -> CompilationUnit:
-    """Multiply vectors by the reciprocal of a number that all lanes share: one division a row, not one an element."""
+    """Replace divisions by a number that all lanes share: one division per row instead of one per vector."""
 
     def change(kernel: Kernel) -> Kernel:
         nodes = parse_body(kernel.body)

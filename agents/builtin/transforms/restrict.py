@@ -1,4 +1,4 @@
-"""Tells the compiler which of a kernel's pointers share no memory, so that it may keep what it has read."""
+"""The transform `restrict`: it tells g++ which pointers of a kernel share no memory."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from agents.builtin.compilation_unit import CompilationUnit
 
 
 def restrict(unit: CompilationUnit) -> CompilationUnit:
-    """Marks a pointer `__restrict__` where no other argument of the same call shares its buffer."""
+    """Declare each pointer `__restrict__` whose buffer no other argument of the same call shares."""
     buffers = read_buffers(unit)
 
     def change(kernel: Kernel) -> Kernel:
-        uses = buffers.uses.get(kernel.name, ())
-        if len(uses) != len(kernel.types):
+        arguments = buffers.arguments.get(kernel.name, ())
+        if len(arguments) != len(kernel.types):
             return kernel
-        roots = [buffers.roots.get(name, "") for name in uses]
+        roots = [buffers.roots.get(name, "") for name in arguments]
         types = tuple(
             f"{kind} __restrict__" if root and roots.count(root) == 1 else kind
             for kind, root in zip(kernel.types, roots, strict=True)

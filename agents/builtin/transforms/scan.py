@@ -1,7 +1,7 @@
-"""Own kernels for running sums and products, which TorchInductor leaves to a scalar loop of torch's.
+"""The transform `own_scan`: kernels for running sums and products, for which TorchInductor calls torch's scalar loop.
 
-Along the last dimension a vector is scanned in registers and the carry added; along another one, whole rows are carried
-side by side. The carry is kept in double precision, as torch keeps it.
+Along the last dimension a vector is scanned in registers and the carry is added. Along another dimension many columns
+are carried at once. The carry has double precision, as in torch.
 """
 
 import ast
@@ -12,13 +12,13 @@ from math import prod
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.compilation_unit import CompilationUnit
 
-COLUMNS = 256  # carried side by side: few enough for the carry to stay in the nearest cache
+COLUMNS = 256  # carried at once: the carry stays in the first-level cache
 _OPERATIONS = {"torch.ops.aten.cumsum.default": ("+", "0.0"), "torch.ops.aten.cumprod.default": ("*", "1.0")}
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A call to be replaced: `shape` is that of its contiguous float operand."""
+    """A call that is replaced. Its operand `source` is a contiguous float tensor of this `shape`."""
 
     target: str
     source: str
@@ -29,7 +29,7 @@ class Scan:
 
 
 def own_scan(unit: CompilationUnit) -> CompilationUnit:
-    """Replaces each running sum or product of a contiguous float tensor."""
+    """Replace each running sum or product of a contiguous float tensor by a kernel."""
     shapes = _argument_shapes(unit)
     statements: list[ast.stmt] = []
     kernels = list(unit.module.kernels)
@@ -49,7 +49,7 @@ def own_scan(unit: CompilationUnit) -> CompilationUnit:
 
 
 def _argument_shapes(unit: CompilationUnit) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arguments that are contiguous and float."""
+    """The shapes of the arguments that are contiguous float tensors."""
     return {
         name: item.shape
         for name, item in zip(unit.module.parameters, unit.generated.inputs, strict=True)
@@ -62,7 +62,7 @@ def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _allocated(statement: ast.stmt) -> Mapping[str, tuple[int, ...]]:
-    """The contiguous float buffer that a statement allocates, if it does."""
+    """The name and shape of the contiguous float buffer that a statement allocates; empty: it allocates none."""
     if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
         return {}
     call = statement.value

@@ -1,7 +1,8 @@
-"""Splits long reductions over several accumulators.
+"""The transform `unroll_sums`: it splits long reductions over several accumulators.
 
-A sum waits for each addition before it can begin the next one: four cycles for a vector of which two could be added in
-every cycle, and a running variance waits three times as long. Several accumulators, added at the end, wait together.
+With one accumulator each addition waits for the one before, four cycles for a vector although two vectors could be
+added in each cycle; a running variance waits three times as long. Several accumulators, added at the end, wait in
+parallel.
 """
 
 import re
@@ -11,8 +12,8 @@ from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body, walk
 from agents.builtin.compilation_unit import CompilationUnit
 
-PARTS = (4, 2)  # accumulators, the first number whose loop has at least LEAST_ROUNDS rounds for each
-LEAST_ROUNDS = 2
+ACCUMULATORS = (4, 2)  # the first number that leaves each accumulator MIN_STEPS steps is used
+MIN_STEPS = 2
 _ACCUMULATOR = re.compile(r"^(?:float|double|int64_t|int32_t|Vectorized\w*<.*?>|Welford<.*>) (\w*tmp_acc\w*) = [^;]+;$")
 _HELPER = re.compile(r"^(?:CascadeSum|Welford)Helper<.*> (\w*_helper\d+)\([^;]*\);$")
 _SUM = re.compile(r"^(?P<acc>\w+) = (?P=acc) (?P<op>[+*]) (?P<value>[^;]+);$")
@@ -27,14 +28,14 @@ _OPERATIONS = {"sum": "+", "prod": "*", "max": "maximum", "min": "minimum"}
 
 @dataclass(frozen=True)
 class Update:
-    """How a loop adds to `accumulator`: `operation` is +, *, the name of a function, cascade or welford."""
+    """An update of `accumulator` in a loop; `operation` is +, *, the name of a function, cascade or welford."""
 
     accumulator: str
     operation: str
     helper: str | None = None
 
     def merge(self, part: int) -> str:
-        """The line that adds the accumulator's `part` to it."""
+        """The line that adds another part of the accumulator to it."""
         whole, other = self.accumulator, _part(self.accumulator, part)
         if self.operation == "cascade":
             assert self.helper is not None
@@ -48,7 +49,7 @@ class Update:
 
 
 def unroll_sums(unit: CompilationUnit) -> CompilationUnit:
-    """Splits every reduction whose loop does nothing else with its accumulators."""
+    """Split every reduction whose loop uses its accumulators for nothing else."""
 
     def change(kernel: Kernel) -> Kernel:
         nodes = parse_body(kernel.body)
@@ -59,7 +60,7 @@ def unroll_sums(unit: CompilationUnit) -> CompilationUnit:
 
 
 def _with_parts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes with each loop that adds to accumulators declared ahead of it, among these nodes, split."""
+    """The nodes with each loop split that updates accumulators which are declared among these nodes."""
     declared: dict[str, int] = {}
     result: list[Node] = []
     for node in nodes:
@@ -77,23 +78,23 @@ def _with_parts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         names = {update.accumulator for update in updates} | {update.helper for update in updates if update.helper}
         result = _declare(result, {declared[name]: name for name in names}, count)
         result += [unrolled, *(Line(update.merge(part)) for update in updates for part in range(1, count))]
-        declared = {}  # their places have moved, and one loop for an accumulator is all there is
+        declared = {}  # their positions have changed; an accumulator has only one loop
     return tuple(result)
 
 
-def _declare(nodes: list[Node], places: dict[int, str], count: int) -> list[Node]:
-    """The nodes with declarations of parts 1 to `count` - 1 after each declaration of `places`."""
+def _declare(nodes: list[Node], positions: dict[int, str], count: int) -> list[Node]:
+    """The nodes with declarations of the parts 1 to `count - 1` after each declaration in `positions`."""
     result: list[Node] = []
     for position, node in enumerate(nodes):
         result.append(node)
-        if position in places and isinstance(node, Line):
-            names = {places[position]}
+        if position in positions and isinstance(node, Line):
+            names = {positions[position]}
             result += [Line(_renamed(node.text, names, part)) for part in range(1, count)]
     return result
 
 
 def _updates(loop: Block, declared: set[str]) -> tuple[Update, ...] | None:
-    """What the loop adds to the `declared` accumulators, or None where it does anything else with one of them."""
+    """The updates of `declared` accumulators in a loop; None: the loop uses one of them for something else."""
     found: dict[str, Update] = {}
     for text in _texts(loop):
         words = set(re.findall(r"\w+", text)) & declared
@@ -111,7 +112,7 @@ def _updates(loop: Block, declared: set[str]) -> tuple[Update, ...] | None:
 
 
 def read_update(text: str) -> Update | None:
-    """The update that a line of a loop is, or None."""
+    """A line of a loop as an update; None: it is none."""
     for pattern in (_SUM, _PICK, _MASKED, _CASCADE, _WELFORD):
         match = pattern.match(text)
         if match is None:
@@ -132,16 +133,18 @@ def _texts(loop: Block) -> list[str]:
 
 
 def _unrolled(loop: Block, updates: tuple[Update, ...]) -> tuple[int, Block] | None:
-    """The loop with its innermost one taking several steps at once, each with accumulators of its own; None if that is
-    too short, or is the one that threads share."""
+    """The number of accumulators, and the loop with its innermost loop unrolled so many times.
+
+    None: the innermost loop is too short, or threads share it.
+    """
     body = loop.body
     while len(body) == 1 and isinstance(body[0], Block) and not body[0].head:
-        body = body[0].body  # braces without meaning
+        body = body[0].body  # braces without a head
     inner = body[0] if len(body) == 1 and isinstance(body[0], Block) and body[0].var is not None else None
     if inner is not None:
         deeper = _unrolled(inner, updates)
         return None if deeper is None else (deeper[0], replace(loop, body=(deeper[1],)))
-    count = next((count for count in PARTS if loop.trips >= LEAST_ROUNDS * count), None)
+    count = next((count for count in ACCUMULATORS if loop.trips >= MIN_STEPS * count), None)
     if count is None or loop.var is None or any("omp" in pragma for pragma in loop.pragmas):
         return None
     names = {update.accumulator for update in updates} | {update.helper for update in updates if update.helper}
@@ -156,7 +159,7 @@ def _unrolled(loop: Block, updates: tuple[Update, ...]) -> tuple[int, Block] | N
 
 
 def _copy(loop: Block, first: str, names: set[str], part: int) -> Block:
-    """The step of a loop that comes `part` steps after the one at `first`, with the accumulators of that part."""
+    """The step of a loop `part` steps after the one at `first`, with the accumulators of that part."""
     place = Line(f"const int64_t {loop.var} = {first} + {part * loop.step}L;")
     return Block((), (place, *map_lines(loop.body, lambda text: _renamed(text, names, part))))
 

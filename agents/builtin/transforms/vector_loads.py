@@ -1,7 +1,8 @@
-"""Reads strided and nearly consecutive elements in a few vector instructions, not element by element.
+"""The transform `vector_loads`: it reads strided and nearly consecutive elements by vector instructions.
 
-Windows of a pooling and rows of a resized image come out of TorchInductor as a loop that fills a small array, perhaps
-each element under a test of its mask. The runtime's `kw::strided` and `kw::lookup` load all lanes at once if they can.
+For windows of a pooling and rows of a resized image TorchInductor generates a loop that fills a small array, sometimes
+with a test of the mask for each element. The runtime's `kw::strided` and `kw::lookup` load all lanes at once if they
+can.
 """
 
 import re
@@ -20,7 +21,7 @@ _MASK = re.compile(r"if \((tmp\d+)\.is_masked\((\w+)\)\)$")
 
 
 def vector_loads(unit: CompilationUnit) -> CompilationUnit:
-    """Rewrites the copying loops of every kernel whose vectors are full ones of float."""
+    """Rewrite the copying loops whose vectors are full and of floats."""
     lanes = unit.generated.vector_bytes // 4
 
     def change(kernel: Kernel) -> Kernel:
@@ -49,7 +50,7 @@ def _rewrite(nodes: tuple[Node, ...], lanes: int) -> tuple[Node, ...]:
 
 
 def _vector_load(nodes: tuple[Node, ...], lanes: int) -> str | None:
-    """The load that these five nodes (`auto tmp =`, `[&]`, a block, `()`, `;`) amount to, or None."""
+    """Five nodes (`auto tmp =`, `[&]`, a block, `()`, `;`) as one vector load; None: they are none."""
     if len(nodes) < 5 or not isinstance(nodes[0], Line) or not isinstance(nodes[2], Block):
         return None
     target = _TARGET.match(nodes[0].text)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from agents.builtin.analysis.accesses import find_accesses
 from agents.builtin.analysis.affine import read_affine
-from agents.builtin.analysis.buffers import UNKNOWN, Place
+from agents.builtin.analysis.buffers import UNKNOWN, PointerTarget
 from agents.builtin.analysis.loops import Block, Line, parse_body, render_body, walk
 from agents.builtin.errors import NotTranslatable
-from agents.builtin.transforms.fuse_rows import _fused, read_stage
+from agents.builtin.transforms.fuse_rows import _fused, read_loop_nest
 
 TWO_STAGES = """
     #pragma omp parallel
@@ -34,13 +34,13 @@ TWO_STAGES = """
         }
     }
 """
-NAMES = {name: Place(name) for name in ("in_ptr0", "out_ptr0", "out_ptr1")}
+NAMES = {name: PointerTarget(name) for name in ("in_ptr0", "out_ptr0", "out_ptr1")}
 
 
 def fuse(text: str) -> Block | None:
     region = parse_body(text)[0]
     assert isinstance(region, Block)
-    stages = [read_stage(node) for node in region.body]
+    stages = [read_loop_nest(node) for node in region.body]
     assert all(stages)
     return _fused([stage for stage in stages if stage], NAMES, lanes=16, threads=2)
 
@@ -77,7 +77,7 @@ def test_loops_that_read_other_rows_stay_apart(index: str) -> None:
 def test_a_pointer_that_may_overlap_another_keeps_loops_apart() -> None:
     region = parse_body(TWO_STAGES.replace("INDEX", "x0"))[0]
     assert isinstance(region, Block)
-    stages = [stage for node in region.body if (stage := read_stage(node))]
+    stages = [stage for node in region.body if (stage := read_loop_nest(node))]
     assert _fused(stages, {**NAMES, "out_ptr0": UNKNOWN}, lanes=16, threads=2) is None
 
 

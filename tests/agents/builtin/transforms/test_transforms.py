@@ -67,7 +67,7 @@ def rows(count: int = 128, trips: int = 256) -> str:
     return ROWS.replace("ROWS", str(count)).replace("TRIPS", str(trips))
 
 
-def make_draft(
+def make_unit(
     body: str, shape: tuple[int, ...] = (128, 256), call: str = "", results: str = "(128,), (1,)"
 ) -> CompilationUnit:
     kernel = Kernel("kernel_0", ("const float*", "float*"), ("in_ptr0", "out_ptr0"), body)
@@ -85,18 +85,18 @@ def body_of(unit: CompilationUnit) -> str:
 
 def test_one_thread_leaves_no_parallel_region() -> None:
     for text in (rows(), OWN_SUMS, "#pragma omp parallel for collapse(2)" + rows().replace("#pragma omp parallel", "")):
-        changed = body_of(one_thread(make_draft(text)))
+        changed = body_of(one_thread(make_unit(text)))
         assert "omp" not in changed
         assert changed.count("for(int64_t x0=") == 1, "the loops themselves stay"
-    assert "int tid = 0;" in body_of(one_thread(make_draft(rows())))
+    assert "int tid = 0;" in body_of(one_thread(make_unit(rows())))
 
 
 @pytest.mark.parametrize(("count", "piece"), [(128, 4), (100_000, 3125), (9, 1), (8, 1), (7, None), (1, None)])
 def test_rows_are_handed_out_in_pieces_by_their_number(count: int, piece: int | None) -> None:
-    changed = body_of(free_schedule(make_draft(rows(count))))
+    changed = body_of(free_schedule(make_unit(rows(count))))
     assert (f"#pragma omp for schedule(dynamic, {piece})" in changed) == (piece is not None)
     assert ("schedule" in changed) == (piece is not None)
-    assert body_of(free_schedule(make_draft(changed))) == changed, "a schedule is given once"
+    assert body_of(free_schedule(make_unit(changed))) == changed, "a schedule is given once"
 
 
 def test_collapsed_loops_count_together() -> None:
@@ -110,17 +110,17 @@ def test_collapsed_loops_count_together() -> None:
             }
         }
     """
-    assert "collapse(2) schedule(dynamic, 1)" in body_of(free_schedule(make_draft(text)))
+    assert "collapse(2) schedule(dynamic, 1)" in body_of(free_schedule(make_unit(text)))
     unknown = text.replace("x1<64L", "x1<last")
-    assert "schedule" not in body_of(free_schedule(make_draft(unknown)))
+    assert "schedule" not in body_of(free_schedule(make_unit(unknown)))
 
 
 def test_sums_of_a_threads_own_keep_their_fixed_shares() -> None:
-    assert "schedule" not in body_of(free_schedule(make_draft(OWN_SUMS)))
+    assert "schedule" not in body_of(free_schedule(make_unit(OWN_SUMS)))
 
 
 def test_a_sum_gets_several_accumulators_and_they_are_added() -> None:
-    changed = body_of(unroll_sums(make_draft(rows())))
+    changed = body_of(unroll_sums(make_unit(rows())))
     for part in (1, 2, 3):
         assert f"Vectorized<float> tmp_acc0_vec_part{part} = Vectorized<float>(0);" in changed
         assert f"tmp_acc0_vec = tmp_acc0_vec + tmp_acc0_vec_part{part};" in changed
@@ -138,12 +138,12 @@ def test_a_sum_gets_several_accumulators_and_they_are_added() -> None:
 )
 def test_loops_that_do_more_with_an_accumulator_stay(line: str) -> None:
     text = rows().replace("tmp_acc0_vec = tmp_acc0_vec + tmp0;", line)
-    assert body_of(unroll_sums(make_draft(text))) == text
+    assert body_of(unroll_sums(make_unit(text))) == text
 
 
 def test_short_loops_and_shared_ones_stay() -> None:
-    assert body_of(unroll_sums(make_draft(rows(trips=48)))) == rows(trips=48)
-    assert "_part" not in body_of(unroll_sums(make_draft(OWN_SUMS)))
+    assert body_of(unroll_sums(make_unit(rows(trips=48)))) == rows(trips=48)
+    assert "_part" not in body_of(unroll_sums(make_unit(OWN_SUMS)))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_transformed_kernels_compute_the_same(
     folder: Path = tmp_path_factory.mktemp("kernels")
     trips = vectors * 16
     transforms = {1: [unroll_sums], 2: [unroll_sums, free_schedule], 3: [unroll_sums, free_schedule, one_thread]}[which]
-    plain = make_draft(rows(count, trips))
+    plain = make_unit(rows(count, trips))
     changed = plain
     for transform in transforms:
         changed = transform(changed)
@@ -202,14 +202,14 @@ int main() {{
 
 
 def test_the_estimate_sees_what_waits_and_what_moves() -> None:
-    long_rows = make_draft(rows(4096, 4096), (4096, 4096))
-    cached = make_draft(rows(64, 512), (64, 512))
+    long_rows = make_unit(rows(4096, 4096), (4096, 4096))
+    cached = make_unit(rows(64, 512), (64, 512))
     assert estimate_s(unroll_sums(cached)) < estimate_s(cached)
     assert estimate_s(long_rows) > 100 * estimate_s(cached)
     copy = rows(4096, 4096).replace(
         "tmp_acc0_vec = tmp_acc0_vec + tmp0;", "tmp0.store(out_ptr0 + (x1 + 4096L*x0));"
     ).replace("out_ptr0[(x0)] = static_cast<float>(tmp_acc0);", "")  # fmt: skip
-    unit = make_draft(copy, (4096, 4096), results="(4096, 4096), (4096, 1)")
+    unit = make_unit(copy, (4096, 4096), results="(4096, 4096), (4096, 1)")
     streamed = stream_stores(unit)
     assert "kw::stream_store" in body_of(streamed)
     assert estimate_s(unit) > 1.2 * estimate_s(streamed)
@@ -243,14 +243,14 @@ def test_the_estimate_counts_a_buffer_that_stays_in_cache_once() -> None:
             }
         }
     """
-    unit = make_draft(text, (1024, 1024), results="(1024, 1024), (1024, 1)")
+    unit = make_unit(text, (1024, 1024), results="(1024, 1024), (1024, 1)")
     fused = fuse_rows(unit)
     assert "chunk" in body_of(fused)
     assert 1.3 < estimate_s(unit) / estimate_s(fused) < 2.0
 
 
 def test_short_kernels_are_estimated_faster_on_one_thread_and_long_ones_slower() -> None:
-    short, long = make_draft(rows(8, 64), (8, 64)), make_draft(rows(4096, 4096).replace("tmp0;", "tmp0.exp();"))
+    short, long = make_unit(rows(8, 64), (8, 64)), make_unit(rows(4096, 4096).replace("tmp0;", "tmp0.exp();"))
     assert estimate_s(one_thread(short)) < estimate_s(short)
     assert estimate_s(one_thread(long)) > 1.5 * estimate_s(long)
 
@@ -274,6 +274,6 @@ def test_transforms_leave_trees_that_parse(lines: list[str]) -> None:
     if depth:
         return
     for transform in (one_thread, free_schedule, unroll_sums):
-        changed = body_of(transform(make_draft(text)))
+        changed = body_of(transform(make_unit(text)))
         assert render_body(parse_body(changed)).split() == changed.split()
-    assert not re.search("pragma omp", body_of(one_thread(make_draft(text)))) or "#pragma omp for" in lines
+    assert not re.search("pragma omp", body_of(one_thread(make_unit(text)))) or "#pragma omp for" in lines
