@@ -64,7 +64,7 @@ def pair(name: str) -> tuple[str, str]:
         assert "TOKENS = 2048" in task
         small = task.replace("TOKENS = 2048", "TOKENS = 128")
         return task if name == EXAMPLE else small, (ROOT / f"examples/candidates/{EXAMPLE}_cpp.py").read_text()
-    folder = ROOT / "agents/exemplars/cpu"
+    folder = load_platform("cpu").prompts().folder / "exemplars"
     return (folder / f"{name}_task.py").read_text(), (folder / f"{name}.py").read_text()
 
 
