@@ -1,4 +1,4 @@
-"""`python -m web` is `kernelwright`, with `serve`."""
+"""Runs the command line: `python -m web` is `kernelwright`."""
 
 from web.cli import main
 

@@ -1,4 +1,4 @@
-"""The web application: the API, the pages and what protects both."""
+"""The web application: the API, the pages, and the middleware around both."""
 
 from fastapi import FastAPI
 
@@ -9,13 +9,12 @@ from web.broadcast import Broadcaster
 from web.dependencies import Dependencies
 from web.metrics import Metrics
 from web.pages import routes as pages
-from web.security import login
 from web.security.middleware import SecurityMiddleware
 from web.security.rate_limit import RateLimits
 
 
 def create_app(deps: Dependencies) -> FastAPI:
-    """The application over an opened store; whoever opened it closes it."""
+    """Make the application. The caller opens and closes the store."""
     app = FastAPI(
         title="Kernelwright",
         version=program_version(),
@@ -31,7 +30,6 @@ def create_app(deps: Dependencies) -> FastAPI:
     app.state.metrics = Metrics(deps.store, lambda: broadcaster.listeners)
     problems.add_to(app)
     api.add_to(app)
-    app.include_router(login.router)
     pages.add_to(app)
     app.add_middleware(SecurityMiddleware, login=deps.login, fastapi=app)
     return app

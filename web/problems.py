@@ -1,4 +1,4 @@
-"""Errors as answers: application/problem+json (RFC 9457) for the API, a page for people."""
+"""Errors as responses: application/problem+json (RFC 9457) for the API, a page for browsers."""
 
 import logging
 import re
@@ -23,13 +23,13 @@ MEDIA_TYPE = "application/problem+json"
 MAX_SHOWN_CHARS = 80
 MAX_ERRORS = 20
 _log = logging.getLogger(__name__)
-# Parts of an error's place that tell two forms of a body apart and say nothing to who sent it.
-TAGS = frozenset({"of_task", "of_source"})
+# Names of the two forms of a body. Pydantic puts them into the location of an error; the client does not know them.
+_BODY_FORMS = frozenset({"of_task", "of_source"})
 _API = ("/api/", "/metrics")
 
 
 class FieldError(BaseModel):
-    """One value of a request that cannot be accepted."""
+    """A value of a request that was refused."""
 
     field: str = Field(description="Where it stands, such as body.rounds or query.limit.")
     message: str
@@ -37,7 +37,7 @@ class FieldError(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why a request was not done (RFC 9457)."""
+    """Why a request failed (RFC 9457)."""
 
     type: str = Field(
         default="about:blank", description="A word for programs, as /problems/WORD; about:blank: see status."
@@ -51,7 +51,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """Ends a request with a problem; `kind` is its word for programs."""
+    """Ends a request with an error response. `kind` is the last part of the problem's `type`."""
 
     def __init__(self, status: int, detail: str, *, kind: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -62,7 +62,7 @@ class ProblemError(Exception):
 
 
 def add_to(app: FastAPI) -> None:
-    """Have every error answered as a problem; pages may set `app.state.error_page(request, problem) -> Response`."""
+    """Add the handlers of errors. `app.state.error_page(request, problem) -> Response`, if set, shows them on pages."""
     app.state.error_page = None
     app.add_exception_handler(RequestValidationError, _on_validation)
     for error in (HTTPException, ProblemError, NotAuthenticated, NotAllowed, NotInStore, StoreError, TaskError,
@@ -70,8 +70,8 @@ def add_to(app: FastAPI) -> None:
         app.add_exception_handler(error, _on_error)
 
 
-def respond(request: Request, problem: ProblemError, errors: Sequence[FieldError] | None = None) -> Response:
-    """The answer to a request that ends with this problem."""
+def problem_response(request: Request, problem: ProblemError, errors: Sequence[FieldError] | None = None) -> Response:
+    """The response for a problem."""
     status = HTTPStatus(problem.status)
     body = Problem(
         type=f"/problems/{problem.kind}" if problem.kind else "about:blank",
@@ -96,14 +96,14 @@ def respond(request: Request, problem: ProblemError, errors: Sequence[FieldError
 
 
 def problem_of(error: Exception) -> ProblemError:
-    """What a use case's error comes to over HTTP; of a fault of our own only that there was one."""
+    """The problem for an error of a use case. An unexpected error gives no details."""
     match error:
         case ProblemError():
             return error
         case HTTPException():
             return ProblemError(
                 error.status_code,
-                _said(error),
+                _detail(error),
                 headers={name.title(): value for name, value in (error.headers or {}).items()},
             )
         case NotAuthenticated():
@@ -131,12 +131,12 @@ def problem_of(error: Exception) -> ProblemError:
 async def _on_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status == 405 and (methods := _methods_of(request)):
-        problem.headers["Allow"] = ", ".join(methods)  # the framework names those of one route only
-    return respond(request, problem)
+        problem.headers["Allow"] = ", ".join(methods)  # Starlette names the methods of one route only
+    return problem_response(request, problem)
 
 
 def _methods_of(request: Request) -> list[str]:
-    """The methods that the API takes at this path."""
+    """The methods that the API accepts at this path."""
     found: set[str] = set()
     for template, item in request.app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path):
@@ -149,25 +149,25 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         raise error
     errors = [
         FieldError(
-            field=".".join(str(part) for part in found["loc"] if part not in TAGS)[:200],
+            field=".".join(str(part) for part in found["loc"] if part not in _BODY_FORMS)[:200],
             message=clean_text(str(found["msg"]))[:300],
-            value=_shown(found),
+            value=_refused_value(found),
         )
         for found in error.errors()[:MAX_ERRORS]
     ]
     first = errors[0] if errors else FieldError(field="body", message="cannot be read")
     detail = f"{first.field}: {first.message}"
-    return respond(request, ProblemError(422, detail, kind="validation"), errors)
+    return problem_response(request, ProblemError(422, detail, kind="validation"), errors)
 
 
-def _shown(found: Mapping[str, Any]) -> str | None:
-    """A refused value in a few characters; nothing where the value is missing or the whole body."""
+def _refused_value(found: Mapping[str, Any]) -> str | None:
+    """A refused value, shortened. None if the value is missing or is the whole body."""
     if found["type"] in ("missing", "json_invalid") or isinstance(found.get("input"), dict | list):
         return None
     return clean_text(str(found.get("input")))[:MAX_SHOWN_CHARS]
 
 
-def _said(error: HTTPException) -> str:
+def _detail(error: HTTPException) -> str:
     if error.status_code == 404:
         return "there is nothing at this address"
     if error.status_code == 405:
@@ -175,7 +175,7 @@ def _said(error: HTTPException) -> str:
     return str(error.detail)
 
 
-_WHY = {
+_DESCRIPTIONS = {
     400: "The request cannot be read.",
     401: "No token, or one that opens nothing.",
     403: "The role, the quota or the page that sent it does not allow this.",
@@ -194,6 +194,6 @@ _ALWAYS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503)
 
 
 def problems(*more: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that any route may answer with, and `more`."""
+    """The descriptions of the problems that every route can respond with, and of those with a status in `more`."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": _WHY[status], "content": content} for status in sorted({*_ALWAYS, *more})}
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in sorted({*_ALWAYS, *more})}

@@ -1,4 +1,4 @@
-"""The audit log: who changed what others rely on, and why."""
+"""The audit log."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -21,7 +21,7 @@ Subject = Annotated[
 
 
 class AuditLine(BaseModel):
-    """One change: who made it, to what, and why."""
+    """A change: who made it, to what, and why."""
 
     id: int
     at: datetime
@@ -33,12 +33,12 @@ class AuditLine(BaseModel):
 
     @classmethod
     def of(cls, line: AuditRecord) -> Self:
-        """A line for the API."""
+        """Convert a record."""
         return cls(**asdict(line))
 
 
 class AuditPage(BaseModel):
-    """Lines, newest first, and where the next page begins."""
+    """A page of lines, newest first."""
 
     lines: list[AuditLine]
     next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")

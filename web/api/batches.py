@@ -1,4 +1,4 @@
-"""Batches: tasks times models times platforms times samples, their figures, and what other programs want of them."""
+"""Batches: start, list, show, export, cancel and resume."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -30,7 +30,7 @@ Over = Annotated[Literal["eager", "compile"], Query(description="What speedups a
 
 
 class BatchRequest(BaseModel):
-    """What a batch is to try. `budget_usd` is for all its jobs together, that in `job` for each."""
+    """The combinations that a batch tries. `budget_usd` is for all jobs together, the one in `job` for each job."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -51,7 +51,7 @@ class BatchRequest(BaseModel):
 
 
 class Batch(BaseModel):
-    """A batch and how far it is."""
+    """A batch and its progress."""
 
     id: int
     name: str
@@ -67,7 +67,7 @@ class Batch(BaseModel):
 
     @classmethod
     def of(cls, line: BatchLine) -> Self:
-        """A batch for the API."""
+        """Convert a batch."""
         batch = line.batch
         return cls(
             id=batch.id,
@@ -85,13 +85,13 @@ class Batch(BaseModel):
 
 
 class BatchCancelled(Batch):
-    """A batch that was told to stop."""
+    """A batch that was cancelled."""
 
     concerned: int = Field(description="Jobs that were cancelled or told to stop.")
 
 
 class BatchResume(BaseModel):
-    """How a batch is to go on."""
+    """Options for resuming a batch."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"budget_usd": 30.0}]})
 
@@ -99,14 +99,14 @@ class BatchResume(BaseModel):
 
 
 class BatchPage(BaseModel):
-    """Batches, newest first, and where the next page begins."""
+    """A page of batches, newest first."""
 
     batches: list[Batch]
     next_cursor: int | None
 
 
 class BatchWhole(BaseModel):
-    """A batch with the figures of each model and platform, and a row for each job."""
+    """A batch with the figures of each model and platform."""
 
     batch: Batch
     complete: bool = Field(description="Whether every job has ended for good, so that the figures will stay.")

@@ -1,4 +1,4 @@
-"""Candidates of a job: their sources, how two differ, and another evaluation of one."""
+"""The candidates of a job: list, show, compare, and evaluate again."""
 
 import difflib
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from db.records import CandidateRecord
 from service.submissions.evaluations import reevaluate
 from service.views.candidates import get_candidate, list_candidates
-from web.api.jobs import made
+from web.api.jobs import queued_response
 from web.api.parameters import HEX_64, MAX_ID, CandidateHash, IdempotencyKey, JobId
 from web.api.schemas.jobs import Job
 from web.api.schemas.results import CandidateList, CandidateSummary, CandidateWhole, EvaluationSummary
@@ -78,7 +78,7 @@ def evaluate_again(
 ) -> Job:
     """Queue another evaluation of a candidate; no model is asked."""
     new_id, new = reevaluate(principal, job_id, candidate_hash, store=deps.store, key=key)
-    return made(deps, response, new_id, new=new)
+    return queued_response(deps, response, new_id, new=new)
 
 
 def _summary(candidate: CandidateRecord) -> dict[str, Any]:

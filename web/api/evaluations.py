@@ -1,4 +1,4 @@
-"""Evaluations: queue one, all that one found out, and taking a result off the leaderboard."""
+"""Evaluations: start, show, retract and restore."""
 
 from fastapi import APIRouter, Response
 
@@ -7,7 +7,7 @@ from service.submissions.evaluations import evaluate_for
 from service.tasks import find_task
 from service.views.evaluation import get_evaluation
 from tasks.load import task_from_source
-from web.api.jobs import made
+from web.api.jobs import queued_response
 from web.api.parameters import EvaluationId, IdempotencyKey
 from web.api.schemas.jobs import Job
 from web.api.schemas.results import EvaluationOfTask, EvaluationRequest, EvaluationSummary, EvaluationWhole, Judgement
@@ -43,7 +43,7 @@ def start(
         store=deps.store,
         key=key,
     )
-    return made(deps, response, job_id, new=new)
+    return queued_response(deps, response, job_id, new=new)
 
 
 @router.get("/{evaluation_id}", responses=problems(404))

@@ -1,4 +1,4 @@
-"""Jobs: submit, look at, cancel, resume, and take home what they found."""
+"""Jobs: submit, list, show, cancel, resume, and download the result."""
 
 from pathlib import Path as FilePath
 from typing import Annotated
@@ -44,7 +44,7 @@ def submit(body: JobRequest, response: Response, deps: Deps, principal: Submitte
         store=deps.store,
         key=key,
     )
-    return made(deps, response, job_id, new=new)
+    return queued_response(deps, response, job_id, new=new)
 
 
 @router.get("", responses=problems())
@@ -116,8 +116,18 @@ def report(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     return Response(text, media_type="text/markdown")
 
 
-def made(deps: Deps, response: Response, job_id: int, *, new: bool) -> Job:
-    """The answer to a request that queued a job, now or when it was sent the first time."""
+def queued_response(deps: Deps, response: Response, job_id: int, *, new: bool) -> Job:
+    """Set the headers of the response to a request that queued a job.
+
+    Args:
+        deps: The application's dependencies.
+        response: The response.
+        job_id: The job.
+        new: False if an earlier request with the same idempotency key queued the job.
+
+    Returns:
+        The job.
+    """
     response.headers["Location"] = f"/api/v1/jobs/{job_id}"
     if not new:
         response.status_code = 200

@@ -1,4 +1,4 @@
-"""The leaderboard: who wrote the fastest kernel that passed, as pages or as a table for other programs."""
+"""The leaderboard: a page as JSON, or all of it as CSV."""
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
@@ -22,8 +22,8 @@ _COLUMNS = tuple(field.name for field in fields(LeaderboardEntry))
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which lines, in which order."""
+class LeaderboardQuery:
+    """The filters and the order of the entries."""
 
     suite: Suite = None
     platform: PlatformName = None
@@ -47,28 +47,28 @@ class Chosen:
 
     @property
     def filters(self) -> LeaderboardFilters:
-        """Which lines."""
+        """The filters as the store takes them."""
         return LeaderboardFilters(self.suite, self.platform, self.task, self.model, self.dtype, self.device)
 
     @property
     def descending(self) -> bool | None:
-        """Whether the highest come first; None: as the sort has it."""
+        """Whether the highest value comes first; None for the usual direction of the order."""
         return None if self.order is None else self.order == "desc"
 
 
-TheChosen = Annotated[Chosen, Depends()]
+QueryParameters = Annotated[LeaderboardQuery, Depends()]
 
 
 @router.get("/leaderboard", responses=problems())
 def show(
     deps: Deps,
     _: Viewer,
-    chosen: TheChosen,
+    query: QueryParameters,
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
     offset: Annotated[int, Query(ge=0, le=MAX_ID, description="Leave out so many first.")] = 0,
 ) -> Leaderboard:
     """A page of the leaderboard."""
-    entries, total = _page(deps, chosen, limit, offset)
+    entries, total = _page(deps, query, limit, offset)
     return Leaderboard(entries=[Board.of(entry) for entry in entries], total=total)
 
 
@@ -77,21 +77,21 @@ def show(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems()},
 )
-def export(deps: Deps, _: Viewer, chosen: TheChosen) -> Response:
+def export(deps: Deps, _: Viewer, query: QueryParameters) -> Response:
     """The whole leaderboard as CSV, one line an entry."""
     headers = {"Content-Disposition": 'attachment; filename="leaderboard.csv"'}
-    return StreamingResponse(_csv(deps, chosen), media_type="text/csv", headers=headers)
+    return StreamingResponse(_csv(deps, query), media_type="text/csv", headers=headers)
 
 
-def _page(deps: Dependencies, chosen: Chosen, limit: int, offset: int) -> tuple[list[LeaderboardEntry], int]:
+def _page(deps: Dependencies, query: LeaderboardQuery, limit: int, offset: int) -> tuple[list[LeaderboardEntry], int]:
     return leaderboard_page(
-        deps.store, chosen.filters, sort=chosen.sort, descending=chosen.descending, limit=limit, offset=offset
+        deps.store, query.filters, sort=query.sort, descending=query.descending, limit=limit, offset=offset
     )
 
 
-def _csv(deps: Dependencies, chosen: Chosen) -> Iterator[str]:
+def _csv(deps: Dependencies, query: LeaderboardQuery) -> Iterator[str]:
     yield csv_lines([_COLUMNS])
     offset = 0
-    while entries := _page(deps, chosen, _CSV_PAGE, offset)[0]:
+    while entries := _page(deps, query, _CSV_PAGE, offset)[0]:
         yield csv_lines([astuple(entry) for entry in entries])
         offset += len(entries)

@@ -1,4 +1,4 @@
-"""Kinds of values that requests hold, each with its bounds: nothing reaches the store that it could choke on."""
+"""Types of parameters with their bounds, so that no value reaches the store that the store cannot hold."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Puts the API together: its routes under /api/v1, their description, and the metrics."""
+"""Adds the API to the application: its routes under /api/v1, its description, and the metrics."""
 
 from typing import Any
 
@@ -7,30 +7,18 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from web import metrics
-from web.api import (
-    audit,
-    batches,
-    candidates,
-    devices,
-    evaluations,
-    events,
-    health,
-    jobs,
-    leaderboard,
-    me,
-    tasks,
-)
+from web.api import audit, batches, candidates, devices, evaluations, events, jobs, leaderboard, status, tasks
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_NOUNS = (health, me, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit)
+_MODULES = (status, tasks, jobs, events, candidates, evaluations, leaderboard, batches, devices, audit)
 
 
 def add_to(app: FastAPI) -> None:
-    """Add the API."""
+    """Add the routes, `GET /api/v1/openapi.json` and `GET /metrics`."""
     api = APIRouter(prefix=PREFIX)
-    for noun in _NOUNS:
-        api.include_router(noun.router)
+    for module in _MODULES:
+        api.include_router(module.router)
 
     @api.get("/openapi.json", include_in_schema=False)
     def describe() -> Response:
@@ -39,7 +27,7 @@ def add_to(app: FastAPI) -> None:
 
     app.include_router(api)
     app.include_router(metrics.router)
-    app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
+    app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # as FastAPI documents it
 
 
 def _description(app: FastAPI) -> dict[str, Any]:

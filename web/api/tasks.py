@@ -1,4 +1,4 @@
-"""Tasks: those that are built in or imported, those that people submitted, and whether source text is one."""
+"""Tasks: list, show, and check source text."""
 
 from typing import Annotated, Literal
 

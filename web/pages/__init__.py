@@ -1,1 +1,1 @@
-"""The pages that people look at: one file for each noun."""
+"""The pages: one file for each noun."""

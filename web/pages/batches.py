@@ -1,4 +1,4 @@
-"""Batches: the list, one with its figures, and two compared."""
+"""The pages of batches: the list, and one batch, also compared with another."""
 
 from typing import Annotated, Any, get_args
 
@@ -11,7 +11,7 @@ from service.submissions.access import Principal, may_change
 from service.submissions.batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
 from web.dependencies import Dependencies, Deps
-from web.pages.render.forms import BatchId, OwnForm
+from web.pages.parameters import BatchId, CsrfChecked
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
 
@@ -25,7 +25,7 @@ _BASELINES = get_args(Baseline)
 def list_(
     request: Request, deps: Deps, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
 ) -> HTMLResponse:
-    """All batches, newest first."""
+    """The list of batches, newest first."""
     found = list_batches(deps.store, before=before, limit=_PAGE + 1)
     more = found[_PAGE - 1].batch.id if len(found) > _PAGE else None
     return page(request, "batches.html", lines=found[:_PAGE], next_before=more)
@@ -39,33 +39,33 @@ Against = Annotated[str, Query(max_length=12)]
 def show(
     request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
 ) -> HTMLResponse:
-    """One batch; `against` compares it with another. Its script keeps it up to date."""
-    return page(request, "batch.html", **_shown(deps, principal, batch_id, over, against))
+    """A batch. `against` is the id of a batch to compare it with. A script updates the page."""
+    return page(request, "batch.html", **_context(deps, principal, batch_id, over, against))
 
 
 @router.get("/{batch_id}/part")
 def part(
     request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
 ) -> HTMLResponse:
-    """What changes of a batch's page while it runs."""
-    return page(request, "batch_part.html", **_shown(deps, principal, batch_id, over, against))
+    """The part of a batch's page that changes while the batch runs."""
+    return page(request, "batch_part.html", **_context(deps, principal, batch_id, over, against))
 
 
-@router.post("/{batch_id}/cancel", dependencies=[OwnForm])
+@router.post("/{batch_id}/cancel", dependencies=[CsrfChecked])
 def cancel(deps: Deps, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
-    """Stop a batch."""
+    """Cancel a batch."""
     cancel_batch_for(principal, batch_id, store=deps.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
-@router.post("/{batch_id}/resume", dependencies=[OwnForm])
+@router.post("/{batch_id}/resume", dependencies=[CsrfChecked])
 def resume(deps: Deps, principal: Submitter, batch_id: BatchId) -> RedirectResponse:
-    """Put what a batch has left back in line."""
+    """Put the jobs of a batch that can be resumed back into the queue."""
     resume_batch_for(principal, batch_id, settings=deps.settings, store=deps.store)
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
-def _shown(deps: Dependencies, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
+def _context(deps: Dependencies, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
     baseline: Baseline = "compile" if over == "compile" else "eager"
     view = batch_view(deps.store, batch_id, over=baseline)
     other = int(against) if against.isascii() and against.isdigit() else None
@@ -77,12 +77,12 @@ def _shown(deps: Dependencies, principal: Principal, batch_id: int, over: str, a
         "against": other,
         "name_of": column_name,
         "may_change": may_change(principal, view.details.line.batch.user),
-        "curves": _curves(view),
-        "heat": _heat(view),
+        "curves": _fast_p_curves(view),
+        "heat": _heat_map(view),
     }
 
 
-def _curves(view: BatchView) -> list[dict[str, Any]]:
+def _fast_p_curves(view: BatchView) -> list[dict[str, Any]]:
     return [
         {"name": column_name(group, view.details), "p": list(fast_p), "share": list(fast_p.values())}
         for group in view.details.groups
@@ -90,7 +90,7 @@ def _curves(view: BatchView) -> list[dict[str, Any]]:
     ]
 
 
-def _heat(view: BatchView) -> dict[str, Any]:
+def _heat_map(view: BatchView) -> dict[str, Any]:
     rows = view.heat.rows
     return {
         "models": view.heat.columns,

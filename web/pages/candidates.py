@@ -1,4 +1,4 @@
-"""A candidate: its source, the evidence, and how it differs from others."""
+"""The page of a candidate: its source, its evaluations, and a comparison with another source."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -15,13 +15,13 @@ from service.views.evaluation import EvaluationView
 from service.views.safe_text import shown as shown_text
 from web.dependencies import Deps
 from web.pages.jobs import download
+from web.pages.parameters import CandidateHash, CsrfChecked, JobId
 from web.pages.render import speedup_bars
-from web.pages.render.forms import Digest, JobId, OwnForm
 from web.pages.render.render import page
 from web.pages.render.source import MAX_HIGHLIGHTED_CHARS, code_line
 from web.security.identity import Operator, Submitter, Viewer
 
-router = APIRouter(prefix="/jobs/{job_id}/candidates/{digest}", include_in_schema=False)
+router = APIRouter(prefix="/jobs/{job_id}/candidates/{candidate_hash}", include_in_schema=False)
 
 
 @router.get("")
@@ -30,12 +30,12 @@ def show(
     deps: Deps,
     _: Viewer,
     job_id: JobId,
-    digest: Digest,
+    candidate_hash: CandidateHash,
     against: Annotated[str | None, Query(max_length=64)] = None,
     evaluation: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
-    """A candidate with its evidence; `against` compares it with another."""
-    view = candidate_view(deps.store, job_id, digest, evaluation or None)
+    """A candidate with its evaluations. `against` is the hash of a candidate to compare it with, or `reference`."""
+    view = candidate_view(deps.store, job_id, candidate_hash, evaluation or None)
     difference = diff_with(deps.store, view, against) if against else None
     shown = view.shown
     return page(
@@ -44,59 +44,59 @@ def show(
         view=view,
         against=against,
         difference=difference,
-        code_of=_code(difference),
+        code_of=_highlighter(difference),
         samples=[] if shown is None else [{"name": line.name, "sets": line.sets_ms} for line in shown.latencies],
-        roofline=None if shown is None else _roofline(shown),
+        roofline=None if shown is None else _roofline_chart(shown),
         axis=speedup_bars.axis(each.eager for each in view.evaluations),
     )
 
 
 @router.get("/source.py")
-def source(deps: Deps, _: Viewer, job_id: JobId, digest: Digest) -> Response:
-    """A candidate's source as a file, unchanged.
+def source(deps: Deps, _: Viewer, job_id: JobId, candidate_hash: CandidateHash) -> Response:
+    """Download the candidate's source.
 
     Raises:
-        NotInStore: the job has no such candidate.
+        NotInStore: The job has no such candidate.
     """
-    text = get_source(deps.store, job_id, digest)
-    return download(text, f"candidate-{job_id}-{digest[:8]}.py", "text/x-python")
+    text = get_source(deps.store, job_id, candidate_hash)
+    return download(text, f"candidate-{job_id}-{candidate_hash[:8]}.py", "text/x-python")
 
 
-@router.post("/evaluate", dependencies=[OwnForm])
-def evaluate(deps: Deps, principal: Submitter, job_id: JobId, digest: Digest) -> RedirectResponse:
-    """Queue another evaluation of it."""
-    new_id, _ = reevaluate(principal, job_id, digest, store=deps.store)
+@router.post("/evaluate", dependencies=[CsrfChecked])
+def evaluate(deps: Deps, principal: Submitter, job_id: JobId, candidate_hash: CandidateHash) -> RedirectResponse:
+    """Queue another evaluation of the candidate."""
+    new_id, _ = reevaluate(principal, job_id, candidate_hash, store=deps.store)
     return RedirectResponse(f"/jobs/{new_id}", status_code=303)
 
 
-@router.post("/retract", dependencies=[OwnForm])
+@router.post("/retract", dependencies=[CsrfChecked])
 def retract(
     deps: Deps,
     principal: Operator,
     job_id: JobId,
-    digest: Digest,
+    candidate_hash: CandidateHash,
     evaluation: Annotated[str, Form(max_length=64)],
     reason: Annotated[str, Form(max_length=4000)] = "",
     do: Annotated[Literal["retract", "restore"], Form()] = "retract",
 ) -> RedirectResponse:
-    """Take an evaluation off the leaderboard, or let it count again; the reason goes into the audit log."""
+    """Retract an evaluation, or undo a retraction. The reason is stored in the audit log."""
     change = retract_evaluation if do == "retract" else restore_evaluation
     change(deps.store, evaluation, actor=principal.actor, reason=reason)
     query = urlencode({"evaluation": evaluation})
-    return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(digest, safe='')}?{query}", status_code=303)
+    return RedirectResponse(f"/jobs/{job_id}/candidates/{quote(candidate_hash, safe='')}?{query}", status_code=303)
 
 
-def _code(difference: DiffView | None) -> Callable[[str], Markup]:
-    """How lines of this difference are written: highlighted, unless there is too much of them."""
+def _highlighter(difference: DiffView | None) -> Callable[[str], Markup]:
+    """The function that formats a line of the difference. It highlights unless there is too much text."""
     if difference is None:
         return escape
     chars = sum(len(line.left) + len(line.right) for line in difference.lines)
     return code_line if chars <= MAX_HIGHLIGHTED_CHARS else lambda text: escape(shown_text(text, MAX_LINE_CHARS))
 
 
-def _roofline(shown: EvaluationView) -> dict[str, Any] | None:
-    """What the chart of the roofline needs: of work per byte where there is work, else of bytes alone."""
-    found = shown.roofline
+def _roofline_chart(evaluation: EvaluationView) -> dict[str, Any] | None:
+    """The data of the roofline chart: over FLOPs per byte, or only the bandwidth if no FLOPs were counted."""
+    found = evaluation.roofline
     if found is None or not found.peak_gb_per_s or not found.achieved_gb_per_s:
         return None
     data = {"peak_gb_per_s": found.peak_gb_per_s, "achieved_gb_per_s": found.achieved_gb_per_s}

@@ -1,4 +1,4 @@
-"""Workers and queues."""
+"""The page of workers and queues."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -14,11 +14,11 @@ router = APIRouter(prefix="/devices", include_in_schema=False)
 
 @router.get("")
 def show(request: Request, deps: Deps, _: Viewer) -> HTMLResponse:
-    """What works here, and what waits; its script keeps it up to date."""
+    """All workers and the lengths of the queues. A script updates the page."""
     return page(request, "devices.html", view=devices_view(deps.store), lost_s=LOST_AFTER_S)
 
 
 @router.get("/part")
 def part(request: Request, deps: Deps, _: Viewer) -> HTMLResponse:
-    """What changes of the page."""
+    """The part of the page that changes."""
     return page(request, "devices_part.html", view=devices_view(deps.store), lost_s=LOST_AFTER_S)

@@ -1,4 +1,4 @@
-"""Jobs: the list, and one that people watch."""
+"""The pages of jobs: the list, and one job."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from db.errors import NotInStore
-from db.records import JobStatus
+from db.records import EvaluationRecord, JobStatus
 from service.jobs.export import kernel_text
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.jobs.report import report_text
@@ -17,8 +17,8 @@ from service.version import program_version
 from service.views.evaluation import Ratio
 from service.views.jobs import JobView, job_list, job_view
 from web.dependencies import Dependencies, Deps
+from web.pages.parameters import CsrfChecked, JobId
 from web.pages.render import speedup_bars
-from web.pages.render.forms import JobId, OwnForm
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
 
@@ -35,7 +35,7 @@ def list_(
     status: Annotated[str | None, Query(max_length=20)] = None,
     before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
 ) -> HTMLResponse:
-    """All jobs, newest first."""
+    """The list of jobs, newest first."""
     chosen = status if status in _STATUSES else None
     view = job_list(deps.store, status=chosen, before=before)
     axis = speedup_bars.axis(line.speedup for line in view.lines if not line.unreliable)
@@ -44,60 +44,60 @@ def list_(
 
 @router.get("/{job_id}")
 def show(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> HTMLResponse:
-    """One job; its script keeps it up to date."""
-    return page(request, "job.html", **_shown(job_view(deps.store, job_id), principal))
+    """A job. A script updates the page."""
+    return page(request, "job.html", **_context(job_view(deps.store, job_id), principal))
 
 
 @router.get("/{job_id}/part")
 def part(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> HTMLResponse:
-    """What changes of a job's page while it runs."""
-    return page(request, "job_part.html", **_shown(job_view(deps.store, job_id), principal))
+    """The part of a job's page that changes while the job runs."""
+    return page(request, "job_part.html", **_context(job_view(deps.store, job_id), principal))
 
 
-@router.post("/{job_id}/cancel", dependencies=[OwnForm])
+@router.post("/{job_id}/cancel", dependencies=[CsrfChecked])
 def cancel(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
-    """Stop a job."""
+    """Cancel a job."""
     cancel_for(principal, job_id, store=deps.store)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
-@router.post("/{job_id}/resume", dependencies=[OwnForm])
+@router.post("/{job_id}/resume", dependencies=[CsrfChecked])
 def resume(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
-    """Put a job back in line."""
+    """Put a job back into the queue."""
     resume_for(principal, job_id, settings=deps.settings, store=deps.store)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
 @router.get("/{job_id}/best.py")
 def best(deps: Deps, _: Viewer, job_id: JobId) -> Response:
-    """The best candidate as a file."""
-    details, text = _best(deps, job_id)
-    return download(kernel_text(details.job, text), f"kernelwright-{job_id}.py", "text/x-python")
+    """Download the best candidate."""
+    details, evaluation = _best(deps, job_id)
+    return download(kernel_text(details.job, evaluation), f"kernelwright-{job_id}.py", "text/x-python")
 
 
 @router.get("/{job_id}/report.md")
 def report(deps: Deps, _: Viewer, job_id: JobId) -> Response:
-    """What is known of the best candidate, as a file."""
-    details, found = _best(deps, job_id)
+    """Download the report on the best candidate."""
+    details, evaluation = _best(deps, job_id)
     kernel = Path(f"kernelwright-{job_id}.py")
-    text = report_text(details.job, found, details.rounds, kernel, program_version())
+    text = report_text(details.job, evaluation, details.rounds, kernel, program_version())
     return download(text, f"kernelwright-{job_id}.report.md", "text/markdown")
 
 
 def download(text: str, name: str, media_type: str) -> Response:
-    """A text as a file to save; never shown by the browser itself."""
+    """A response that the browser saves as a file and never shows."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(text.encode("utf-8", "replace"), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
 
-def _best(deps: Dependencies, job_id: int) -> tuple[JobDetails, Any]:
+def _best(deps: Dependencies, job_id: int) -> tuple[JobDetails, EvaluationRecord]:
     details = show_job(deps.store, job_id)
     if details.best is None:
         raise NotInStore(f"job {job_id} has no candidate that passed; there is nothing to download")
     return details, details.best
 
 
-def _shown(view: JobView, principal: Principal) -> dict[str, Any]:
+def _context(view: JobView, principal: Principal) -> dict[str, Any]:
     curve = [
         {"round": point.round, "speedup": point.speedup, "low": point.low, "high": point.high, "best": point.best,
          "sure": not each.unreliable}

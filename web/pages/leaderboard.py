@@ -1,4 +1,4 @@
-"""The leaderboard."""
+"""The page of the leaderboard."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from web.security.identity import Viewer
 
 router = APIRouter(include_in_schema=False)
 
-Text = Annotated[str | None, Query(max_length=300)]
+_Text = Annotated[str | None, Query(max_length=300)]
 _FILTERS = ("suite", "platform", "model", "dtype", "task")
 
 
@@ -23,13 +23,13 @@ def show(
     request: Request,
     deps: Deps,
     _: Viewer,
-    suite: Text = None,
-    platform: Text = None,
-    model: Text = None,
-    dtype: Text = None,
-    task: Text = None,
-    sort: Text = None,
-    order: Text = None,
+    suite: _Text = None,
+    platform: _Text = None,
+    model: _Text = None,
+    dtype: _Text = None,
+    task: _Text = None,
+    sort: _Text = None,
+    order: _Text = None,
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
 ) -> HTMLResponse:
     """A page of the leaderboard."""

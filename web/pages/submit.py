@@ -1,4 +1,4 @@
-"""The form that queues a job: an op is pasted, uploaded or chosen, and read before anything is stored."""
+"""The form that submits a job. The op is pasted, uploaded or chosen, and checked before anything is stored."""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,21 +16,21 @@ from tasks.load import task_from_source
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 from web.dependencies import Dependencies, Deps
-from web.pages.render.forms import OwnForm
+from web.pages.parameters import CsrfChecked
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/submit", include_in_schema=False)
 
-_CHECK = "/api/v1/tasks/check"
-_LINE = re.compile(r"[^\s:]*:(\d{1,6}): ")
+_CHECK_URL = "/api/v1/tasks/check"
+_LINE_NUMBER = re.compile(r"[^\s:]*:(\d{1,6}): ")
 
-Text = Annotated[str, Form(max_length=300)]
+_Text = Annotated[str, Form(max_length=300)]
 
 
 @dataclass(frozen=True)
-class Filled:
-    """The form as it was sent, so that nothing is to be written twice."""
+class FormValues:
+    """The values of the form as text, so that they can be shown again."""
 
     task: str = ""
     source: str = ""
@@ -53,8 +53,8 @@ def show(
     of: Annotated[str, Query(alias="from", max_length=600)] = "",
     source: Annotated[str, Query(max_length=64)] = "",
 ) -> HTMLResponse:
-    """The empty form; `from` fills it with the source of a task that is known."""
-    form = replace(_defaults(deps), task=task)
+    """The form. `from` fills in the source of a task (`suite/name`), `source` selects one of its sources by hash."""
+    form = replace(_default_values(deps), task=task)
     if of:
         suite, _slash, name = of.partition("/")
         known = task_view(deps.store, suite, name, source or None)
@@ -62,31 +62,31 @@ def show(
     return _page(request, deps, form)
 
 
-@router.post("", dependencies=[OwnForm])
+@router.post("", dependencies=[CsrfChecked])
 def submit(
     request: Request,
     deps: Deps,
     principal: Submitter,
-    task: Text = "",
+    task: _Text = "",
     source: Annotated[str, Form(max_length=MAX_SOURCE_BYTES + 1)] = "",
-    name: Text = "",
-    platform: Text = "",
-    model: Text = "",
-    strategy: Text = "",
-    rounds: Text = "",
-    budget_usd: Text = "",
-    budget_s: Text = "",
-    priority: Text = "normal",
-    do: Text = "submit",
+    name: _Text = "",
+    platform: _Text = "",
+    model: _Text = "",
+    strategy: _Text = "",
+    rounds: _Text = "",
+    budget_usd: _Text = "",
+    budget_s: _Text = "",
+    priority: _Text = "normal",
+    do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
-    """Check the op, and queue it if that is what was asked for; the form again, with what is wrong, if it cannot be."""
+    """Check the op and, if `do` is `submit`, queue a job. On an error the form is shown again with a message."""
     if file is not None and file.filename:
         data = file.file.read(MAX_SOURCE_BYTES + 1)
         source = data.decode("utf-8", "replace")
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
-    source = source.replace("\r\n", "\n")  # as forms send the ends of lines
-    form = Filled(task, source, name, platform, model, strategy, rounds, budget_usd, budget_s, priority)
+    source = source.replace("\r\n", "\n")  # browsers send CRLF
+    form = FormValues(task, source, name, platform, model, strategy, rounds, budget_usd, budget_s, priority)
     try:
         op = _op(deps, form)
         if do == "check":
@@ -97,22 +97,22 @@ def submit(
             principal, op, options=_options(form), priority=form.priority, settings=deps.settings, store=deps.store
         )
     except (TaskError, BadRequest) as error:
-        line = _LINE.match(str(error)) if isinstance(error, TaskError) and not form.task else None
+        line = _LINE_NUMBER.match(str(error)) if isinstance(error, TaskError) and not form.task else None
         return _page(request, deps, form, status=422, problem=str(error), line=int(line[1]) if line else None)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
-def _op(deps: Dependencies, form: Filled) -> Task:
+def _op(deps: Dependencies, form: FormValues) -> Task:
     if form.task:
         return find_task(form.task, store=deps.store, files=False)
     return task_from_source(form.source, name=form.name or "op", where=form.name or "op")
 
 
-def _options(form: Filled) -> dict[str, object]:
-    """What was filled in, as the values that jobs take.
+def _options(form: FormValues) -> dict[str, object]:
+    """The options of the job.
 
     Raises:
-        BadRequest: a number is none.
+        BadRequest: A number is malformed.
     """
     given: dict[str, object] = {"platform": form.platform, "model": form.model, "strategy": form.strategy}
     for key, kind, what in (
@@ -130,9 +130,9 @@ def _options(form: Filled) -> dict[str, object]:
     return {key: value for key, value in given.items() if value != ""}
 
 
-def _defaults(deps: Dependencies) -> Filled:
+def _default_values(deps: Dependencies) -> FormValues:
     settings = deps.settings
-    return Filled(
+    return FormValues(
         platform=settings.platform,
         model=settings.model,
         strategy=settings.strategy,
@@ -145,7 +145,7 @@ def _defaults(deps: Dependencies) -> Filled:
 def _page(
     request: Request,
     deps: Dependencies,
-    form: Filled,
+    form: FormValues,
     *,
     status: int = 200,
     problem: str = "",
@@ -161,5 +161,5 @@ def _page(
         valid=valid,
         wrong_line=line,
         choices=submit_choices(deps.settings, deps.store),
-        check_url=_CHECK,
+        check_url=_CHECK_URL,
     )

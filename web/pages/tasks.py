@@ -1,4 +1,4 @@
-"""Tasks: the list, and one with its source, board and jobs."""
+"""The pages of tasks: the list, and one task with its source, leaderboard and jobs."""
 
 from typing import Annotated
 
@@ -9,8 +9,8 @@ from db.records import LeaderboardFilters, LeaderboardSort
 from service.views.leaderboard import BoardQuery, board_view
 from service.views.tasks import task_list, task_view
 from web.dependencies import Deps
+from web.pages.parameters import Name
 from web.pages.render import speedup_bars
-from web.pages.render.forms import Name
 from web.pages.render.render import page
 from web.security.identity import Viewer
 
@@ -25,7 +25,7 @@ def list_(
     suite: Annotated[str | None, Query(max_length=255)] = None,
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """All tasks, suite by suite."""
+    """The list of tasks, by suite."""
     view = task_list(deps.store, suite=suite or None, page=number)
     return page(request, "tasks.html", view=view, chosen=suite, page=number)
 
@@ -41,7 +41,7 @@ def show(
     sort: Annotated[str | None, Query(max_length=40)] = None,
     order: Annotated[str | None, Query(max_length=40)] = None,
 ) -> HTMLResponse:
-    """One task."""
+    """A task. `source` is the hash of one of its sources."""
     view = task_view(deps.store, suite, name, source or None)
     filters = LeaderboardFilters(task=f"{suite}/{name}", source_hash=view.source_hash)
     board = board_view(deps.store, BoardQuery(filters, sort, order), otherwise=LeaderboardSort.BOARD, page_size=200)

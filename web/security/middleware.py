@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from db.errors import StoreError
 from service.submissions.access import NotAllowed, NotAuthenticated
 from web.metrics import Metrics
-from web.problems import ProblemError, problem_of, respond
+from web.problems import ProblemError, problem_of, problem_response
 from web.security.identity import identify
 from web.security.request_body import CLOSE_CONNECTION, MAX_BODY_BYTES, MAX_LOGIN_BYTES, has_body, read_body
 
@@ -95,12 +95,12 @@ class SecurityMiddleware:
             max_bytes = await self._max_body_bytes(scope, headers)
             await self._app(scope, await read_body(headers, receive, max_bytes=max_bytes), send_with_headers)
         except ProblemError as error:
-            await respond(Request(scope), error)(scope, receive, send_with_headers)
+            await problem_response(Request(scope), error)(scope, receive, send_with_headers)
         except Exception as error:
             _log.exception("request %s failed", request_id, extra={"request_id": request_id})
             if status:  # part of the response was sent: only closing the connection can tell the client
                 raise
-            await respond(Request(scope), problem_of(error))(scope, receive, send_with_headers)
+            await problem_response(Request(scope), problem_of(error))(scope, receive, send_with_headers)
         finally:
             self._log_request(scope, request_id, status, time.perf_counter() - started_s)
 

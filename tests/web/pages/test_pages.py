@@ -27,8 +27,7 @@ from service.views.evaluation import Ratio
 from tests.support import seeded_store
 from web.app import create_app
 from web.dependencies import Dependencies
-from web.pages.render import format as written
-from web.pages.render import speedup_bars
+from web.pages.render import render, speedup_bars
 
 pytestmark = pytest.mark.xdist_group("pages")  # they share one seeded store
 
@@ -743,7 +742,7 @@ def test_shown_text_holds_no_control_character_and_keeps_its_bound(text, limit):
 
 @given(st.floats(-1e300, 1e300) | st.none())
 def test_figures_are_short_and_keep_their_size(value):
-    text = written.figure(value)
+    text = render.figure(value)
     assert len(text) <= 14
     if value is not None and value != 0:
         assert float(text.replace(",", "")) == pytest.approx(value, rel=0.006, abs=0)

@@ -15,7 +15,7 @@ from db.types import utc_now
 from service.submissions import quotas
 from service.submissions.access import create_token, list_tokens, revoke_token
 from tests.support.web_application import OP, add_done_job, opened
-from web.security.login import own_path
+from web.pages.login import local_path
 from web.security.rate_limit import TokenBuckets
 from web.security.sessions import COOKIE
 
@@ -465,7 +465,7 @@ def test_a_forged_cookie_opens_nothing(web, forge):
     ],
 )
 def test_after_logging_in_one_stays_on_this_server(target, path):
-    assert own_path(target) == path
+    assert local_path(target) == path
 
 
 def test_every_answer_carries_the_headers_that_protect_browsers(web):

@@ -1,4 +1,4 @@
-"""What the API takes and gives: tasks and jobs."""
+"""Requests and responses on tasks and jobs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -28,7 +28,7 @@ Amount = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 
 
 class TaskSummary(BaseModel):
-    """An op without its source."""
+    """A task without its source."""
 
     task: str = Field(description="suite/name", examples=["starter/rmsnorm_gelu"])
     suite: str
@@ -40,7 +40,7 @@ class TaskSummary(BaseModel):
 
     @classmethod
     def of(cls, task: Task | TaskHead, *, named: bool = False) -> Self:
-        """A task for the API; `named`: the present one of its name, whichever number it has."""
+        """Convert a task. `named` leaves out the number of a stored task, for lists by name."""
         return cls(
             task=f"{task.suite}/{task.name}",
             suite=task.suite,
@@ -53,20 +53,20 @@ class TaskSummary(BaseModel):
 
 
 class TaskWhole(TaskSummary):
-    """An op with its source."""
+    """A task with its source."""
 
     source: str
 
 
 class TaskPage(BaseModel):
-    """Tasks, and where the next page begins."""
+    """A page of tasks."""
 
     tasks: list[TaskSummary]
     next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
 
 
 class CheckRequest(BaseModel):
-    """An op to look at."""
+    """An op to check."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"examples": [{"source": OP_EXAMPLE, "name": "scaled_gelu"}]}
@@ -77,7 +77,7 @@ class CheckRequest(BaseModel):
 
 
 class Checked(BaseModel):
-    """Whether source text is an op that can be queued, as far as reading it tells; nothing of it is executed."""
+    """Whether source text is a valid op. It is only parsed, not executed."""
 
     ok: bool
     message: str | None = Field(description="What is wrong, at which line, and what to do.")
@@ -87,9 +87,9 @@ class Checked(BaseModel):
 
 
 class JobChoices(BaseModel):
-    """What holds for a job whatever its platform and model; what is left out is as the server's settings have it."""
+    """The options of a job but its platform and model. Options that are left out have the server's settings."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)  # a number is no `true` and no "3"
+    model_config = ConfigDict(extra="forbid", strict=True)  # 1 is not accepted for true, nor "3" for 3
 
     judge_model: Model | None = None
     strategy: Literal["judge", "sample", "contrastive", "tree", "tools"] | None = None
@@ -107,17 +107,17 @@ class JobChoices(BaseModel):
     )
 
 
-class _Wanted(JobChoices):
+class _JobOptions(JobChoices):
     platform: Platform | None = None
     model: Model | None = None
     priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
 
     def options(self) -> dict[str, Any]:
-        """What was set, by the names of the settings."""
+        """The options that were set, by the names of the settings."""
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
-class JobOfTask(_Wanted):
+class JobOfTask(_JobOptions):
     """A job for a built-in task."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_JOB_TASK]})
@@ -125,7 +125,7 @@ class JobOfTask(_Wanted):
     task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a built-in task.")]
 
 
-class JobOfSource(_Wanted):
+class JobOfSource(_JobOptions):
     """A job for an op of one's own."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_JOB_SOURCE]})
@@ -134,18 +134,18 @@ class JobOfSource(_Wanted):
     name: OpName = "op"
 
 
-def kind_of(body: Any) -> str:
-    """Which of a request's two forms a body has: it names a task, or brings a source."""
+def body_form(body: Any) -> str:
+    """The form of a request's body: it names a task or has a source."""
     return "of_task" if (isinstance(body, Mapping) and "task" in body) or hasattr(body, "task") else "of_source"
 
 
 JobRequest = Annotated[
-    Annotated[JobOfTask, Tag("of_task")] | Annotated[JobOfSource, Tag("of_source")], Discriminator(kind_of)
+    Annotated[JobOfTask, Tag("of_task")] | Annotated[JobOfSource, Tag("of_source")], Discriminator(body_form)
 ]
 
 
 class JobTask(BaseModel):
-    """What a job is about."""
+    """The task of a job."""
 
     id: int
     suite: str
@@ -157,7 +157,7 @@ class JobTask(BaseModel):
 
 
 class Job(BaseModel):
-    """One request and what became of it. Money in US dollars, times in UTC."""
+    """A job. Costs are in US dollars, times in UTC."""
 
     id: int = Field(examples=[7])
     task: JobTask
@@ -189,23 +189,23 @@ class Job(BaseModel):
 
     @classmethod
     def of(cls, job: JobRecord) -> Self:
-        """A job for the API: without its task's source, its owner's process, and what only the server needs to know."""
+        """Convert a job, without its task's source, its owner and the options that only the server uses."""
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
-        shown = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
-        values["options"] = {name: value for name, value in job.options.items() if name in shown}
+        public = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
+        values["options"] = {name: value for name, value in job.options.items() if name in public}
         return cls.model_validate(values)
 
 
 class JobPage(BaseModel):
-    """Jobs, newest first, and where the next page begins."""
+    """A page of jobs, newest first."""
 
     jobs: list[Job]
     next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
 
 
 class Round(BaseModel):
-    """One round as people read it."""
+    """A round of a job."""
 
     number: int
     change: str
@@ -221,12 +221,12 @@ class Round(BaseModel):
 
     @classmethod
     def of(cls, line: RoundLine) -> Self:
-        """A round for the API."""
+        """Convert a round."""
         return cls.model_validate(asdict(line))
 
 
 class JobWhole(BaseModel):
-    """A job, its rounds and its best candidate so far; the same object as `jobs show --json` prints."""
+    """A job, its rounds and its best candidate so far: the object that `jobs show --json` prints."""
 
     schema_: Literal["kernelwright.job/1"] = Field(default="kernelwright.job/1", alias="schema")
     job: Job
@@ -238,7 +238,7 @@ class JobWhole(BaseModel):
 
     @classmethod
     def of(cls, details: JobDetails) -> Self:
-        """A job with its rounds for the API."""
+        """Convert a job with its rounds."""
         return cls(
             schema="kernelwright.job/1",
             job=Job.of(details.job),

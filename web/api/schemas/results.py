@@ -1,4 +1,4 @@
-"""What the API takes for an evaluation: a candidate, and the op that it is for."""
+"""Requests and responses on evaluations, candidates, the leaderboard and devices."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from db.records import EvaluationRecord, LeaderboardEntry, WorkerRecord, WorkerStatus
 from web.api.parameters import TASK_REF, Reason
-from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, OpName, Platform, Source, kind_of
+from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, OpName, Platform, Source, body_form
 
 _CANDIDATE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, w):\n"
 _CANDIDATE += "        return torch.nn.functional.gelu(x * w)\n"
@@ -16,7 +16,7 @@ _FOR_TASK: dict[str, JsonValue] = {"task": "starter/gelu_tanh", "candidate": _CA
 _FOR_SOURCE: dict[str, JsonValue] = {"source": OP_EXAMPLE, "name": "scaled_gelu", "candidate": _CANDIDATE}
 
 
-class _Wanted(BaseModel):
+class _EvaluationOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     candidate: Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="Python source that defines ModelNew.")]
@@ -28,16 +28,16 @@ class _Wanted(BaseModel):
     )
 
 
-class EvaluationOfTask(_Wanted):
-    """An evaluation for a task of a suite."""
+class EvaluationOfTask(_EvaluationOptions):
+    """A candidate for a task of a suite."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_FOR_TASK]})
 
     task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a task.")]
 
 
-class EvaluationOfSource(_Wanted):
-    """An evaluation for an op of one's own."""
+class EvaluationOfSource(_EvaluationOptions):
+    """A candidate for an op of the user's own."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_FOR_SOURCE]})
 
@@ -47,12 +47,12 @@ class EvaluationOfSource(_Wanted):
 
 EvaluationRequest = Annotated[
     Annotated[EvaluationOfTask, Tag("of_task")] | Annotated[EvaluationOfSource, Tag("of_source")],
-    Discriminator(kind_of),
+    Discriminator(body_form),
 ]
 
 
 class EvaluationSummary(BaseModel):
-    """What an evaluation came to; speedups are ratios, latencies milliseconds."""
+    """An evaluation. Speedups are ratios, latencies are in milliseconds."""
 
     id: str
     job_id: int
@@ -77,19 +77,19 @@ class EvaluationSummary(BaseModel):
     retracted_at: datetime | None = Field(description="When an operator took it off the leaderboard.")
 
     @classmethod
-    def of(cls, kept: EvaluationRecord) -> Self:
-        """An evaluation for the API, without the bulk of its result."""
-        return cls.model_validate({**asdict(kept), **asdict(kept.measurements)})
+    def of(cls, record: EvaluationRecord) -> Self:
+        """Convert an evaluation, without its result object."""
+        return cls.model_validate({**asdict(record), **asdict(record.measurements)})
 
 
 class EvaluationWhole(EvaluationSummary):
-    """An evaluation with all that the evaluator found out."""
+    """An evaluation with the evaluator's whole result."""
 
     result: dict[str, Any]
 
 
 class CandidateSummary(BaseModel):
-    """A candidate of a job and the latest verdict on it."""
+    """A candidate of a job and its latest evaluation."""
 
     hash: str
     round: int
@@ -110,7 +110,7 @@ class CandidateWhole(CandidateSummary):
 
 
 class Judgement(BaseModel):
-    """Why a result is taken off the leaderboard, or put back."""
+    """The reason to retract or to restore an evaluation."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -122,7 +122,7 @@ class Judgement(BaseModel):
 
 
 class Board(BaseModel):
-    """A line of the leaderboard; null figures where nothing passed."""
+    """An entry of the leaderboard. Its figures are null if no candidate passed."""
 
     task: str
     source_hash: str
@@ -156,19 +156,19 @@ class Board(BaseModel):
 
     @classmethod
     def of(cls, entry: LeaderboardEntry) -> Self:
-        """A line for the API."""
+        """Convert an entry."""
         return cls.model_validate(asdict(entry))
 
 
 class Leaderboard(BaseModel):
-    """Lines of the leaderboard: `total` of them match the filters."""
+    """A page of the leaderboard. `total` entries match the filters."""
 
     entries: list[Board]
     total: int
 
 
 class Device(BaseModel):
-    """A worker and the device of its host that it works for."""
+    """A worker and its device."""
 
     worker_id: str
     host: str
@@ -185,7 +185,7 @@ class Device(BaseModel):
 
     @classmethod
     def of(cls, worker: WorkerRecord, now: datetime) -> Self:
-        """A worker for the API."""
+        """Convert a worker."""
         return cls(
             worker_id=worker.id,
             host=worker.owner.host,
@@ -203,6 +203,6 @@ class Device(BaseModel):
 
 
 class DeviceList(BaseModel):
-    """The workers that live."""
+    """The live workers."""
 
     devices: list[Device]

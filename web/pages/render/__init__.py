@@ -1,1 +1,1 @@
-"""Templates, static files, and what pages are made of."""
+"""Rendering of pages: templates, static files, highlighted source and pictures of speedups."""

@@ -1,4 +1,4 @@
-"""Style sheets and scripts under addresses that name their content, so that browsers may keep them for ever."""
+"""Style sheets and scripts. Their URLs contain a hash of the content, so that browsers can cache them for ever."""
 
 import hashlib
 import re
@@ -12,17 +12,21 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse, PlainTextResponse
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+_CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)
 class Assets:
-    """Files by the name under which they are served, and the hash over all of ours; that of plotly stands by itself.
+    """The files that are served.
 
-    `plotly_styles` are the ids of style elements that plotly adds unless one of that id is there (for maps, which
-    no page shows): our policy would refuse them, and the browser complain.
+    Attributes:
+        files: The files by name.
+        digest: A hash over all files but plotly's.
+        plotly_digest: The hash of plotly's script.
+        plotly_styles: Ids of style elements that plotly adds to a page that lacks them (for maps, which no page has).
+            Our pages have them, because the Content-Security-Policy forbids to add them.
     """
 
     files: Mapping[str, Path]
@@ -31,7 +35,7 @@ class Assets:
     plotly_styles: tuple[str, ...]
 
     def url(self, name: str) -> str:
-        """The address of a file."""
+        """The URL of a file."""
         return f"/assets/{self.plotly_digest if name == PLOTLY else self.digest}/{name}"
 
 
@@ -41,7 +45,7 @@ _STYLE_ID = re.compile(rb'getElementById\("([0-9a-f]{32,64})"\)')
 
 @cache
 def assets() -> Assets:
-    """What there is to serve."""
+    """Find the files and compute their hashes."""
     own = {entry.name: Path(str(entry)) for entry in files("web").joinpath("static").iterdir()}
     own = {name: path for name, path in sorted(own.items()) if path.suffix in MEDIA_TYPES}
     digest = hashlib.sha256(b"".join(name.encode() + path.read_bytes() for name, path in own.items()))
@@ -54,11 +58,11 @@ def assets() -> Assets:
 
 @router.get("/assets/{digest}/{name}")
 def static_file(digest: str, name: str, request: Request) -> Response:
-    """A file of ours; of another version too, but then nobody may keep it."""
+    """A file. With the hash of another version the present file is sent, and must not be cached."""
     known = assets()
     path = known.files.get(name)
     if path is None:
         return PlainTextResponse("not found", status_code=404)
     current = request.url.path == known.url(name)
-    headers = _FOREVER if current else {**_FOREVER, "Cache-Control": "no-store"}
+    headers = _CACHE_FOREVER if current else {**_CACHE_FOREVER, "Cache-Control": "no-store"}
     return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=headers)

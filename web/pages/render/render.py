@@ -1,18 +1,22 @@
-"""From a template and its values to an answer."""
+"""Templates: their environment, their filters, and the response with a rendered page."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from service.submissions.access import LOCAL, Principal, Role
 from service.version import program_version
+from service.views.safe_text import one_line, shown
 from tasks.outcomes import NOT_JUDGED, TAGS, UNRANKED, explain
-from web.pages.render import format, source, speedup_bars
+from web.pages.render import source, speedup_bars
 from web.pages.render.assets import assets
-from web.pages.render.forms import with_query
 from web.security.sessions import csrf_token
 
 NAVIGATION = (
@@ -23,10 +27,18 @@ NAVIGATION = (
     ("/batches", "Batches"),
     ("/devices", "Devices"),
 )
+MISSING = "–"
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A whole page, or a part of one where the template says so."""
+    """Render a template, which is a whole page or a part of one.
+
+    Args:
+        request: The request.
+        template: The name of the template.
+        status: The status of the response.
+        context: The template's variables. The user, permissions, path, query and CSRF token are added.
+    """
     deps = request.app.state.dependencies
     principal: Principal | None = getattr(request.state, "principal", None)
     known = principal or (None if deps.login else LOCAL)
@@ -44,39 +56,39 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
             csrf=csrf_token(request, deps.session_key),
         )
     )
-    # What comes from the store was cleaned; a message may come from elsewhere, and an answer is never lost for it.
+    # Text of the store has no lone surrogates, but an error message may: "replace" keeps the response from failing.
     return HTMLResponse(html.encode("utf-8", "replace"), status_code=status)
 
 
 @cache
 def environment() -> Environment:
-    """The templates; every text is escaped and made safe to look at."""
+    """The templates' environment. All text is made safe to show and escaped."""
     made = Environment(
         loader=PackageLoader("web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=format.finalize,
+        finalize=_finalize,
         auto_reload=False,
     )
     made.filters |= {
-        "exact": format.exact,
-        "long": format.long,
-        "short": format.short,
-        "figure": format.figure,
-        "times": format.times,
-        "percent": format.percent,
-        "dollars": format.dollars,
-        "moment": format.moment,
-        "span": format.span,
+        "exact": _exact,
+        "long": _long,
+        "short": _short,
+        "figure": figure,
+        "times": _times,
+        "percent": _percent,
+        "dollars": _dollars,
+        "moment": _moment,
+        "span": _span,
     }
     made.globals |= {
         "asset": assets().url,
         "plotly_styles": assets().plotly_styles,
         "navigation": NAVIGATION,
         "version": program_version(),
-        "with_query": with_query,
+        "with_query": _with_query,
         "bar": speedup_bars.bar,
         "bar_width": speedup_bars.WIDTH,
         "code_lines": source.code_lines,
@@ -86,3 +98,86 @@ def environment() -> Environment:
         "unranked_tags": UNRANKED,
     }
     return made
+
+
+def _with_query(path: str, query: Mapping[str, object], **changes: object) -> Markup:
+    """A path with a query after changes to it. Values that are None or empty are left out."""
+    values = {key: value for key, value in {**query, **changes}.items() if value not in (None, "")}
+    return escape(f"{path}?{urlencode(values, errors='replace')}" if values else path)
+
+
+def _finalize(value: object) -> object:
+    """Make the value of an expression safe to show, before Jinja escapes it."""
+    if value is None:
+        return ""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return shown(value)
+    return value
+
+
+def _exact(text: str) -> Markup:
+    """The unchanged text, escaped: for values that a form sends back or that are compared."""
+    return escape(text)
+
+
+def _long(text: str, limit: int = 4000) -> Markup:
+    """Text with its line breaks, up to `limit` characters."""
+    return escape(shown(text, limit))
+
+
+def _short(text: object, limit: int = 60) -> str:
+    """Text on one line, up to `limit` characters."""
+    return one_line(text, limit)
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits. Numbers from 0.001 to a million have no exponent."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e6:
+        whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+        return f"{value:,.{max(digits - whole, 0) if abs(value) >= 1 else digits + 1}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def _times(value: float | None) -> str:
+    """A speedup."""
+    if value is None:
+        return MISSING
+    return f"{value:.2f}×" if value < 1000 else f"{value:.3g}×"
+
+
+def _percent(value: float | None) -> str:
+    """A fraction as a percentage."""
+    if value is not None and value >= 10:
+        return "over 999 %"
+    return MISSING if value is None else f"{value * 100:.0f} %" if value >= 0.1 else f"{value * 100:.1f} %"
+
+
+def _dollars(value: float | None) -> str:
+    """An amount in dollars."""
+    if value is None:
+        return MISSING
+    return "$0" if value == 0 else f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def _moment(value: datetime | None) -> Markup:
+    """A date and time in UTC."""
+    if value is None:
+        return escape(MISSING)
+    at = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M} UTC")
+
+
+def _span(seconds: float | None) -> str:
+    """A duration."""
+    if seconds is None:
+        return MISSING
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 48 * 60 else f"{minutes // 1440} days"

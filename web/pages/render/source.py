@@ -1,4 +1,4 @@
-"""Source as highlighted lines. What hides or reorders text in it is written out, so that one sees what runs."""
+"""Highlighted source. Characters that hide or reorder text are shown as escapes, so that readers see what runs."""
 
 from functools import lru_cache
 
@@ -10,20 +10,20 @@ from pygments.token import STANDARD_TYPES, Token, _TokenType
 from service.views.safe_text import shown
 
 MAX_HIGHLIGHTED_CHARS = 60_000
-"""Past that a source is shown plain: the worst that a lexer can be given takes a second and a half for so many."""
+"""A longer source is not highlighted. The worst input of this length takes the lexer 1.5 s."""
 
 MAX_LINES = 5000
 MAX_LINE_CHARS = 2000
 
 
 def code_lines(source: str) -> tuple[Markup, ...]:
-    """Each line of a Python source as HTML; only classes, no styles. Cut past some thousand lines."""
+    """The lines of a Python source as HTML with classes: at most `MAX_LINES` of `MAX_LINE_CHARS` characters."""
     lines = [shown(line, MAX_LINE_CHARS) for line in source.splitlines()[:MAX_LINES]]
     return _highlighted("\n".join(lines))
 
 
 def code_line(text: str) -> Markup:
-    """One line by itself; what only its neighbours tell (that it stands in a string) is not known here."""
+    """One line as HTML, highlighted without its context: a line within a string looks like code."""
     return _highlighted(shown(text, MAX_LINE_CHARS))[0]
 
 
@@ -43,7 +43,7 @@ def _highlighted(text: str) -> tuple[Markup, ...]:
 
 
 def _class_of(token: _TokenType) -> str:
-    """The short class of a kind of token, the nearest that is known."""
+    """The CSS class of a token type or of its nearest ancestor that has one."""
     while token not in STANDARD_TYPES and token is not Token:
         token = token.parent or Token
     name = STANDARD_TYPES.get(token, "")

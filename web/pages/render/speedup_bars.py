@@ -1,4 +1,4 @@
-"""Speedups as small pictures: where value and interval lie on a logarithmic axis that all lines of a table share."""
+"""Speedups as bars: the positions of value and interval on a logarithmic axis that all rows of a table share."""
 
 import math
 from collections.abc import Iterable
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from service.views.evaluation import Ratio
 
 WIDTH = 96
-_LEAST, _MOST = 1 / 64, 4096.0  # what lies beyond is drawn at the edge
+_MIN, _MAX = 1 / 64, 4096.0  # values beyond are drawn at the edge
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The ends of the axis as logarithms to base 2."""
+    """The ends of the axis, as logarithms to base 2."""
 
     low: float
     high: float
 
     def x(self, value: float) -> float:
-        """Where a ratio lies, from 0 to WIDTH."""
+        """The position of a ratio, from 0 to `WIDTH`."""
         if not value > 0:
             return 0.0
-        place = (math.log2(min(max(value, _LEAST), _MOST)) - self.low) / (self.high - self.low)
-        return round(min(max(place, 0.0), 1.0) * WIDTH, 1)
+        position = (math.log2(min(max(value, _MIN), _MAX)) - self.low) / (self.high - self.low)
+        return round(min(max(position, 0.0), 1.0) * WIDTH, 1)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Places in the picture: of 1 (as fast as the baseline), of the value, and of the interval's ends."""
+    """The positions of 1 (as fast as the baseline), of the value, and of the ends of the interval."""
 
     one: float
     value: float
@@ -36,17 +36,17 @@ class Bar:
 
 
 def axis(ratios: Iterable[Ratio | None]) -> Axis:
-    """An axis from a bit below to a bit above all of these, 1 always among them."""
+    """An axis that shows all these ratios and 1, with a margin."""
     values = [1.0]
     for ratio in ratios:
         if ratio is not None:
             values += [each for each in (ratio.value, ratio.low, ratio.high) if each is not None and each > 0]
-    inside = [math.log2(min(max(value, _LEAST), _MOST)) for value in values]
+    inside = [math.log2(min(max(value, _MIN), _MAX)) for value in values]
     return Axis(min(min(inside), -0.5) - 0.2, max(max(inside), 1.0) + 0.2)
 
 
-def bar(on: Axis, ratio: Ratio) -> Bar:
-    """One line's picture."""
+def bar(axis: Axis, ratio: Ratio) -> Bar:
+    """The bar of one ratio."""
     low = ratio.value if ratio.low is None else ratio.low
     high = ratio.value if ratio.high is None else ratio.high
-    return Bar(on.x(1.0), on.x(ratio.value), on.x(low), on.x(high))
+    return Bar(axis.x(1.0), axis.x(ratio.value), axis.x(low), axis.x(high))

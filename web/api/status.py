@@ -1,19 +1,27 @@
-"""Who asks, and what he may do."""
+"""Whether the server works, and who the client is to it."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from service.submissions.access import Role
 from service.submissions.jobs import allowed_models
+from service.version import program_version
 from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Viewer
 
-router = APIRouter(prefix="/me", tags=["access"])
+router = APIRouter()
+
+
+class Health(BaseModel):
+    """`ok`, and the server's version."""
+
+    status: str
+    version: str
 
 
 class Me(BaseModel):
-    """Who asks; limits of null are none."""
+    """The client's user, role and limits. A limit of null means that there is none."""
 
     user: str
     role: Role
@@ -22,7 +30,20 @@ class Me(BaseModel):
     models: list[str] = Field(description="Patterns of models that a job may name; operators may name any.")
 
 
-@router.get("", responses=problems())
+@router.get("/health/live", tags=["health"], responses=problems())
+def live() -> Health:
+    """Whether the process answers; needs no token."""
+    return Health(status="ok", version=program_version())
+
+
+@router.get("/health/ready", tags=["health"], responses=problems())
+def ready(deps: Deps) -> Health:
+    """Whether the store answers; needs no token."""
+    deps.store.ping()
+    return Health(status="ok", version=program_version())
+
+
+@router.get("/me", tags=["access"], responses=problems())
 def me(deps: Deps, principal: Viewer) -> Me:
     """Tell who the token or session stands for."""
     return Me(

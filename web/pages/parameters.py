@@ -1,0 +1,23 @@
+"""Path parameters of pages, and the CSRF check of their forms."""
+
+from typing import Annotated
+
+from fastapi import Depends, Form, Path, Request
+
+from service.submissions.access import NotAllowed
+from web.dependencies import Deps
+from web.security.sessions import csrf_matches
+
+JobId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+BatchId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+CandidateHash = Annotated[str, Path(max_length=64)]
+Name = Annotated[str, Path(max_length=255)]
+
+
+def _check_csrf(request: Request, deps: Deps, csrf_token: Annotated[str, Form(max_length=100)] = "") -> None:
+    if not csrf_matches(request, deps.session_key, csrf_token):
+        raise NotAllowed("the form is of another session, or of a server that was started anew; load the page again")
+
+
+CsrfChecked = Depends(_check_csrf)
+"""A route's dependency that refuses forms of other sites and other sessions."""
