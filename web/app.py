@@ -18,7 +18,7 @@ def create_app(deps: Dependencies) -> FastAPI:
     app = FastAPI(
         title="Kernelwright",
         version=program_version(),
-        description="Submit PyTorch ops, watch jobs, read what was found. Errors are application/problem+json.",
+        description="Submit PyTorch ops, follow jobs, read results. Errors are application/problem+json.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

@@ -31,23 +31,23 @@ _API = ("/api/", "/metrics")
 class FieldError(BaseModel):
     """A value of a request that was refused."""
 
-    field: str = Field(description="Where it stands, such as body.rounds or query.limit.")
+    field: str = Field(description="The location, such as body.rounds or query.limit.")
     message: str
-    value: str | None = Field(default=None, description="The value as it was given, shortened.")
+    value: str | None = Field(default=None, description="The value, shortened.")
 
 
 class Problem(BaseModel):
     """Why a request failed (RFC 9457)."""
 
     type: str = Field(
-        default="about:blank", description="A word for programs, as /problems/WORD; about:blank: see status."
+        default="about:blank", description="/problems/WORD for programs, or about:blank if `status` says all."
     )
-    title: str = Field(description="The kind of problem, the same for each of its kind.")
+    title: str = Field(description="The name of the status.")
     status: int = Field(ge=400, le=599)
-    detail: str = Field(description="What is wrong with this request, and what to do.")
-    instance: str = Field(description="The path that was asked for.")
-    request_id: str | None = Field(default=None, description="Names this request in the server's log.")
-    errors: list[FieldError] | None = Field(default=None, description="With status 422: each value that was refused.")
+    detail: str = Field(description="What is wrong with the request, and what to do.")
+    instance: str = Field(description="The path of the request.")
+    request_id: str | None = Field(default=None, description="The id of the request in the server's log.")
+    errors: list[FieldError] | None = Field(default=None, description="The refused values, with status 422.")
 
 
 class ProblemError(Exception):
@@ -177,17 +177,17 @@ def _detail(error: HTTPException) -> str:
 
 _DESCRIPTIONS = {
     400: "The request cannot be read.",
-    401: "No token, or one that opens nothing.",
-    403: "The role, the quota or the page that sent it does not allow this.",
-    404: "There is no such thing.",
+    401: "There is no token, or it is not valid.",
+    403: "Not allowed for this role, by the quota, or from another site's page.",
+    404: "Not found.",
     408: "The body did not arrive.",
-    409: "Not as things stand.",
+    409: "In conflict with the present state.",
     413: "The body is too large.",
-    415: "The body is of another kind.",
-    421: "The name of the host is not one that this server answers to.",
-    422: "A value cannot be accepted; `errors` names each.",
+    415: "The body is compressed or of an unknown type.",
+    421: "The server does not answer to this host name.",
+    422: "A value was refused; `errors` lists all.",
     429: "Too many requests; Retry-After says when to try again.",
-    500: "A fault of the server; `request_id` names it in the log.",
+    500: "A fault of the server; `request_id` identifies it in the log.",
     503: "The store does not answer.",
 }
 _ALWAYS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503)

@@ -20,7 +20,7 @@ _ORDERS = {"asc": False, "desc": True}
 
 @dataclass(frozen=True)
 class BoardQuery:
-    """What to show. `sort` is a name of `SORTS`, `order` is asc or desc; anything else counts as not given."""
+    """What to show. A `sort` that is not in `SORTS` and an `order` that is not asc or desc are ignored."""
 
     filters: LeaderboardFilters = ALL
     sort: str | None = None
@@ -30,8 +30,8 @@ class BoardQuery:
 
 @dataclass(frozen=True)
 class BoardLine:
-    """An entry with what the page says of it; `tied` where another one of its board has the same rank, `ambiguous`
-    where the task's name does not tell which source was meant.
+    """An entry. `tied`: another entry of its board has the same rank. `ambiguous`: the task's name has several sources.
+    `unreliable`: it passed, but has no rank.
     """
 
     entry: LeaderboardEntry
@@ -46,8 +46,9 @@ class BoardLine:
 
 @dataclass(frozen=True)
 class BoardView:
-    """A page of the leaderboard, from line `first` to `last` of `total`; `tags` are those that occur on it. `falling`:
-    the highest, latest or last name comes first.
+    """A page of the leaderboard: the entries `first` to `last` of `total`, the tags on it, and its order.
+
+    `descending` means that the highest value, the latest date or the last name comes first.
     """
 
     lines: tuple[BoardLine, ...]
@@ -56,13 +57,13 @@ class BoardView:
     first: int
     last: int
     sort: str
-    falling: bool
+    descending: bool
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class BoardChoices:
-    """What the leaderboard can be filtered by."""
+    """The values that the leaderboard can be filtered by."""
 
     suites: tuple[str, ...]
     platforms: tuple[str, ...]
@@ -100,7 +101,14 @@ def leaderboard_page(
 def board_view(
     store: Store, query: BoardQuery, *, otherwise: LeaderboardSort = LeaderboardSort.SPEEDUP, page_size: int = PAGE
 ) -> BoardView:
-    """A page of the leaderboard, by `otherwise` unless the query says what it is sorted by; past the end, the last."""
+    """A page of the leaderboard; the last one if the query's page does not exist.
+
+    Args:
+        store: The store.
+        query: What to show.
+        otherwise: The order if the query has none.
+        page_size: The number of entries on a page.
+    """
     filters = LeaderboardFilters(**{name: value or None for name, value in vars(query.filters).items()})
     sort = LeaderboardSort(query.sort) if query.sort in SORTS else otherwise
     descending = _ORDERS.get(query.order or "")

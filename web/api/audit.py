@@ -16,7 +16,7 @@ from web.security.identity import Operator
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 Subject = Annotated[
-    str | None, Query(pattern=r"^[!-~]{1,128}$", description="Only what was done to this.", examples=["token/1"])
+    str | None, Query(pattern=r"^[!-~]{1,128}$", description="Only changes of this subject.", examples=["token/1"])
 ]
 
 
@@ -27,7 +27,7 @@ class AuditLine(BaseModel):
     at: datetime
     actor: str
     action: str = Field(examples=["token.create"])
-    subject: str = Field(description="Kind and id of what was changed.", examples=["token/1"])
+    subject: str = Field(description="The kind and the id of what was changed.", examples=["token/1"])
     reason: str
     data: dict[str, Any]
 
@@ -41,7 +41,7 @@ class AuditPage(BaseModel):
     """A page of lines, newest first."""
 
     lines: list[AuditLine]
-    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+    next_cursor: int | None = Field(description="The value of `?cursor=` for the next page; null on the last page.")
 
 
 @router.get("", responses=problems())

@@ -26,7 +26,7 @@ _EXAMPLE: dict[str, JsonValue] = {
     "job": {"rounds": 2},
 }
 BatchId = Annotated[int, Path(ge=1, le=MAX_ID, description="The batch's number.", examples=[1])]
-Over = Annotated[Literal["eager", "compile"], Query(description="What speedups are over.")]
+Over = Annotated[Literal["eager", "compile"], Query(description="The baseline of speedups.")]
 
 
 class BatchRequest(BaseModel):
@@ -63,7 +63,7 @@ class Batch(BaseModel):
     jobs: int
     ended: int
     counts: dict[JobStatus, int] = Field(description="Jobs by status.")
-    spec: dict[str, Any] = Field(description="What was asked for, but for what only the server may set.")
+    spec: dict[str, Any] = Field(description="The request, without values that are the server's to set.")
 
     @classmethod
     def of(cls, line: BatchLine) -> Self:
@@ -87,7 +87,7 @@ class Batch(BaseModel):
 class BatchCancelled(Batch):
     """A batch that was cancelled."""
 
-    concerned: int = Field(description="Jobs that were cancelled or told to stop.")
+    concerned: int = Field(description="The number of jobs that were cancelled or asked to stop.")
 
 
 class BatchResume(BaseModel):
@@ -95,7 +95,7 @@ class BatchResume(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"budget_usd": 30.0}]})
 
-    budget_usd: Amount | None = Field(default=None, description="Another total, with what was spent in it.")
+    budget_usd: Amount | None = Field(default=None, description="A new total budget, which includes what was spent.")
 
 
 class BatchPage(BaseModel):
@@ -109,7 +109,7 @@ class BatchWhole(BaseModel):
     """A batch with the figures of each model and platform."""
 
     batch: Batch
-    complete: bool = Field(description="Whether every job has ended for good, so that the figures will stay.")
+    complete: bool = Field(description="Whether all jobs have ended for good, so that the figures are final.")
     figures: dict[str, Any]
 
 
@@ -142,11 +142,11 @@ def list_(deps: Deps, _: Viewer, cursor: Cursor = None, limit: Limit = 50) -> Ba
 
 @router.get("/{batch_id}", responses=problems(404))
 def show(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> BatchWhole:
-    """Show a batch with its figures, as far as it has come."""
+    """Show a batch with its figures so far."""
     details = show_batch(deps.store, batch_id, over=over)
     figures = {
         name: value for name, value in batch_json(details).items() if name != "batch"
-    }  # may name the server's files
+    }  # it may contain paths on the server
     return BatchWhole(batch=Batch.of(details.line), complete=details.complete, figures=figures)
 
 
@@ -156,21 +156,21 @@ def show(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> Batc
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
 )
 def export(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> Response:
-    """One row a job."""
+    """A batch as CSV, with one line for each job."""
     headers = {"Content-Disposition": f'attachment; filename="batch-{batch_id}.csv"'}
     return Response(csv_text(show_batch(deps.store, batch_id, over=over)), media_type="text/csv", headers=headers)
 
 
 @router.post("/{batch_id}/cancel", responses=problems(404))
 def cancel(batch_id: BatchId, deps: Deps, principal: Submitter) -> BatchCancelled:
-    """Stop a batch: jobs that wait are cancelled, running ones keep their best so far."""
+    """Cancel a batch. Queued jobs are cancelled; running jobs stop and keep their best candidate so far."""
     concerned = cancel_batch_for(principal, batch_id, store=deps.store)
     return BatchCancelled(**dict(_batch(deps, batch_id)), concerned=concerned)
 
 
 @router.post("/{batch_id}/resume", responses=problems(404))
 def resume(batch_id: BatchId, deps: Deps, principal: Submitter, body: BatchResume | None = None) -> Batch:
-    """Put the jobs that ended before they were done back in line."""
+    """Put the jobs of a batch that ended early back into the queue."""
     budget_usd = None if body is None else body.budget_usd
     resume_batch_for(principal, batch_id, budget_usd=budget_usd, settings=deps.settings, store=deps.store)
     return _batch(deps, batch_id)

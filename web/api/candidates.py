@@ -23,7 +23,7 @@ MAX_DIFF_LINES = 20_000
 
 @router.get("", responses=problems(404))
 def list_(job_id: JobId, deps: Deps, _: Viewer) -> CandidateList:
-    """List the candidates of a job with the latest verdict on each."""
+    """List the candidates of a job with their latest evaluations."""
     found = list_candidates(deps.store, job_id)
     return CandidateList(candidates=[CandidateSummary(**_summary(candidate)) for candidate in found])
 
@@ -47,10 +47,10 @@ def diff(
     _: Viewer,
     against: Annotated[str, Query(pattern=HEX_64, description="The hash of the candidate to compare it with.")],
     against_job: Annotated[
-        int | None, Query(ge=1, le=MAX_ID, description="The job of that candidate; default: the same job.")
+        int | None, Query(ge=1, le=MAX_ID, description="The job of that candidate; by default the same job.")
     ] = None,
 ) -> Response:
-    """What changes from the candidate `against` to this one, as a unified diff."""
+    """The changes from the candidate `against` to this one, as a unified diff."""
     new = get_candidate(deps.store, job_id, candidate_hash)
     old = get_candidate(deps.store, against_job or job_id, against)
     lines = difflib.unified_diff(
@@ -76,7 +76,7 @@ def evaluate_again(
     principal: Submitter,
     key: IdempotencyKey = None,
 ) -> Job:
-    """Queue another evaluation of a candidate; no model is asked."""
+    """Queue another evaluation of a candidate. No model is called."""
     new_id, new = reevaluate(principal, job_id, candidate_hash, store=deps.store, key=key)
     return queued_response(deps, response, new_id, new=new)
 

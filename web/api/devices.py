@@ -16,6 +16,6 @@ MAX_DEVICES = 1000
 
 @router.get("", responses=problems())
 def list_(deps: Deps, _: Viewer) -> DeviceList:
-    """List the workers that have neither ended nor been given up, with how long ago each was heard of."""
+    """List the workers that have neither ended nor been declared lost, with the ages of their heartbeats."""
     now = datetime.now(UTC)
     return DeviceList(devices=[Device.of(worker, now) for worker in live_workers(deps.store, limit=MAX_DEVICES)])

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/evaluations", tags=["evaluations"])
 def start(
     body: EvaluationRequest, response: Response, deps: Deps, principal: Submitter, key: IdempotencyKey = None
 ) -> Job:
-    """Queue the evaluation of a candidate; no model is asked. The answer is the job that does it."""
+    """Queue the evaluation of a candidate. No model is called. The response is the job."""
     if isinstance(body, EvaluationOfTask):
         task = find_task(body.task, store=deps.store, files=False)
     else:
@@ -48,14 +48,14 @@ def start(
 
 @router.get("/{evaluation_id}", responses=problems(404))
 def show(evaluation_id: EvaluationId, deps: Deps, _: Viewer) -> EvaluationWhole:
-    """Show an evaluation with all that the evaluator found out."""
+    """Show an evaluation with the evaluator's whole result."""
     found = get_evaluation(deps.store, evaluation_id)
     return EvaluationWhole(**EvaluationSummary.of(found).model_dump(), result=dict(found.result))
 
 
 @router.post("/{evaluation_id}/retract", responses=problems(404, 409))
 def retract(evaluation_id: EvaluationId, body: Judgement, deps: Deps, principal: Operator) -> EvaluationSummary:
-    """Take a result off the leaderboard; who did it and why stays in the audit log."""
+    """Retract an evaluation. The audit log stores the user and the reason."""
     return EvaluationSummary.of(
         retract_evaluation(deps.store, evaluation_id, actor=principal.actor, reason=body.reason)
     )
@@ -63,7 +63,7 @@ def retract(evaluation_id: EvaluationId, body: Judgement, deps: Deps, principal:
 
 @router.post("/{evaluation_id}/restore", responses=problems(404, 409))
 def restore(evaluation_id: EvaluationId, body: Judgement, deps: Deps, principal: Operator) -> EvaluationSummary:
-    """Let a result that was taken back count again."""
+    """Undo the retraction of an evaluation."""
     return EvaluationSummary.of(
         restore_evaluation(deps.store, evaluation_id, actor=principal.actor, reason=body.reason)
     )

@@ -31,7 +31,7 @@ _MESSAGE = {"type": "object", "required": ["data"], "properties": {"id": _TEXT, 
 
 
 def _described(description: str, example: str) -> dict[str, Any]:
-    """The description of a stream in the API's description."""
+    """The OpenAPI description of a stream."""
     return {
         "description": description,
         "content": {"text/event-stream": {"schema": _MESSAGE, "example": example}},
@@ -39,16 +39,16 @@ def _described(description: str, example: str) -> dict[str, Any]:
 
 
 _JOB = _described(
-    "Unnamed events: what happened; `status`: how the job stands; `end`: how it ended.",
+    "Unnamed messages: events of the job. `status`: the job's state. `end`: its state when it has ended.",
     'id: 812\ndata: {"id": 812, "kind": "round_started", "round": 2, "data": {}, "at": "2026-01-01T12:00:00Z"}\n\n',
 )
 _BATCH = _described(
-    "`status`: how the batch stands, at once and whenever that changes; `end`: that nothing more happens in it.",
+    "`status`: the batch's state, at once and after each change. `end`: nothing more happens in it.",
     'event: status\ndata: {"counts": {"done": 3, "running": 1}, "cost_usd": 0.12, "rounds_done": 9, "solved": 3,'
     ' "cancel_requested": false}\n\n',
 )
 _DEVICES = _described(
-    "`status`: which workers there are, what each runs and how many jobs wait, at once and whenever that changes.",
+    "`status`: the workers, their jobs and the numbers of queued jobs, at once and after each change.",
     'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_id": 7}],'
     ' "platforms": [{"name": "cpu", "alive": 1, "waiting": 0}]}\n\n',
 )
@@ -62,12 +62,17 @@ async def stream(
     principal: Viewer,
     after: Annotated[int, Query(ge=0, le=MAX_EVENT_ID, description="Only events with a higher id.")] = 0,
     last_event_id: Annotated[
-        str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="The same, from a browser.")
+        str | None,
+        Header(
+            alias="Last-Event-ID",
+            pattern=r"^[0-9]{1,18}$",
+            description="The same as `after`; browsers send it when they reconnect.",
+        ),
     ] = None,
 ) -> StreamingResponse:
-    """Everything that happens in a job, from its beginning or from an event on, until it ends.
+    """The events of a job, from its beginning or after a given event, until the job ends.
 
-    Bulky parts (sources, what models were asked and said) are left out. After `end` there is nothing more to wait for.
+    Sources, prompts and replies of models are left out. `end` is the last message.
     """
     await run_in_threadpool(check_job, deps.store, job_id)
     broadcaster = _broadcaster(request, principal)
@@ -76,7 +81,7 @@ async def stream(
 
 @router.get("/batches/{batch_id}/events", response_class=StreamingResponse, responses={200: _BATCH, **problems(404)})
 async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: Viewer) -> StreamingResponse:
-    """How a batch stands, until all of its jobs have ended."""
+    """The state of a batch and its changes, until all jobs have ended."""
     await run_in_threadpool(check_batch, deps.store, batch_id)
     broadcaster = _broadcaster(request, principal)
     return _response(_state_messages(broadcaster, deps, principal, Topic("batch", batch_id)))
@@ -84,7 +89,7 @@ async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: View
 
 @router.get("/devices/events", response_class=StreamingResponse, responses={200: _DEVICES, **problems()})
 async def devices(request: Request, deps: Deps, principal: Viewer) -> StreamingResponse:
-    """Which workers come, get lost, are busy, until whoever listens goes."""
+    """The state of the devices and its changes, until the client closes the connection."""
     broadcaster = _broadcaster(request, principal)
     return _response(_state_messages(broadcaster, deps, principal, DEVICES))
 

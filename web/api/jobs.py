@@ -30,7 +30,7 @@ REPLAYED = "Idempotency-Replayed"
     responses={200: {"model": Job, "description": "Queued by an earlier request."}, **problems(409)},
 )
 def submit(body: JobRequest, response: Response, deps: Deps, principal: Submitter, key: IdempotencyKey = None) -> Job:
-    """Queue a job for a built-in task, or for an op of one's own. What is not given is as the server has it."""
+    """Queue a job for a built-in task or for an op of the user's own. Other options have the server's settings."""
     if isinstance(body, JobOfTask):
         task = find_task(body.task, store=deps.store, files=False)
     else:
@@ -51,7 +51,7 @@ def submit(body: JobRequest, response: Response, deps: Deps, principal: Submitte
 def list_(
     deps: Deps,
     _: Viewer,
-    status: Annotated[JobStatus | None, Query(description="Only those that stand so.")] = None,
+    status: Annotated[JobStatus | None, Query(description="Only this status.")] = None,
     kind: Annotated[str | None, Query(pattern="^(optimize|evaluate)$", description="Only this kind.")] = None,
     user: Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.@-]{1,64}$", description="Only this user's.")] = None,
     model: ModelName = None,
@@ -76,13 +76,13 @@ def show(job_id: JobId, deps: Deps, _: Viewer) -> JobWhole:
 
 @router.post("/{job_id}/cancel", responses=problems(404))
 def cancel(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
-    """Stop a job: it keeps its best so far. One that has ended stays as it is."""
+    """Cancel a job. It keeps its best candidate so far. A job that has ended does not change."""
     return Job.of(cancel_for(principal, job_id, store=deps.store))
 
 
 @router.post("/{job_id}/resume", responses=problems(404, 409))
 def resume(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
-    """Put a job that ended before it was done back in line; what it did and paid for stays done."""
+    """Put a job that ended early back into the queue. What it has done and paid for is not repeated."""
     return Job.of(resume_for(principal, job_id, settings=deps.settings, store=deps.store))
 
 
@@ -106,7 +106,7 @@ def export(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problems(404, 409)},
 )
 def report(job_id: JobId, deps: Deps, _: Viewer) -> Response:
-    """What was measured of the best candidate and why to believe it, as Markdown."""
+    """The report on the best candidate as Markdown: measurements and checks."""
     details = show_job(deps.store, job_id)
     if details.best is None:
         raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to report")

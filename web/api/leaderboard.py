@@ -30,19 +30,19 @@ class LeaderboardQuery:
     task: TaskRef = None
     model: ModelName = None
     dtype: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,32}$", description="Only this dtype.")] = None
-    device: Annotated[
-        str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device, by its whole name.")
-    ] = None
+    device: Annotated[str | None, Query(pattern=r"^[ -~]{1,200}$", description="Only this device; the full name.")] = (
+        None
+    )
     sort: Annotated[
         LeaderboardSort,
         Query(
-            description="By what. Those without a rank stand last, and before them those without the figure or with a"
-            " cost that nobody knows. `board`: task by task, each by rank."
+            description="The value to sort by. Entries without a rank come last, and among the ranked ones those"
+            " without the value. `board` sorts by task, and within a board by rank."
         ),
     ] = LeaderboardSort.SPEEDUP
     order: Annotated[
         Literal["asc", "desc"] | None,
-        Query(description="Default: the best first, of dates the latest, of names from A."),
+        Query(description="By default the best value comes first, the latest date, or names from A."),
     ] = None
 
     @property
@@ -64,8 +64,8 @@ def show(
     deps: Deps,
     _: Viewer,
     query: QueryParameters,
-    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
-    offset: Annotated[int, Query(ge=0, le=MAX_ID, description="Leave out so many first.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="The number of entries, at most.")] = 100,
+    offset: Annotated[int, Query(ge=0, le=MAX_ID, description="The number of entries to skip.")] = 0,
 ) -> Leaderboard:
     """A page of the leaderboard."""
     entries, total = _page(deps, query, limit, offset)
@@ -78,7 +78,7 @@ def show(
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems()},
 )
 def export(deps: Deps, _: Viewer, query: QueryParameters) -> Response:
-    """The whole leaderboard as CSV, one line an entry."""
+    """The whole leaderboard as CSV, with one line for each entry."""
     headers = {"Content-Disposition": 'attachment; filename="leaderboard.csv"'}
     return StreamingResponse(_csv(deps, query), media_type="text/csv", headers=headers)
 

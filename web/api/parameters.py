@@ -21,14 +21,16 @@ ModelName = Annotated[str | None, Query(pattern=MODEL, description="Only this mo
 TaskRef = Annotated[
     str | None, Query(pattern=TASK_REF, description="Only this task, as suite/name.", examples=["starter/rmsnorm_gelu"])
 ]
-Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
-Cursor = Annotated[int | None, Query(ge=0, le=MAX_ID, description="Go on where a page's `next_cursor` says.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="The number of items, at most.")]
+Cursor = Annotated[int | None, Query(ge=0, le=MAX_ID, description="The `next_cursor` of the previous page.")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         pattern=r"^[!-~]{1,255}$",
-        description="Sent again with the same request, it has no second effect; kept for a week.",
+        description="A repeated request with the same key has no second effect. Keys are kept for a week.",
     ),
 ]
-Reason = Annotated[str, Field(min_length=1, max_length=2000, pattern=REASON, description="Why; kept in the audit log.")]
+Reason = Annotated[
+    str, Field(min_length=1, max_length=2000, pattern=REASON, description="The reason, for the audit log.")
+]

@@ -42,15 +42,15 @@ def _description(app: FastAPI) -> dict[str, Any]:
 
 
 _TAGS = [
-    {"name": "tasks", "description": "The ops that can be optimized."},
-    {"name": "jobs", "description": "What was asked for and what became of it."},
-    {"name": "events", "description": "Jobs, batches and devices as it happens."},
-    {"name": "candidates", "description": "What was tried."},
-    {"name": "evaluations", "description": "What a candidate is worth, and why to believe it."},
-    {"name": "leaderboard", "description": "The fastest that passed."},
-    {"name": "batches", "description": "Many jobs, and their figures."},
-    {"name": "devices", "description": "Who works."},
-    {"name": "audit", "description": "Who changed what others rely on."},
-    {"name": "access", "description": "Who asks."},
-    {"name": "health", "description": "Whether the server lives."},
+    {"name": "tasks", "description": "Ops to optimize."},
+    {"name": "jobs", "description": "Requests to optimize an op, and their results."},
+    {"name": "events", "description": "Streams of changes in jobs, batches and devices."},
+    {"name": "candidates", "description": "Kernels that jobs have written."},
+    {"name": "evaluations", "description": "Verdicts and measurements of candidates."},
+    {"name": "leaderboard", "description": "The fastest candidates that passed."},
+    {"name": "batches", "description": "Sets of jobs, and their figures."},
+    {"name": "devices", "description": "Live workers."},
+    {"name": "audit", "description": "The log of changes by operators."},
+    {"name": "access", "description": "The client's role and limits."},
+    {"name": "health", "description": "Whether the server works."},
 ]

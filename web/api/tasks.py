@@ -23,7 +23,10 @@ def list_(
     _: Viewer,
     origin: Annotated[
         Literal["suites", "stored"],
-        Query(description="Suites, built in or imported; or every source that jobs were for, newest first."),
+        Query(
+            description="`suites`: tasks of built-in and imported suites. `stored`: the sources of all jobs, newest"
+            " first."
+        ),
     ] = "suites",
     suite: Suite = None,
     cursor: Cursor = None,
@@ -42,7 +45,7 @@ def list_(
 
 @router.post("/check", responses=problems())
 def check(body: CheckRequest, _: Submitter) -> Checked:
-    """Read an op without running any of it: whether it could be queued, or what is wrong with it."""
+    """Check whether source text is a valid op, without executing it."""
     try:
         task = task_from_source(body.source, name=body.name)
     except TaskError as error:
@@ -57,9 +60,10 @@ def show(
     deps: Deps,
     _: Viewer,
     source_hash: Annotated[
-        str | None, Query(pattern=HEX_64, description="One certain source of this name; else the present one.")
+        str | None,
+        Query(pattern=HEX_64, description="The hash of one of its sources; by default the current one."),
     ] = None,
 ) -> TaskWhole:
-    """Show a task with its source: that of a suite, or the newest that was submitted under this name."""
+    """Show a task with its source: the task of a suite, or the last one that was submitted under this name."""
     found = get_task(deps.store, suite, name, source_hash)
     return TaskWhole(**TaskSummary.of(found).model_dump(), source=found.source)

@@ -48,8 +48,8 @@ def show(
             ("model", "Model", known.models),
             ("dtype", "Data type", known.dtypes),
         ),
-        filtered=any(query.get(key) for key in _FILTERS),
-        way={key: value for key in ("sort", "order") if (value := query.get(key))},
-        export={key: value for key in _FILTERS if (value := query.get(key))}
-        | {"sort": view.sort, "order": "desc" if view.falling else "asc"},
+        is_filtered=any(query.get(key) for key in _FILTERS),
+        order_query={key: value for key in ("sort", "order") if (value := query.get(key))},
+        export_query={key: value for key in _FILTERS if (value := query.get(key))}
+        | {"sort": view.sort, "order": "desc" if view.descending else "asc"},
     )

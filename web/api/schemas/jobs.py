@@ -20,7 +20,7 @@ _JOB_TASK: dict[str, JsonValue] = {"task": "starter/rmsnorm_gelu", "rounds": 4, 
 _JOB_SOURCE: dict[str, JsonValue] = {"source": OP_EXAMPLE, "name": "scaled_gelu", "model": "builtin/compiler"}
 
 Source = Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARS, description="Python source of the op.")]
-OpName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="What to call the op.")]
+OpName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="The name of the op.")]
 Model = Annotated[str, Field(pattern=MODEL, description="LiteLLM's name of a model, or builtin/compiler.")]
 Platform = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", examples=["cpu"])]
 Count = Annotated[int, Field(ge=0, le=10**12)]
@@ -35,8 +35,8 @@ class TaskSummary(BaseModel):
     name: str
     category: str
     dtype: str
-    source_hash: str = Field(description="SHA-256 of the source: what pins results to exactly this op.")
-    stored_id: int | None = Field(default=None, description="Its number, if it is one that someone submitted.")
+    source_hash: str = Field(description="SHA-256 of the source. Results hold for exactly this source.")
+    stored_id: int | None = Field(default=None, description="The id of a submitted task.")
 
     @classmethod
     def of(cls, task: Task | TaskHead, *, named: bool = False) -> Self:
@@ -62,7 +62,7 @@ class TaskPage(BaseModel):
     """A page of tasks."""
 
     tasks: list[TaskSummary]
-    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+    next_cursor: int | None = Field(description="The value of `?cursor=` for the next page; null on the last page.")
 
 
 class CheckRequest(BaseModel):
@@ -80,7 +80,7 @@ class Checked(BaseModel):
     """Whether source text is a valid op. It is only parsed, not executed."""
 
     ok: bool
-    message: str | None = Field(description="What is wrong, at which line, and what to do.")
+    message: str | None = Field(description="What is wrong, in which line, and what to do.")
     category: str | None = None
     dtype: str | None = None
     source_hash: str | None = None
@@ -103,7 +103,7 @@ class JobChoices(BaseModel):
     roofline_target: Annotated[float, Field(gt=0, le=1)] | None = None
     price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
         default=None,
-        description="Dollars for a million tokens, PROMPT,REPLY, where a model's price is not known. For operators.",
+        description="Dollars per million tokens, PROMPT,REPLY, for models without a known price. For operators.",
     )
 
 
@@ -166,7 +166,7 @@ class Job(BaseModel):
     sandbox: str
     model: str | None
     strategy: str | None
-    options: dict[str, Any] = Field(description="What was asked for.")
+    options: dict[str, Any] = Field(description="The options of the request.")
     status: JobStatus
     stop_reason: str | None
     error: str | None
@@ -185,7 +185,7 @@ class Job(BaseModel):
     worker_id: str | None
     batch_id: int | None
     sample: int | None
-    unsettled_usd: float = Field(description="The most that calls may have cost whose reply was lost.")
+    unsettled_usd: float = Field(description="An upper bound of the costs of calls whose reply was lost.")
 
     @classmethod
     def of(cls, job: JobRecord) -> Self:
@@ -201,7 +201,7 @@ class JobPage(BaseModel):
     """A page of jobs, newest first."""
 
     jobs: list[Job]
-    next_cursor: int | None = Field(description="Ask for `?cursor=` this for the next page; null: there is none.")
+    next_cursor: int | None = Field(description="The value of `?cursor=` for the next page; null on the last page.")
 
 
 class Round(BaseModel):
@@ -217,7 +217,7 @@ class Round(BaseModel):
     speedup_high: float | None
     candidate_hash: str | None
     best: bool
-    retracted: bool = Field(description="What was found was taken back since: it counts nowhere.")
+    retracted: bool = Field(description="The evaluation was retracted and counts nowhere.")
 
     @classmethod
     def of(cls, line: RoundLine) -> Self:
@@ -231,10 +231,10 @@ class JobWhole(BaseModel):
     schema_: Literal["kernelwright.job/1"] = Field(default="kernelwright.job/1", alias="schema")
     job: Job
     rounds: list[Round]
-    best: dict[str, Any] | None = Field(description="The whole evaluation of the best candidate.")
+    best: dict[str, Any] | None = Field(description="The evaluator's whole result for the best candidate.")
     unsettled_usd: float
-    unpriced_calls: int = Field(description="Calls whose price nobody knew: `cost_usd` says too little by them.")
-    summary: dict[str, Any] = Field(description="Figures of the strategy's own, such as pass_at_k.")
+    unpriced_calls: int = Field(description="The number of calls without a known price, which `cost_usd` leaves out.")
+    summary: dict[str, Any] = Field(description="Figures of the strategy, such as pass_at_k.")
 
     @classmethod
     def of(cls, details: JobDetails) -> Self:

@@ -21,10 +21,10 @@ class _EvaluationOptions(BaseModel):
 
     candidate: Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="Python source that defines ModelNew.")]
     platform: Platform | None = None
-    profile: bool = Field(default=False, description="Also find out where a passed candidate's time goes.")
-    cold: bool = Field(default=False, description="Scrub the caches before each timed call; such results get no rank.")
+    profile: bool = Field(default=False, description="Also profile the candidate if it passes.")
+    cold: bool = Field(default=False, description="Clear the caches before each timed call. Such results get no rank.")
     tolerance: Literal["kernelbench"] | None = Field(
-        default=None, description="Also report what this accuracy rule would say; the verdict stays ours."
+        default=None, description="Also report the result of this accuracy rule. It does not change the verdict."
     )
 
 
@@ -74,7 +74,7 @@ class EvaluationSummary(BaseModel):
     compile_ms: float | None
     roofline_fraction: float | None
     created_at: datetime
-    retracted_at: datetime | None = Field(description="When an operator took it off the leaderboard.")
+    retracted_at: datetime | None = Field(description="When an operator retracted it.")
 
     @classmethod
     def of(cls, record: EvaluationRecord) -> Self:
@@ -151,7 +151,7 @@ class Board(BaseModel):
     candidate_hash: str | None
     evaluated_at: datetime | None
     cost_usd: float | None = Field(
-        description="What the whole job took that wrote the candidate; null where nobody knows."
+        description="The cost of the whole job that wrote the candidate; null if it is not known."
     )
 
     @classmethod
