@@ -25,7 +25,7 @@ from evaluator.referee.correctness.tolerances import Tolerances
 from evaluator.referee.protocol import input_families
 from evaluator.referee.protocol.traits import Traits
 from evaluator.referee.runner import oracle, perturb
-from tasks.declarations import declared_in
+from tasks.declarations import declarations_of
 from tasks.suites import load_suite
 
 RESULTS = Path(__file__).parent / "results" / "accuracy_rules.md"
@@ -48,7 +48,7 @@ class Op:
         module = types.ModuleType("task")
         exec(compile(source, "<task>", "exec"), vars(module))  # noqa: S102 - built-in tasks alone
         torch.manual_seed(0)
-        declared = declared_in(source)
+        declared = declarations_of(source)
         model = module.Model(*module.get_init_inputs())
         return cls(model, module.get_inputs, dict(declared.tolerance), declared.domain)
 

@@ -13,7 +13,7 @@ from evaluator.platforms import Platform
 from evaluator.provenance import provenance
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
-from tasks.declarations import declared_in
+from tasks.declarations import declarations_of
 from tasks.outcomes import CANCELLED, Verdict
 from tasks.task import Task
 
@@ -42,7 +42,7 @@ class Effort:
 
     def request(self, task: Task, candidate_source: str) -> dict[str, Any]:
         """What the referee is asked."""
-        declared = declared_in(task.source)
+        declared = declarations_of(task.source)
         return {
             "task_source": task.source,
             "candidate_source": candidate_source,

@@ -7,7 +7,7 @@ from enum import Enum, auto
 _LONGEST_LINE_BYTES = 64 * 1024
 
 
-class Ended(Enum):
+class EndReason(Enum):
     """Why a conversation ended."""
 
     CLOSED = auto()
@@ -17,7 +17,7 @@ class Ended(Enum):
 
 
 @dataclass
-class Collected:
+class OutputCapture:
     """Standard output and error so far, never more than `limit_bytes` in all."""
 
     limit_bytes: int

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Owner:
+class ProcessIdentity:
     """A process: id, start time (clock ticks since boot), and the boot and the pid namespace in which these hold."""
 
     pid: int
@@ -19,7 +19,7 @@ class Owner:
         return f"{self.pid}:{self.started}:{self.boot}:{self.namespace}"
 
     @classmethod
-    def from_label(cls, label: str) -> "Owner | None":
+    def from_label(cls, label: str) -> "ProcessIdentity | None":
         """The owner that `to_label` wrote, or None for anything else."""
         parts = label.split(":")
         if len(parts) != 4 or not (parts[0].isdigit() and parts[1].isdigit()):
@@ -27,18 +27,18 @@ class Owner:
         return cls(int(parts[0]), int(parts[1]), parts[2], parts[3])
 
 
-def this_process() -> Owner:
+def this_process() -> ProcessIdentity:
     """The calling process as an owner."""
     pid = os.getpid()
-    return Owner(pid, _start_time(pid) or 0, _boot_id(), _pid_namespace())
+    return ProcessIdentity(pid, _start_time(pid) or 0, _boot_id(), _pid_namespace())
 
 
-def same_boot(owner: Owner) -> bool:
+def same_boot(owner: ProcessIdentity) -> bool:
     """Whether the owner belongs to this machine, as it runs now."""
     return owner.boot == _boot_id()
 
 
-def is_gone(owner: Owner, *, container_runs: bool) -> bool:
+def is_gone(owner: ProcessIdentity, *, container_runs: bool) -> bool:
     """Whether the owner certainly lives no more.
 
     Owners in another pid namespace of this boot cannot be judged and count as alive. Those of another boot may be of

@@ -178,7 +178,7 @@ def read_candidate(path: Path) -> str:
 SCHEMA = "kernelwright.repeat/1"
 
 
-def summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
+def repeat_summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
     """One object with all evaluations, how they differ, and how far their speedups spread.
 
     `agree` is None where there are fewer than two to compare.

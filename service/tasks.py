@@ -22,10 +22,10 @@ from tasks.importers import KINDS, read_clone
 from tasks.metadata import nearest
 from tasks.suites import list_suites, load_suite
 from tasks.task import LOCAL_SUITE, Task, TaskError
-from tasks.text import complaint
+from tasks.text import task_error
 
 
-class InSuite(Protocol):
+class HasSuite(Protocol):
     """Whatever belongs to a suite."""
 
     @property
@@ -34,7 +34,7 @@ class InSuite(Protocol):
         ...
 
 
-SomeTask = TypeVar("SomeTask", bound=InSuite)
+SomeTask = TypeVar("SomeTask", bound=HasSuite)
 
 
 def known_tasks(store: Store) -> list[Task]:
@@ -45,7 +45,7 @@ def known_tasks(store: Store) -> list[Task]:
     return built_in + [record.to_task() for record in kept]
 
 
-def known_heads(store: Store) -> list[Task | TaskHead]:
+def known_task_heads(store: Store) -> list[Task | TaskHead]:
     """As `known_tasks`; those that were imported come without their sources."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
@@ -58,10 +58,10 @@ def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
     Raises:
         TaskError: there is no such suite.
     """
-    return of_suite(known_tasks(store), suite)
+    return filter_by_suite(known_tasks(store), suite)
 
 
-def of_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
+def filter_by_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
     """Of these tasks all, or those of one suite.
 
     Raises:
@@ -73,7 +73,7 @@ def of_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
     if suite not in suites:
         close = nearest(suite, suites)
         remedy = f"did you mean {close}?" if close else f"use one of: {', '.join(suites)}"
-        raise complaint(f"suite {suite[:100]}", "no such suite", remedy)
+        raise task_error(f"suite {suite[:100]}", "no such suite", remedy)
     return [task for task in found if task.suite == suite]
 
 
@@ -97,7 +97,7 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
             record = stored.find_current(session, suite[:255], name[:255])
         if record is not None:
             return record.to_task()
-    raise unknown_task(ref, known_heads(store), files=files)
+    raise unknown_task(ref, known_task_heads(store), files=files)
 
 
 def find_ref(ref: str, settings: Settings) -> Task:
@@ -175,7 +175,7 @@ def unknown_task(ref: str, known: Iterable[Task | TaskHead], *, files: bool) -> 
         "name a .py file, or a task of `kernelwright tasks list`" if files else "`kernelwright tasks list` shows all"
     )
     what = "no such task or file" if files else "no such task"
-    return complaint(ref[:200] or "task", what, f"did you mean {close}?" if close else other)
+    return task_error(ref[:200] or "task", what, f"did you mean {close}?" if close else other)
 
 
 Status = Literal["imported", "changed", "unchanged", "refused"]
@@ -186,7 +186,7 @@ TOO_SHORT_MS = 0.2
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """What became of a file of the clone."""
 
     where: str
@@ -196,7 +196,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ImportCheck:
     """What the sandbox says of an imported task: why it cannot be used, and why it proves little."""
 
     task: Task
@@ -210,7 +210,7 @@ class Judged:
         return bool(self.problems or self.doubts)
 
 
-def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
+def import_clone(kind: str, root: Path, *, store: Store) -> list[ImportResult]:
     """Store the tasks of a clone; each that is there already is compared with what is stored.
 
     A changed task is stored beside its earlier form, which keeps its results; its name means the new one from now on.
@@ -222,15 +222,15 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
     if kind not in KINDS:
         raise BadRequest(f"tasks import {kind[:80]}: unknown; there is: {', '.join(KINDS)}")
     found = read_clone(kind, root)
-    done: list[Imported] = []
+    done: list[ImportResult] = []
     seen: dict[str, str] = {}
     with store.write() as session:
         for each in found:
             task = each.task
             if task is None:
-                done.append(Imported(each.where, "refused", problem=each.problem))
+                done.append(ImportResult(each.where, "refused", problem=each.problem))
             elif task.id in seen:
-                done.append(Imported(each.where, "refused", problem=f"has the same name as {seen[task.id]}"))
+                done.append(ImportResult(each.where, "refused", problem=f"has the same name as {seen[task.id]}"))
             else:
                 seen[task.id] = each.where
                 before = stored.find_current(session, task.suite, task.name)
@@ -242,13 +242,13 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[Imported]:
                 else:
                     status = "changed"
                     stored.make_current(session, task_id)
-                done.append(Imported(each.where, status, task))
+                done.append(ImportResult(each.where, status, task))
     return done
 
 
 def check_imported(
     tasks: Sequence[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
-) -> Iterator[Judged]:
+) -> Iterator[ImportCheck]:
     """Run each task in a sandbox and say whether passing it would prove anything.
 
     Raises:
@@ -261,4 +261,4 @@ def check_imported(
         doubts = list(check.warnings)
         if check.eager_ms is not None and check.eager_ms < TOO_SHORT_MS:
             doubts.append(f"too small to time: one call takes {check.eager_ms:.3f} ms, hand-over included")
-        yield Judged(task, check, tuple(f"{each.code}: {each.message}" for each in check.problems), tuple(doubts))
+        yield ImportCheck(task, check, tuple(f"{each.code}: {each.message}" for each in check.problems), tuple(doubts))

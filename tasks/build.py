@@ -5,7 +5,7 @@ import re
 from tasks.metadata import check_category, check_dtype
 from tasks.normalize import to_kernelbench_form
 from tasks.task import LOCAL_SUITE, Task
-from tasks.text import complaint, decode_source
+from tasks.text import decode_source, task_error
 from tasks.validate import validate
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -32,7 +32,7 @@ def task_from_source(
     for what, value in (("name", name), ("suite", suite)):
         if _NAME.fullmatch(value) is None:
             remedy = "use up to 100 letters, digits, _, . and -, not starting with . or -"
-            raise complaint(where, f"cannot be given the {what} {value[:100]!r}", remedy)
+            raise task_error(where, f"cannot be given the {what} {value[:100]!r}", remedy)
     text = decode_source(source, where)
     op = validate(text, where)
     normal = to_kernelbench_form(text, op)

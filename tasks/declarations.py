@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tasks import syntax
-from tasks.text import complaint
+from tasks.text import task_error
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
@@ -26,7 +26,7 @@ _DOMAIN_REMEDY = f"give one of {', '.join(DOMAINS)}, or a list of them, one for 
 
 
 @dataclass(frozen=True)
-class Declared:
+class Declarations:
     """Tolerances by dtype; domains: none, one for all inputs, or one for each; whether there are shape groups."""
 
     tolerance: Mapping[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Declared:
     shape_groups: bool = False
 
 
-def read_declared(tree: ast.Module, where: str, inputs: int | None = None) -> Declared:
+def read_declarations(tree: ast.Module, where: str, inputs: int | None = None) -> Declarations:
     """Read the two constants of a module. `inputs` is how many the op is given, where that is known.
 
     Raises:
@@ -48,28 +48,28 @@ def read_declared(tree: ast.Module, where: str, inputs: int | None = None) -> De
         if name not in ("TOLERANCE", "DOMAIN") or value is None:
             continue
         if name in seen:
-            raise complaint(where, f"gives its {name} twice", "keep one of them", line=statement.lineno)
+            raise task_error(where, f"gives its {name} twice", "keep one of them", line=statement.lineno)
         seen.add(name)
         remedy = _TOLERANCE_REMEDY if name == "TOLERANCE" else _DOMAIN_REMEDY
         try:
             literal = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            raise complaint(where, f"{name} is not a literal value", remedy, line=statement.lineno) from None
+            raise task_error(where, f"{name} is not a literal value", remedy, line=statement.lineno) from None
         if name == "TOLERANCE":
             tolerance = _tolerance(literal, where, statement.lineno)
         else:
             domain = _domain(literal, where, statement.lineno, inputs)
     groups = any(isinstance(node, ast.FunctionDef) and node.name == "get_input_groups" for node in tree.body)
-    return Declared(tolerance, domain, groups)
+    return Declarations(tolerance, domain, groups)
 
 
-def declared_in(source: str) -> Declared:
+def declarations_of(source: str) -> Declarations:
     """What a valid task's source declares.
 
     Raises:
-        TaskError: as `read_declared`.
+        TaskError: as `read_declarations`.
     """
-    return read_declared(syntax.parse(source), "<task>")
+    return read_declarations(syntax.parse(source), "<task>")
 
 
 def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
@@ -89,9 +89,9 @@ def _tolerance(literal: object, where: str, line: int) -> dict[str, float]:
     for dtype, number in given.items():
         if dtype not in (*FLOATS, *EXACT):
             known = ", ".join((*FLOATS, *EXACT))
-            raise complaint(where, f"TOLERANCE names the dtype {str(dtype)[:64]!r}", f"use one of: {known}", line=line)
+            raise task_error(where, f"TOLERANCE names the dtype {str(dtype)[:64]!r}", f"use one of: {known}", line=line)
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < MAX_TOLERANCE:
-            raise complaint(where, f"TOLERANCE is {str(number)[:64]}", _TOLERANCE_REMEDY, line=line)
+            raise task_error(where, f"TOLERANCE is {str(number)[:64]}", _TOLERANCE_REMEDY, line=line)
         result[str(dtype)] = float(number)
     return result
 
@@ -100,8 +100,8 @@ def _domain(literal: object, where: str, line: int, inputs: int | None) -> tuple
     given = tuple(literal) if isinstance(literal, list | tuple) else (literal,)
     for domain in given:
         if domain not in DOMAINS:
-            raise complaint(where, f"DOMAIN is {str(domain)[:64]!r}", _DOMAIN_REMEDY, line=line)
+            raise task_error(where, f"DOMAIN is {str(domain)[:64]!r}", _DOMAIN_REMEDY, line=line)
     if not given or (isinstance(literal, list | tuple) and inputs is not None and len(given) != inputs):
         remedy = "name as many as get_inputs() returns"
-        raise complaint(where, f"DOMAIN names {len(given)} of {inputs or 'the'} inputs", remedy, line=line)
+        raise task_error(where, f"DOMAIN names {len(given)} of {inputs or 'the'} inputs", remedy, line=line)
     return tuple(str(domain) for domain in given)

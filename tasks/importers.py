@@ -13,7 +13,7 @@ from pathlib import Path
 from tasks.build import task_from_source
 from tasks.metadata import CATEGORIES
 from tasks.task import Task, TaskError
-from tasks.text import complaint, read_source
+from tasks.text import read_source, task_error
 
 KINDS = ("kernelbench", "multikernelbench")
 MAX_FILES = 5000
@@ -22,7 +22,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Found:
+class ClonedFile:
     """A file of the clone: the task in it, or why there is none. `where` is its path in the clone."""
 
     where: str
@@ -30,7 +30,7 @@ class Found:
     problem: str = ""
 
 
-def read_clone(kind: str, root: Path) -> list[Found]:
+def read_clone(kind: str, root: Path) -> list[ClonedFile]:
     """All tasks of a clone, by folder and name.
 
     KernelBench: `KernelBench/level1/*.py` and so on, as suites `kernelbench-level1`. MultiKernelBench:
@@ -41,14 +41,14 @@ def read_clone(kind: str, root: Path) -> list[Found]:
         TaskError: it is not such a clone, or it holds more than `MAX_FILES` files.
     """
     top, suites = _levels(root) if kind == "kernelbench" else _categories(root)
-    found: list[Found] = []
+    found: list[ClonedFile] = []
     for folder, suite, category in suites:
         if folder.is_symlink():
-            found.append(Found(_shown(folder, top), problem="is a link, which is not followed"))
+            found.append(ClonedFile(_shown(folder, top), problem="is a link, which is not followed"))
             continue
         for path in _files(folder):
             if len(found) >= MAX_FILES:
-                raise complaint(str(root), f"holds more than {MAX_FILES} files", "name the clone itself")
+                raise task_error(str(root), f"holds more than {MAX_FILES} files", "name the clone itself")
             found.append(_read(path, top, suite, category))
     return found
 
@@ -60,7 +60,7 @@ def _levels(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
             by_number = sorted(levels, key=lambda level: int(level[0][1]))
             return top, [(entry, f"kernelbench-level{match[1]}", None) for match, entry in by_number]
     remedy = "name a clone of KernelBench, which holds KernelBench/level1"
-    raise complaint(str(root), "holds no folder KernelBench/level1, level2, ...", remedy)
+    raise task_error(str(root), "holds no folder KernelBench/level1, level2, ...", remedy)
 
 
 def _categories(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
@@ -73,7 +73,7 @@ def _categories(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
                 for entry in folders
                 if _FOLDER.fullmatch(entry.name) and not entry.name.startswith("__")
             ]
-    raise complaint(str(root), "holds no folder reference/CATEGORY", remedy)
+    raise task_error(str(root), "holds no folder reference/CATEGORY", remedy)
 
 
 def _folders(top: Path) -> list[Path]:
@@ -98,15 +98,17 @@ def _files(folder: Path) -> Iterator[Path]:
     )
 
 
-def _read(path: Path, top: Path, suite: str, category: str | None) -> Found:
+def _read(path: Path, top: Path, suite: str, category: str | None) -> ClonedFile:
     where = _shown(path, top)
     if path.is_symlink():
-        return Found(where, problem="is a link, which is not followed")
+        return ClonedFile(where, problem="is a link, which is not followed")
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name.removesuffix(".py"))
     try:
-        return Found(where, task_from_source(read_source(path), name=name, suite=suite, category=category, where=where))
+        return ClonedFile(
+            where, task_from_source(read_source(path), name=name, suite=suite, category=category, where=where)
+        )
     except TaskError as error:
-        return Found(where, problem=_without_place(str(error), str(path), where))
+        return ClonedFile(where, problem=_without_place(str(error), str(path), where))
 
 
 def _without_place(complained: str, *places: str) -> str:

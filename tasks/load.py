@@ -7,7 +7,7 @@ from tasks.build import task_from_source
 from tasks.metadata import nearest
 from tasks.suites import list_suites, load_suite
 from tasks.task import Task
-from tasks.text import complaint, read_source
+from tasks.text import read_source, task_error
 
 __all__ = ["find_task", "load_task", "name_of", "names_file", "task_from_source"]
 
@@ -55,7 +55,7 @@ def _unknown(ref: str) -> Exception:
     ids = [task.id for suite in list_suites() for task in load_suite(suite).tasks]
     close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
     remedy = f"did you mean {close}?" if close else "name a .py file, or a task of `kernelwright tasks list`"
-    return complaint(ref[:200] or "task", "no such task or file", remedy)
+    return task_error(ref[:200] or "task", "no such task or file", remedy)
 
 
 def _exists(path: Path) -> bool:

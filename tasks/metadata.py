@@ -14,7 +14,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from tasks.text import complaint
+from tasks.text import task_error
 
 CATEGORIES = (
     "activation",
@@ -85,7 +85,7 @@ def read_header(tree: ast.Module, where: str) -> dict[str, str]:
             continue
         key, value, line = match[1].lower(), match[2].lower(), first.lineno + offset
         if key in found:
-            raise complaint(where, f"gives its {key} twice", "keep one of them", line=line)
+            raise task_error(where, f"gives its {key} twice", "keep one of them", line=line)
         check = check_category if key == "category" else check_dtype
         found[key] = check(value, where, line=line)
     return found
@@ -134,7 +134,7 @@ def _one_of(value: str, allowed: Sequence[str], what: str, where: str, line: int
         return value
     close = nearest(value[:64], allowed)
     remedy = f"did you mean '{close}'?" if close else f"use one of: {', '.join(allowed)}"
-    raise complaint(where, f"unknown {what} '{value[:64]}'", remedy, line=line)
+    raise task_error(where, f"unknown {what} '{value[:64]}'", remedy, line=line)
 
 
 def _called_names(tree: ast.Module) -> Iterable[str]:

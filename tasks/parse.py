@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tasks import syntax
-from tasks.text import complaint
+from tasks.text import task_error
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -40,11 +40,11 @@ def parse(source: str, where: str) -> ast.Module:
         TaskError: it is not Python, nested too deeply for Python's own parser, or has too many parts.
     """
     if source.count("{") > MAX_BRACES:
-        raise complaint(where, f"has over {MAX_BRACES} opening braces", "cut it down to the one op to optimize")
+        raise task_error(where, f"has over {MAX_BRACES} opening braces", "cut it down to the one op to optimize")
     tree = _tree(source, where)
     if sum(1 for _ in islice(ast.walk(tree), MAX_NODES + 1)) > MAX_NODES:
         what = f"has over {MAX_NODES} names, values, operations and statements"
-        raise complaint(where, what, "cut it down to the one op to optimize")
+        raise task_error(where, what, "cut it down to the one op to optimize")
     return tree
 
 
@@ -53,11 +53,11 @@ def _tree(source: str, where: str) -> ast.Module:
         return syntax.parse(source)
     except SyntaxError as error:
         what = f"is not Python ({error.msg})"
-        raise complaint(where, what, "fix the syntax", line=error.lineno or 1) from None
+        raise task_error(where, what, "fix the syntax", line=error.lineno or 1) from None
     except (RecursionError, MemoryError):
-        raise complaint(where, "is nested too deeply to be parsed", "split the long expressions") from None
+        raise task_error(where, "is nested too deeply to be parsed", "split the long expressions") from None
     except ValueError as error:  # what remains: for example an integer literal beyond the interpreter's limit
-        raise complaint(where, f"is not Python ({error})", "fix the syntax") from None
+        raise task_error(where, f"is not Python ({error})", "fix the syntax") from None
 
 
 def definitions(tree: ast.Module, where: str, *, once: frozenset[str]) -> Definitions:
@@ -75,7 +75,7 @@ def definitions(tree: ast.Module, where: str, *, once: frozenset[str]) -> Defini
             name = statement.name
             if name in once and name in seen:
                 what = f"{name} is defined twice (first on line {seen[name]})"
-                raise complaint(where, what, "keep one of them", line=statement.lineno)
+                raise task_error(where, what, "keep one of them", line=statement.lineno)
             seen[name] = statement.lineno
             functions.pop(name, None)
             classes.pop(name, None)
@@ -117,4 +117,4 @@ def _refuse_hidden(found: Definitions, where: str, once: frozenset[str]) -> None
         for node in ast.walk(statement):
             if isinstance(node, Definition) and node.name in once:
                 what = f"{node.name} is defined inside a {type(statement).__name__.lower()} statement"
-                raise complaint(where, what, "move it to the top level of the file", line=node.lineno)
+                raise task_error(where, what, "move it to the top level of the file", line=node.lineno)

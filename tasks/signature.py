@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.parse import Function, own_nodes
-from tasks.text import complaint
+from tasks.text import task_error
 
 _TENSOR_FACTORIES = frozenset({"arange", "empty", "full", "ones", "rand", "randint", "randn", "tensor", "zeros"})
 
@@ -37,11 +37,11 @@ def check_plain(function: Function, title: str, where: str) -> None:
         TaskError: `async def`, or a `yield` in the body.
     """
     if isinstance(function, ast.AsyncFunctionDef):
-        raise complaint(where, f"{title} is async", f"write `def {function.name}`", line=function.lineno)
+        raise task_error(where, f"{title} is async", f"write `def {function.name}`", line=function.lineno)
     for node in own_nodes(function):
         if isinstance(node, ast.Yield | ast.YieldFrom):
             what = f"{title} is a generator (it has a yield)"
-            raise complaint(where, what, "return the result instead", line=node.lineno)
+            raise task_error(where, what, "return the result instead", line=node.lineno)
 
 
 def read_parameters(function: Function, title: str, where: str, *, method: bool = False) -> Parameters:
@@ -58,12 +58,12 @@ def read_parameters(function: Function, title: str, where: str, *, method: bool 
             _is_name(node, "staticmethod") for node in function.decorator_list
         ):
             remedy = f"write `def {function.name}(self, ...)`"
-            raise complaint(where, f"{title} takes no self", remedy, line=function.lineno)
+            raise task_error(where, f"{title} takes no self", remedy, line=function.lineno)
         names, required = names[1:], max(0, required - 1)
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if default is None:
             what = f"{title} needs the keyword `{argument.arg}`, but inputs are passed by position"
-            raise complaint(where, what, "move it before the `*` or give it a default", line=argument.lineno)
+            raise task_error(where, what, "move it before the `*` or give it a default", line=argument.lineno)
     return Parameters(tuple(names), required, arguments.vararg is not None)
 
 
@@ -77,14 +77,16 @@ def count_results(function: Function, title: str, where: str, *, may_be_empty: b
     parameters = read_parameters(function, title, where)
     if parameters.required:
         remedy = f"write `def {function.name}():` and use module-level constants"
-        raise complaint(where, f"{title} takes arguments ({', '.join(parameters.names)})", remedy, line=function.lineno)
+        raise task_error(
+            where, f"{title} takes arguments ({', '.join(parameters.names)})", remedy, line=function.lineno
+        )
     returns = sorted(
         (node for node in own_nodes(function) if isinstance(node, ast.Return)),
         key=lambda node: (node.lineno, node.col_offset),
     )
     example = "return [x, w]" if not may_be_empty else "return [] (or the arguments of Model)"
     if not returns and not any(isinstance(node, ast.Raise) for node in own_nodes(function)):
-        raise complaint(where, f"{title} returns nothing", f"end it with `{example}`", line=function.lineno)
+        raise task_error(where, f"{title} returns nothing", f"end it with `{example}`", line=function.lineno)
     counts = [_count_returned(node, title, where, may_be_empty, example) for node in returns]
     return counts[0] if len(set(counts)) == 1 else None
 
@@ -97,23 +99,23 @@ def check_counts(parameters: Parameters, count: int | None, titles: Sequence[str
     """
     if count is not None and not parameters.accept(count):
         what = f"{titles[0]} takes {parameters.describe()}, but {titles[1]} returns {count}"
-        raise complaint(where, what, "make the two agree", line=line)
+        raise task_error(where, what, "make the two agree", line=line)
 
 
 def _count_returned(node: ast.Return, title: str, where: str, may_be_empty: bool, example: str) -> int | None:
     value = node.value
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
-        raise complaint(where, f"{title} returns nothing", f"write `{example}`", line=node.lineno)
+        raise task_error(where, f"{title} returns nothing", f"write `{example}`", line=node.lineno)
     if isinstance(value, ast.List | ast.Tuple):
         if not value.elts and not may_be_empty:
             what = f"{title} returns no inputs"
-            raise complaint(where, what, "return the list of the op's input tensors", line=node.lineno)
+            raise task_error(where, what, "return the list of the op's input tensors", line=node.lineno)
         # `[[...], {...}]` is positional and keyword arguments in one public data set: only running it would tell.
         mixed = len(value.elts) == 2 and isinstance(value.elts[1], ast.Dict)
         return None if mixed or any(isinstance(item, ast.Starred) for item in value.elts) else len(value.elts)
     if isinstance(value, ast.Constant) or _makes_tensor(value):
         what = f"{title} returns one value where a list is needed"
-        raise complaint(where, what, "wrap it in a list: `return [x]`", line=node.lineno)
+        raise task_error(where, what, "wrap it in a list: `return [x]`", line=node.lineno)
     return None
 
 

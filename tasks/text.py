@@ -22,7 +22,7 @@ MAX_SOURCE_BYTES = 256 * 1024
 """An op is a page or two of Python; more is a mistake or an attack."""
 
 
-def complaint(where: str, what: str, remedy: str, *, line: int | None = None) -> TaskError:
+def task_error(where: str, what: str, remedy: str, *, line: int | None = None) -> TaskError:
     """Build the error `where:line: what; remedy` as one printable line, whatever a hostile file put into its parts."""
     place = where if line is None else f"{where}:{line}"
     text = f"{place}: {what}; {remedy}"
@@ -40,19 +40,19 @@ def read_source(path: Path) -> bytes:
         # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise complaint(where, "no such file", "check the path") from None
+        raise task_error(where, "no such file", "check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise complaint(where, f"cannot be read ({reason})", "check the path and its permissions") from None
+        raise task_error(where, f"cannot be read ({reason})", "check the path and its permissions") from None
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
-            raise complaint(where, "is a directory", "name one .py file in it")
+            raise task_error(where, "is a directory", "name one .py file in it")
         if not stat.S_ISREG(mode):
-            raise complaint(where, "is not a regular file", "name a .py file")
+            raise task_error(where, "is not a regular file", "name a .py file")
         source = _read_bounded(descriptor)
     except OSError as error:
-        raise complaint(where, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
+        raise task_error(where, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
     finally:
         os.close(descriptor)
     if len(source) > MAX_SOURCE_BYTES:
@@ -72,7 +72,7 @@ def decode_source(source: str | bytes, where: str) -> str:
         data = source.encode() if isinstance(source, str) else source
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
-        raise complaint(
+        raise task_error(
             where, "holds a lone surrogate, which UTF-8 cannot express", "save it as UTF-8", line=line
         ) from None
     if len(data) > MAX_SOURCE_BYTES:
@@ -82,14 +82,14 @@ def decode_source(source: str | bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         what = f"is not UTF-8 (byte 0x{data[error.start]:02x})"
-        raise complaint(where, what, "save it as UTF-8", line=line) from None
+        raise task_error(where, what, "save it as UTF-8", line=line) from None
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise complaint(where, "holds a null byte, so it is not Python text", "save it as plain UTF-8", line=line)
+        raise task_error(where, "holds a null byte, so it is not Python text", "save it as plain UTF-8", line=line)
     _refuse_other_encoding(data, where)
     text = text.removeprefix("\N{BYTE ORDER MARK}")
     if not text.strip():
-        raise complaint(where, "is empty", "write an op with a Model class or a plain function, and get_inputs()")
+        raise task_error(where, "is empty", "write an op with a Model class or a plain function, and get_inputs()")
     return text
 
 
@@ -107,10 +107,10 @@ def _refuse_other_encoding(data: bytes, where: str) -> None:
     except SyntaxError:
         encoding = "an unknown one"
     if encoding not in ("utf-8", "utf-8-sig"):
-        raise complaint(
+        raise task_error(
             where, f"declares another encoding ({encoding})", "save it as UTF-8 and drop the declaration", line=1
         )
 
 
 def _too_large(where: str) -> TaskError:
-    return complaint(where, f"is over {MAX_SOURCE_BYTES // 1024} KiB", "cut it down to the one op to optimize")
+    return task_error(where, f"is over {MAX_SOURCE_BYTES // 1024} KiB", "cut it down to the one op to optimize")

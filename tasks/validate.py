@@ -10,11 +10,11 @@ Two forms are accepted:
 import ast
 from dataclasses import dataclass
 
-from tasks.declarations import read_declared
+from tasks.declarations import read_declarations
 from tasks.metadata import guess_category, guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters
-from tasks.text import complaint, decode_source
+from tasks.text import decode_source, task_error
 
 HARNESS_NAMES = frozenset({"get_inputs", "get_init_inputs", "get_input_groups"})
 """Functions that feed an op; never the op itself."""
@@ -51,12 +51,12 @@ def validate(source: str | bytes, where: str) -> Op:
     if "ModelNew" in found.classes:
         what = "defines ModelNew, so it is a candidate and not an op"
         remedy = "give the file that defines Model as the op, and this one as the candidate"
-        raise complaint(where, what, remedy, line=found.classes["ModelNew"].lineno)
+        raise task_error(where, what, remedy, line=found.classes["ModelNew"].lineno)
     header = read_header(tree, where)
     function, parameters, inputs = (
         _check_module(found, where) if _is_module_form(found) else _check_function(found, where)
     )
-    read_declared(tree, where, inputs)  # complains
+    read_declarations(tree, where, inputs)  # complains
     return Op(
         function=function,
         parameters=parameters,
@@ -82,7 +82,7 @@ def _check_module(found: Definitions, where: str) -> tuple[None, Parameters, int
         raise _missing(found, "Model", "class Model(torch.nn.Module)", where)
     if not model.bases:
         remedy = "write `class Model(torch.nn.Module):`"
-        raise complaint(where, "Model is not a torch.nn.Module", remedy, line=model.lineno)
+        raise task_error(where, "Model is not a torch.nn.Module", remedy, line=model.lineno)
     methods = _methods(model, where)
     forward = methods.get("forward")
     inputs = _count_inputs(found, where)
@@ -91,7 +91,7 @@ def _check_module(found: Definitions, where: str) -> tuple[None, Parameters, int
         close = nearest("forward", methods)
         line = methods[close].lineno if close else model.lineno
         hint = f"did you mean `{close}`? rename it" if close else "write `def forward(self, ...)` with the op in it"
-        raise complaint(where, "Model has no method forward", hint, line=line)
+        raise task_error(where, "Model has no method forward", hint, line=line)
     if forward is not None:
         check_plain(forward, "Model.forward", where)
         parameters = read_parameters(forward, "Model.forward", where, method=True)
@@ -125,7 +125,7 @@ def _check_function(found: Definitions, where: str) -> tuple[str, Parameters, in
         shown = ", ".join(public[:6]) + (", ..." if len(public) > 6 else "")
         what = f"has {len(public)} public functions ({shown}), so it is unclear which one is the op"
         remedy = "name it `op`, or start the names of the others with _"
-        raise complaint(where, what, remedy, line=found.functions[public[1]].lineno)
+        raise task_error(where, what, remedy, line=found.functions[public[1]].lineno)
     function = found.functions[name]
     check_plain(function, name, where)
     parameters = read_parameters(function, name, where)
@@ -154,26 +154,26 @@ def _methods(model: ast.ClassDef, where: str) -> dict[str, Function]:
         if isinstance(statement, Function):
             if statement.name in ("forward", "__init__") and statement.name in methods:
                 what = f"Model.{statement.name} is defined twice (first on line {methods[statement.name].lineno})"
-                raise complaint(where, what, "keep one of them", line=statement.lineno)
+                raise task_error(where, what, "keep one of them", line=statement.lineno)
             methods[statement.name] = statement
     return methods
 
 
 def _refuse_no_inputs(parameters: Parameters, title: str, where: str, line: int) -> None:
     if not parameters.names and not parameters.variadic:
-        raise complaint(where, f"{title} takes no inputs", "pass what it works on from get_inputs()", line=line)
+        raise task_error(where, f"{title} takes no inputs", "pass what it works on from get_inputs()", line=line)
 
 
 def _missing(found: Definitions, name: str, what: str, where: str) -> Exception:
     line = found.line_of(name)
     if line is not None:
         kind = "class" if name == "Model" else "function"
-        return complaint(where, f"{name} is not a {kind}", f"define it as a {kind} at the top level", line=line)
+        return task_error(where, f"{name} is not a {kind}", f"define it as a {kind} at the top level", line=line)
     close = nearest(name, {**found.classes, **found.functions} if name == "Model" else found.functions)
     if close is not None and close not in _ONCE:
         remedy = f"did you mean `{close}`? rename it to {name}"
-        return complaint(where, f"has no {what}", remedy, line=found.line_of(close))
-    return complaint(where, f"has no {what}", "add it at the top level of the file", line=1)
+        return task_error(where, f"has no {what}", remedy, line=found.line_of(close))
+    return task_error(where, f"has no {what}", "add it at the top level of the file", line=1)
 
 
 def _last_name(base: ast.expr) -> str:

@@ -15,9 +15,9 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from sandbox.base import Command, Completed, SandboxUnavailable
 from sandbox.docker.engine import ENGINE_ERRORS
-from sandbox.docker.stream import Attached
+from sandbox.docker.stream import AttachedStream
 from sandbox.environment import COMMAND_ENVIRONMENT
-from sandbox.output_capture import Collected, Ended
+from sandbox.output_capture import EndReason, OutputCapture
 from sandbox.owner import this_process
 
 CAPABILITIES = ("SETUID", "SETGID", "KILL", "SYS_PTRACE")
@@ -53,11 +53,11 @@ class StartedContainer:
         self._command = command
         self._package = package
         self._id: str | None = None
-        self._attached: Attached | None = None
+        self._attached: AttachedStream | None = None
         self.good_until = time.monotonic() + idle_s
         try:
             self._id = self._create(image_id, idle_s)
-            self._attached = Attached(client.api, self._id)
+            self._attached = AttachedStream(client.api, self._id)
             client.api.start(self._id)
         except BaseException as error:
             self.remove()
@@ -82,7 +82,7 @@ class StartedContainer:
             SandboxUnavailable: the daemon fails meanwhile.
         """
         try:
-            return self._finish(stdin, Collected(self._command.limits.output_bytes, on_stderr), cancel)
+            return self._finish(stdin, OutputCapture(self._command.limits.output_bytes, on_stderr), cancel)
         except ENGINE_ERRORS as error:
             raise SandboxUnavailable(
                 f"The Docker daemon failed while it ran a command ({explain(error)}).",
@@ -116,31 +116,31 @@ class StartedContainer:
             self._attached = self._id = None
             shutil.rmtree(self._package.parent, ignore_errors=True)
 
-    def _finish(self, stdin: bytes, collected: Collected, cancel: threading.Event | None) -> Completed:
+    def _finish(self, stdin: bytes, capture: OutputCapture, cancel: threading.Event | None) -> Completed:
         assert self._attached is not None and self._id is not None
         api = self._client.api
         started = time.monotonic()
         deadline = started + self._command.limits.wall_s
-        ended = self._attached.communicate(stdin, collected, deadline=deadline, cancel=cancel)
+        ended = self._attached.communicate(stdin, capture, deadline=deadline, cancel=cancel)
         # The daemon cannot end a container whose output nobody takes.
         self._attached.close()
-        state = _wait_for_exit(api, self._id, deadline, cancel) if ended is Ended.CLOSED else None
-        if state is None and ended is Ended.CLOSED:
-            ended = Ended.CANCELLED if cancel is not None and cancel.is_set() else Ended.TIMED_OUT
+        state = _wait_for_exit(api, self._id, deadline, cancel) if ended is EndReason.CLOSED else None
+        if state is None and ended is EndReason.CLOSED:
+            ended = EndReason.CANCELLED if cancel is not None and cancel.is_set() else EndReason.TIMED_OUT
         if state is None:
             with contextlib.suppress(APIError):
                 api.kill(self._id)
             state = api.inspect_container(self._id)["State"]
-        collected.finish_line()
+        capture.finish_line()
         return Completed(
-            exit_code=int(state["ExitCode"]) if ended is Ended.CLOSED else None,
-            stdout=collected.stdout,
-            stderr=collected.stderr,
+            exit_code=int(state["ExitCode"]) if ended is EndReason.CLOSED else None,
+            stdout=capture.stdout,
+            stderr=capture.stderr,
             wall_s=time.monotonic() - started,
-            timed_out=ended is Ended.TIMED_OUT,
+            timed_out=ended is EndReason.TIMED_OUT,
             out_of_memory=bool(state["OOMKilled"]),
-            output_truncated=collected.truncated,
-            cancelled=ended is Ended.CANCELLED,
+            output_truncated=capture.truncated,
+            cancelled=ended is EndReason.CANCELLED,
         )
 
     def _create(self, image_id: str, idle_s: float) -> str:

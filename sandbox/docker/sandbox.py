@@ -11,8 +11,8 @@ from docker.errors import ImageNotFound
 from sandbox.base import Command, Completed, Promise, SandboxUnavailable
 from sandbox.docker.container import LABEL, OWNER_LABEL, StartedContainer, explain, remove_container
 from sandbox.docker.engine import ENGINE_ERRORS, connect
-from sandbox.docker.warm_container import Prepared
-from sandbox.owner import Owner, is_gone
+from sandbox.docker.warm_container import WarmContainer
+from sandbox.owner import ProcessIdentity, is_gone
 from sandbox.package import copy_readable
 
 
@@ -29,8 +29,8 @@ class DockerSandbox:
             SandboxUnavailable: the daemon does not answer or has no such image.
         """
         self._client = connect()
-        self._prepared = Prepared()
-        self._close = weakref.finalize(self, _close, self._client.close, self._prepared)
+        self._warm_container = WarmContainer()
+        self._close = weakref.finalize(self, _close, self._client.close, self._warm_container)
         self.image = image
         try:
             self._image_id = str(self._client.images.get(self.image).id)
@@ -60,7 +60,7 @@ class DockerSandbox:
         def start(package: Path, idle_s: float) -> StartedContainer:
             return StartedContainer(client, image_id, command, package, idle_s=idle_s)
 
-        self._prepared.begin(command, start)
+        self._warm_container.start(command, start)
 
     def run(
         self,
@@ -75,7 +75,7 @@ class DockerSandbox:
             SandboxUnavailable: the daemon cannot make or start the container.
             ValueError: the command's package cannot be run.
         """
-        container = self._prepared.take(command)
+        container = self._warm_container.take(command)
         if container is None:
             container = StartedContainer(self._client, self._image_id, command, copy_readable(command.package))
         try:
@@ -84,9 +84,9 @@ class DockerSandbox:
             container.remove()
 
 
-def _close(disconnect: Callable[[], None], prepared: Prepared) -> None:
+def _close(disconnect: Callable[[], None], warm_container: WarmContainer) -> None:
     try:
-        prepared.discard()
+        warm_container.discard()
     finally:
         disconnect()
 
@@ -101,7 +101,7 @@ def sweep_orphans() -> int:
     try:
         with contextlib.closing(connect()) as client:
             for summary in client.api.containers(all=True, filters={"label": f"{LABEL}=1"}):
-                owner = Owner.from_label(summary["Labels"].get(OWNER_LABEL, ""))
+                owner = ProcessIdentity.from_label(summary["Labels"].get(OWNER_LABEL, ""))
                 if owner is not None and is_gone(owner, container_runs=summary["State"] == "running"):
                     remove_container(client, summary["Id"])
                     removed += 1

@@ -10,14 +10,14 @@ from typing import Any
 
 import docker
 
-from sandbox.output_capture import Collected, Ended
+from sandbox.output_capture import EndReason, OutputCapture
 
 _HEADER = struct.Struct(">BxxxL")  # stream (1 output, 2 error), then the payload's length: Docker Engine API, attach
 _CHUNK_BYTES = 256 * 1024
 _LONGEST_WAIT_S = 0.1  # how soon a cancellation is seen
 
 
-class Attached:
+class AttachedStream:
     """An attached connection to a container that has not been started yet."""
 
     def __init__(self, api: docker.APIClient, container: str) -> None:
@@ -35,8 +35,8 @@ class Attached:
             self._socket.close()
 
     def communicate(
-        self, stdin: bytes, collected: Collected, *, deadline: float, cancel: threading.Event | None
-    ) -> Ended:
+        self, stdin: bytes, capture: OutputCapture, *, deadline: float, cancel: threading.Event | None
+    ) -> EndReason:
         """Send `stdin` and close it; collect output until the streams close, a limit is reached, or `cancel` is set."""
         unsent = memoryview(stdin)
         with selectors.DefaultSelector() as selector:
@@ -46,20 +46,20 @@ class Attached:
                 self._close_stdin()
             while True:
                 if cancel is not None and cancel.is_set():
-                    return Ended.CANCELLED
+                    return EndReason.CANCELLED
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    return Ended.TIMED_OUT
+                    return EndReason.TIMED_OUT
                 for _, ready in selector.select(min(left_s, _LONGEST_WAIT_S)):
                     if ready & selectors.EVENT_WRITE:
                         unsent = self._send(unsent)
                         if not unsent:
                             selector.modify(self._socket, selectors.EVENT_READ)
                             self._close_stdin()
-                    if ready & selectors.EVENT_READ and not self._receive(collected):
-                        return Ended.CLOSED
-                if collected.truncated:
-                    return Ended.TOO_MUCH_OUTPUT
+                    if ready & selectors.EVENT_READ and not self._receive(capture):
+                        return EndReason.CLOSED
+                if capture.truncated:
+                    return EndReason.TOO_MUCH_OUTPUT
 
     def _send(self, unsent: memoryview) -> memoryview:
         try:
@@ -73,7 +73,7 @@ class Attached:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
-    def _receive(self, collected: Collected) -> bool:
+    def _receive(self, capture: OutputCapture) -> bool:
         """Collect what has come; False at the end of the stream."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
@@ -91,5 +91,5 @@ class Attached:
                 break
             payload = bytes(self._pending[_HEADER.size : end])
             del self._pending[:end]
-            (collected.add_stderr if stream == 2 else collected.add_stdout)(payload)
+            (capture.add_stderr if stream == 2 else capture.add_stdout)(payload)
         return True

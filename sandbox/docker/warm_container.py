@@ -16,7 +16,7 @@ _IDLE_S = 900.0  # a container that nobody has taken by then is not used any mor
 _Key = tuple[Command, str]
 
 
-class Prepared:
+class WarmContainer:
     """At most one started container, with the command that it was started for (all but the standard input)."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Prepared:
         self._key: _Key | None = None
         self._coming: Future[StartedContainer] | None = None
 
-    def begin(self, command: Command, start: Callable[[Path, float], StartedContainer]) -> None:
+    def start(self, command: Command, start: Callable[[Path, float], StartedContainer]) -> None:
         """Start one on another thread, unless one for this command is there.
 
         `start` gets a readable copy of the package as it is now, and the time in seconds that the container may wait.

@@ -12,7 +12,7 @@ from typing import NoReturn
 from sandbox.jail import kernel
 from sandbox.jail.kernel import JailError
 from sandbox.jail.root import build_and_enter_root, link_warm_files
-from sandbox.jail.spec import Spec
+from sandbox.jail.spec import JailSpec
 
 _HOST_UID_OF_ROOT = 1_900_000_000  # an unused range: nobody on this host owns anything there
 _UIDS = 65536
@@ -25,7 +25,7 @@ def main(spec_fd: int) -> None:
     The report descriptor gets one line: `exit N` (128 + signal for a killed command), or `failed WHAT`.
     """
     with os.fdopen(spec_fd) as file:
-        spec = Spec.from_json(file.read())
+        spec = JailSpec.from_json(file.read())
     os.umask(0o022)
     os.set_inheritable(spec.report_fd, False)
     try:
@@ -42,7 +42,7 @@ def is_host_root() -> bool:
     return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
-def _run_jailed(spec: Spec) -> int:
+def _run_jailed(spec: JailSpec) -> int:
     """Make the namespaces and wait for their first process, with whose end the kernel kills all the others."""
     flags = kernel.NEW_HOST_NAME | kernel.NEW_IPC | kernel.NEW_PROCESSES | kernel.NEW_NETWORK
     uid, gid, privileged = os.getuid(), os.getgid(), is_host_root()
@@ -69,7 +69,7 @@ def _run_jailed(spec: Spec) -> int:
     return _reap_until(init)
 
 
-def _be_init(spec: Spec, privileged: bool, ask: int, answer: int) -> NoReturn:
+def _be_init(spec: JailSpec, privileged: bool, ask: int, answer: int) -> NoReturn:
     """The first process of the namespaces: builds the root, gives up its rights, starts the command and reaps."""
     try:
         kernel.die_with_parent()
@@ -106,7 +106,7 @@ def _become_nobody_on_the_host(ask: int, answer: int) -> None:
     kernel.die_with_parent()
 
 
-def _run_bare(spec: Spec) -> int:
+def _run_bare(spec: JailSpec) -> int:
     """Without namespaces: adopt what the command leaves behind, and kill it."""
     kernel.adopt_orphans()
     if spec.warm:
@@ -122,7 +122,7 @@ def _run_bare(spec: Spec) -> int:
     return code
 
 
-def _become_command(spec: Spec) -> NoReturn:
+def _become_command(spec: JailSpec) -> NoReturn:
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -141,7 +141,7 @@ def _become_command(spec: Spec) -> NoReturn:
     os._exit(1)
 
 
-def _set_limits(spec: Spec) -> None:
+def _set_limits(spec: JailSpec) -> None:
     bounds = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_AS: spec.address_space_mb * _MEGABYTE,
@@ -217,5 +217,5 @@ def _user_name(uid: int | None) -> str:
         return f"uid_{uid}"
 
 
-def _report(spec: Spec, line: str) -> None:
+def _report(spec: JailSpec, line: str) -> None:
     os.write(spec.report_fd, f"{line}\n".encode())

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from sandbox.jail import kernel
-from sandbox.jail.spec import Spec
+from sandbox.jail.spec import JailSpec
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
@@ -19,7 +19,7 @@ _FILES = {
 }
 
 
-def build_and_enter_root(spec: Spec) -> None:
+def build_and_enter_root(spec: JailSpec) -> None:
     """Make the command's root on the empty folder `spec.scratch` and move this process into it.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
-class Spec:
+class JailSpec:
     """What to run and how."""
 
     argv: tuple[str, ...]
@@ -28,6 +28,6 @@ class Spec:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> "Spec":
+    def from_json(cls, text: str) -> "JailSpec":
         """What `to_json` wrote."""
         return cls(**json.loads(text))

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import IO
 
-from sandbox.output_capture import Collected, Ended
+from sandbox.output_capture import EndReason, OutputCapture
 
 _CHUNK_BYTES = 256 * 1024
 _LONGEST_WAIT_S = 0.1  # how soon a cancellation is seen
@@ -17,26 +17,26 @@ def communicate(
     stdout: IO[bytes],
     stderr: IO[bytes],
     data: bytes,
-    collected: Collected,
+    capture: OutputCapture,
     *,
     deadline: float,
     cancel: threading.Event | None,
-) -> Ended:
+) -> EndReason:
     """Send `data` and close `stdin`; collect both outputs until they close, a limit is reached, or `cancel` is set."""
     unsent = memoryview(data)
     with selectors.DefaultSelector() as selector:
         for pipe in (stdin, stdout, stderr):
             os.set_blocking(pipe.fileno(), False)
-        selector.register(stdout, selectors.EVENT_READ, collected.add_stdout)
-        selector.register(stderr, selectors.EVENT_READ, collected.add_stderr)
+        selector.register(stdout, selectors.EVENT_READ, capture.add_stdout)
+        selector.register(stderr, selectors.EVENT_READ, capture.add_stderr)
         selector.register(stdin, selectors.EVENT_WRITE)
         open_outputs = 2
         while open_outputs:
             if cancel is not None and cancel.is_set():
-                return Ended.CANCELLED
+                return EndReason.CANCELLED
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                return Ended.TIMED_OUT
+                return EndReason.TIMED_OUT
             for key, _ in selector.select(min(left_s, _LONGEST_WAIT_S)):
                 if key.fileobj is stdin:
                     unsent = _send(stdin, unsent)
@@ -50,9 +50,9 @@ def communicate(
                 else:
                     selector.unregister(key.fileobj)
                     open_outputs -= 1
-            if collected.truncated:
-                return Ended.TOO_MUCH_OUTPUT
-    return Ended.CLOSED
+            if capture.truncated:
+                return EndReason.TOO_MUCH_OUTPUT
+    return EndReason.CLOSED
 
 
 def _send(stdin: IO[bytes], unsent: memoryview) -> memoryview:

@@ -19,8 +19,8 @@ from pathlib import Path
 from sandbox.base import Command, Completed, Limits, Promise, SandboxUnavailable
 from sandbox.environment import COMMAND_ENVIRONMENT
 from sandbox.jail.launch import is_host_root
-from sandbox.jail.spec import Spec
-from sandbox.output_capture import Collected, Ended
+from sandbox.jail.spec import JailSpec
+from sandbox.output_capture import EndReason, OutputCapture
 from sandbox.package import readable_copy
 from sandbox.process.cgroups import Cgroup, make_cgroup
 from sandbox.process.interpreter import Interpreter, inspect_interpreter
@@ -104,13 +104,13 @@ class ProcessSandbox:
             ValueError: the command's package cannot be run.
         """
         limits = command.limits
-        collected = Collected(limits.output_bytes, on_stderr)
+        capture = OutputCapture(limits.output_bytes, on_stderr)
         cgroup = make_cgroup(limits) if self._namespaces and os.geteuid() == 0 else None
         try:
             with readable_copy(command.package) as package, _scratch_folder() as scratch, _Report() as report:
                 spec = self._spec(command, package, scratch, report.write_fd, cgroup)
                 started = time.monotonic()
-                ended = _run_jail(spec, command, collected, started + limits.wall_s, cancel)
+                ended = _run_jail(spec, command, capture, started + limits.wall_s, cancel)
                 wall_s = time.monotonic() - started
                 outcome = report.read()
             out_of_memory = cgroup is not None and cgroup.out_of_memory()
@@ -122,16 +122,16 @@ class ProcessSandbox:
                 f"The process sandbox cannot run a command ({outcome.removeprefix('failed ')}).",
                 "See: kernelwright doctor",
             )
-        collected.finish_line()
+        capture.finish_line()
         return Completed(
-            exit_code=int(outcome.removeprefix("exit ")) if ended is Ended.CLOSED and outcome else None,
-            stdout=collected.stdout,
-            stderr=collected.stderr,
+            exit_code=int(outcome.removeprefix("exit ")) if ended is EndReason.CLOSED and outcome else None,
+            stdout=capture.stdout,
+            stderr=capture.stderr,
             wall_s=wall_s,
-            timed_out=ended is Ended.TIMED_OUT,
+            timed_out=ended is EndReason.TIMED_OUT,
             out_of_memory=out_of_memory,
-            output_truncated=collected.truncated,
-            cancelled=ended is Ended.CANCELLED,
+            output_truncated=capture.truncated,
+            cancelled=ended is EndReason.CANCELLED,
         )
 
     def _kept(self) -> frozenset[Promise]:
@@ -159,11 +159,11 @@ class ProcessSandbox:
                 return error.problem
         return "" if done.exit_code == 0 else f"exit {done.exit_code}: {done.stderr.decode('utf-8', 'replace')[-200:]}"
 
-    def _spec(self, command: Command, package: Path, scratch: Path, report_fd: int, cgroup: Cgroup | None) -> Spec:
+    def _spec(self, command: Command, package: Path, scratch: Path, report_fd: int, cgroup: Cgroup | None) -> JailSpec:
         limits, interpreter = command.limits, self._interpreter
         inside_tmp = "/tmp" if self._namespaces else str(scratch)  # noqa: S108 the jail's own
         harness = "/harness" if self._namespaces else str(package.parent)
-        return Spec(
+        return JailSpec(
             argv=(str(interpreter.python), "-P", "-s", "-m", package.name, *command.args),
             env=_environment(interpreter, inside_tmp, harness),
             report_fd=report_fd,
@@ -182,8 +182,8 @@ class ProcessSandbox:
 
 
 def _run_jail(
-    spec: Spec, command: Command, collected: Collected, deadline: float, cancel: threading.Event | None
-) -> Ended:
+    spec: JailSpec, command: Command, capture: OutputCapture, deadline: float, cancel: threading.Event | None
+) -> EndReason:
     """Start the jail's program, talk to the command, and see to it that nothing of either is left."""
     with tempfile.TemporaryFile() as spec_file:
         spec_file.write(spec.to_json().encode())
@@ -203,13 +203,13 @@ def _run_jail(
             try:
                 assert jail.stdin is not None and jail.stdout is not None and jail.stderr is not None
                 ended = communicate(
-                    jail.stdin, jail.stdout, jail.stderr, command.stdin, collected, deadline=deadline, cancel=cancel
+                    jail.stdin, jail.stdout, jail.stderr, command.stdin, capture, deadline=deadline, cancel=cancel
                 )
-                while ended is Ended.CLOSED and jail.poll() is None:  # it has closed its streams and goes on
+                while ended is EndReason.CLOSED and jail.poll() is None:  # it has closed its streams and goes on
                     if cancel is not None and cancel.is_set():
-                        ended = Ended.CANCELLED
+                        ended = EndReason.CANCELLED
                     elif time.monotonic() > deadline:
-                        ended = Ended.TIMED_OUT
+                        ended = EndReason.TIMED_OUT
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         jail.wait(0.05)
                 return ended

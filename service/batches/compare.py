@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from service.batches.statistics import RESAMPLES, Estimate, Sample, bootstrap_mean, of_tasks, task_log
+from service.batches.statistics import RESAMPLES, Estimate, Sample, bootstrap_mean, group_by_task, task_log
 
 EXACT_UP_TO = 60
 """So many differences have their Wilcoxon distribution counted out; above, it is approximated by a normal one."""
@@ -58,14 +58,14 @@ def compare(a: Iterable[Sample], b: Iterable[Sample], *, resamples: int = RESAMP
     The ratio is the geometric mean over tasks of (A's mean speedup / B's), its interval the percentile bootstrap over
     tasks; `faster` tests the logs of these ratios; for `passes` a task is passed where any of its tries is.
     """
-    tries_a, tries_b = of_tasks(a), of_tasks(b)
+    samples_a, samples_b = group_by_task(a), group_by_task(b)
     logs: list[tuple[str, float]] = []
     passed: list[tuple[bool, bool]] = []
-    for task in sorted(tries_a.keys() & tries_b.keys()):
-        both = min(len(tries_a[task]), len(tries_b[task]))
-        ours, theirs = tries_a[task][:both], tries_b[task][:both]
+    for task in sorted(samples_a.keys() & samples_b.keys()):
+        both = min(len(samples_a[task]), len(samples_b[task]))
+        ours, theirs = samples_a[task][:both], samples_b[task][:both]
         logs.append((task, task_log(ours) - task_log(theirs)))
-        passed.append((any(try_.passed for try_ in ours), any(try_.passed for try_ in theirs)))
+        passed.append((any(sample.passed for sample in ours), any(sample.passed for sample in theirs)))
     differences = [difference for _, difference in logs]
     return Comparison(
         n=len(logs),
@@ -73,8 +73,8 @@ def compare(a: Iterable[Sample], b: Iterable[Sample], *, resamples: int = RESAMP
         faster=wilcoxon(differences),
         passes=mcnemar(passed),
         tasks=tuple((task, math.exp(difference)) for task, difference in logs),
-        missing_in_a=tuple(sorted(tries_b.keys() - tries_a.keys())),
-        missing_in_b=tuple(sorted(tries_a.keys() - tries_b.keys())),
+        missing_in_a=tuple(sorted(samples_b.keys() - samples_a.keys())),
+        missing_in_b=tuple(sorted(samples_a.keys() - samples_b.keys())),
     )
 
 

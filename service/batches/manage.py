@@ -10,7 +10,7 @@ from db.records import OPEN, BatchRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare
-from service.batches.plan import Plan, plan_batch
+from service.batches.plan import BatchPlan, plan_batch
 from service.batches.results import Baseline, BatchJob, Group, batch_jobs, devices_of, groups_of, samples_of
 from service.batches.spec import BatchSpec
 from service.errors import BadRequest
@@ -86,7 +86,7 @@ def start_batch(
         return queue_batch(session, spec, plan, user=user)
 
 
-def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> int:
+def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str) -> int:
     """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     tasks = {_key(job.task): job.task for job in plan.jobs}
@@ -95,14 +95,14 @@ def queue_batch(session: Session, spec: BatchSpec, plan: Plan, *, user: str) -> 
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     new = [
         job_queue.NewJob(
-            task_id=ids[_key(planned.task)],
-            platform=planned.settings.platform,
-            model=planned.settings.model,
-            strategy=planned.settings.strategy,
-            options=kept_options(planned.task, planned.settings),
-            sample=planned.sample,
+            task_id=ids[_key(planned_job.task)],
+            platform=planned_job.settings.platform,
+            model=planned_job.settings.model,
+            strategy=planned_job.settings.strategy,
+            options=kept_options(planned_job.task, planned_job.settings),
+            sample=planned_job.sample,
         )
-        for planned in plan.jobs
+        for planned_job in plan.jobs
     ]
     job_queue.add_queued_jobs(session, new, user=user, priority=PRIORITIES[spec.priority], batch_id=batch_id)
     return batch_id

@@ -21,7 +21,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedJob:
     """A job to be."""
 
     task: Task
@@ -30,14 +30,14 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """All jobs to be, sample by sample so that each task has a first result early, and what cannot be used, and why."""
 
-    jobs: tuple[Planned, ...]
+    jobs: tuple[PlannedJob, ...]
     refused: tuple[tuple[str, str], ...]
 
 
-def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool) -> Plan:
+def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool) -> BatchPlan:
     """The jobs that a spec asks for.
 
     Raises:
@@ -64,9 +64,12 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
         if files and each.api_key_file is not None:  # a stranger is told nothing of the server's own
             read_key(each.api_key_file)
     jobs = tuple(
-        Planned(task, each, sample) for sample in range(1, spec.samples + 1) for task in tasks for each in combinations
+        PlannedJob(task, each, sample)
+        for sample in range(1, spec.samples + 1)
+        for task in tasks
+        for each in combinations
     )
-    return Plan(jobs, tuple(refused))
+    return BatchPlan(jobs, tuple(refused))
 
 
 def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:

@@ -78,39 +78,39 @@ class Figures:
 
 def figures(samples: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int = 0) -> Figures:
     """All figures of these tries; the same tries give the same figures."""
-    by_task = of_tasks(samples)
+    by_task = group_by_task(samples)
     if not by_task:
         return Figures()
-    all_tries = list(by_task.values())
-    fewest = min(map(len, all_tries))
-    logs = [task_log(tries) for tries in all_tries]
-    passed_logs = [mean for tries in all_tries if (mean := passed_log(tries)) is not None]
+    samples_by_task = list(by_task.values())
+    fewest = min(map(len, samples_by_task))
+    logs = [task_log(samples) for samples in samples_by_task]
+    passed_logs = [mean for samples in samples_by_task if (mean := passed_log(samples)) is not None]
     return Figures(
-        tasks=len(all_tries),
-        samples=sum(map(len, all_tries)),
-        compile_rate=_mean_share(all_tries, lambda try_: try_.compiled),
-        correctness_rate=_mean_share(all_tries, lambda try_: try_.passed),
-        pass_at_k={k: pass_rate(all_tries, k) for k in PASS_AT if k <= fewest},
-        fast_p={p: fast(all_tries, p) for p in FAST_P},
-        speedup_at_1={alpha: speedup_at(all_tries, alpha, 1) for alpha in FAST_P if alpha > 0},
+        tasks=len(samples_by_task),
+        samples=sum(map(len, samples_by_task)),
+        compile_rate=_mean_share(samples_by_task, lambda sample: sample.compiled),
+        correctness_rate=_mean_share(samples_by_task, lambda sample: sample.passed),
+        pass_at_k={k: pass_rate(samples_by_task, k) for k in PASS_AT if k <= fewest},
+        fast_p={p: fast_p(samples_by_task, p) for p in FAST_P},
+        speedup_at_1={alpha: speedup_at_k(samples_by_task, alpha, 1) for alpha in FAST_P if alpha > 0},
         geomean=geomean(logs, resamples=resamples, seed=seed),
         geomean_passed=geomean(passed_logs, resamples=resamples, seed=seed) if passed_logs else None,
         median=math.exp(median(logs)),
         median_passed=math.exp(median(passed_logs)) if passed_logs else None,
-        share_failed=_mean_share(all_tries, lambda try_: not try_.passed),
-        share_without_speedup=_mean_share(all_tries, lambda try_: try_.speedup is None),
+        share_failed=_mean_share(samples_by_task, lambda sample: not sample.passed),
+        share_without_speedup=_mean_share(samples_by_task, lambda sample: sample.speedup is None),
     )
 
 
 def best_of(samples: Iterable[Sample]) -> list[Sample]:
     """Each task's best try alone: the fastest that passed, else one that passed, else one that compiled."""
     return [
-        max(tries, key=lambda try_: (try_.passed, try_.speedup or 0.0, try_.compiled, -try_.number))
-        for tries in of_tasks(samples).values()
+        max(samples, key=lambda sample: (sample.passed, sample.speedup or 0.0, sample.compiled, -sample.number))
+        for samples in group_by_task(samples).values()
     ]
 
 
-def of_tasks(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+def group_by_task(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
     """The tries by task, in the order of the tasks' names and the tries' numbers."""
     by_task: dict[str, list[Sample]] = {}
     for sample in sorted(samples, key=lambda sample: (sample.task, sample.number)):
@@ -137,10 +137,10 @@ def pass_rate(by_task: Sequence[Sequence[Sample]], k: int) -> float:
     Raises:
         ValueError: a task has fewer than k tries.
     """
-    return fmean(pass_at_k(len(tries), sum(try_.passed for try_ in tries), k) for tries in by_task)
+    return fmean(pass_at_k(len(samples), sum(sample.passed for sample in samples), k) for samples in by_task)
 
 
-def fast(by_task: Sequence[Sequence[Sample]], p: float) -> float:
+def fast_p(by_task: Sequence[Sequence[Sample]], p: float) -> float:
     """fast_p: the share of all tasks with a correct and more than `p` times as fast kernel (Ouyang et al. 2025).
 
     (KernelBench: Can LLMs Write Efficient GPU Kernels, section 3.3: 1/N Σ 1(correct ∧ speedup > p).) With several tries
@@ -148,11 +148,11 @@ def fast(by_task: Sequence[Sequence[Sample]], p: float) -> float:
     correct but whose speed cannot be relied on is in that one alone.
     """
     if p <= 0:
-        return _mean_share(by_task, lambda try_: try_.passed)
-    return _mean_share(by_task, lambda try_: try_.speedup is not None and try_.speedup > p)
+        return _mean_share(by_task, lambda sample: sample.passed)
+    return _mean_share(by_task, lambda sample: sample.speedup is not None and sample.speedup > p)
 
 
-def speedup_at(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> float:
+def speedup_at_k(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> float:
     """SpeedUp_α@k: how likely one of k tries is correct and at least `alpha` times as fast (Wen et al. 2025).
 
     MultiKernelBench's extension of pass@k: the same estimator, counting tries that reach `alpha` instead of those that
@@ -162,19 +162,19 @@ def speedup_at(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> flo
         ValueError: a task has fewer than k tries.
     """
     return fmean(
-        pass_at_k(len(tries), sum(try_.speedup is not None and try_.speedup >= alpha for try_ in tries), k)
-        for tries in by_task
+        pass_at_k(len(samples), sum(sample.speedup is not None and sample.speedup >= alpha for sample in samples), k)
+        for samples in by_task
     )
 
 
-def task_log(tries: Sequence[Sample]) -> float:
+def task_log(samples: Sequence[Sample]) -> float:
     """The mean of log speedups of a task's tries, those without a speedup counting as 1.0."""
-    return fmean(0.0 if try_.speedup is None else math.log(try_.speedup) for try_ in tries)
+    return fmean(0.0 if sample.speedup is None else math.log(sample.speedup) for sample in samples)
 
 
-def passed_log(tries: Sequence[Sample]) -> float | None:
+def passed_log(samples: Sequence[Sample]) -> float | None:
     """The mean of log speedups of those tries that have one; None if none has."""
-    logs = [math.log(try_.speedup) for try_ in tries if try_.speedup is not None]
+    logs = [math.log(sample.speedup) for sample in samples if sample.speedup is not None]
     return fmean(logs) if logs else None
 
 
@@ -208,4 +208,4 @@ def bootstrap_mean(values: Sequence[float], *, resamples: int = RESAMPLES, seed:
 
 def _mean_share(by_task: Sequence[Sequence[Sample]], holds: Callable[[Sample], bool]) -> float:
     """The mean over tasks of the share of their tries of which something holds."""
-    return fmean(sum(map(holds, tries)) / len(tries) for tries in by_task)
+    return fmean(sum(map(holds, samples)) / len(samples) for samples in by_task)

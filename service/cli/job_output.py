@@ -9,7 +9,7 @@ from service.cancellation import CancelToken
 from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
 from service.cli.signals import exit_status
 from service.errors import BadRequest, Unavailable
-from service.evaluate import summary
+from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
 from tasks.outcomes import TAGS, Verdict
 
@@ -73,10 +73,10 @@ def show_results(
     object holds the profile of each.
     """
     if as_json:
-        print_json(summary(results, repeat) if repeat > 1 else results[0])
+        print_json(repeat_summary(results, repeat) if repeat > 1 else results[0])
         return
     if repeat > 1:
-        show_repeated(summary(results, repeat))
+        show_repeated(repeat_summary(results, repeat))
     else:
         show_evaluation(results[0])
     passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] == Verdict.PASSED]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from service.jobs.journal import Observer
 
 
-DOING = {
+ACTIVITIES = {
     "write": "the Coder writes",
     "improve": "the Coder improves",
     "repair": "the Coder repairs",
@@ -30,7 +30,7 @@ DOING = {
 
 
 @dataclass
-class Shown:
+class ProgressState:
     """The state of the picture."""
 
     title: str
@@ -44,7 +44,7 @@ class Shown:
     changes: dict[int, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
-    def take(self, event: "Event") -> str | None:
+    def apply(self, event: "Event") -> str | None:
         """Take in an event; a line that says it to people who do not see the picture, or None."""
         data: Mapping[str, Any] = event.data
         self.round = event.round or self.round
@@ -57,10 +57,10 @@ class Shown:
                 self.step = plain(data["text"])
                 return self.step
             case "round_started":
-                self.step = DOING.get(data["request"], data["request"])
+                self.step = ACTIVITIES.get(data["request"], data["request"])
                 return self.step
             case "llm_started":
-                self.step = DOING.get(data["purpose"], data["purpose"])
+                self.step = ACTIVITIES.get(data["purpose"], data["purpose"])
                 return None
             case "llm_call":
                 self.cost_usd += data["cost_usd"] or 0.0
@@ -111,9 +111,9 @@ class Shown:
 
 
 @contextlib.contextmanager
-def showing(title: str) -> Iterator["Observer"]:
+def show_progress(title: str) -> Iterator["Observer"]:
     """While the block runs, show what the returned observer is told."""
-    shown = Shown(title)
+    shown = ProgressState(title)
     if sys.stderr.isatty():
         with _picture(shown) as observe:
             yield observe
@@ -122,7 +122,7 @@ def showing(title: str) -> Iterator["Observer"]:
 
     def tell(event: "Event") -> None:
         nonlocal last
-        line = shown.take(event)
+        line = shown.apply(event)
         if line and line != last:
             last = line
             place = f"round {shown.round}/{shown.rounds}: " if shown.round else ""
@@ -133,19 +133,19 @@ def showing(title: str) -> Iterator["Observer"]:
 
 
 @contextlib.contextmanager
-def _picture(shown: Shown) -> Iterator["Observer"]:
+def _picture(shown: ProgressState) -> Iterator["Observer"]:
     from rich.live import Live
 
     console = make_console(stderr=True)
     with Live(console=console, refresh_per_second=4, get_renderable=lambda: _render(shown), transient=True):
 
         def tell(event: "Event") -> None:
-            shown.take(event)
+            shown.apply(event)
 
         yield tell
 
 
-def _render(shown: Shown) -> "RenderableType":
+def _render(shown: ProgressState) -> "RenderableType":
     from rich import box
     from rich.console import Group
     from rich.spinner import Spinner

@@ -9,17 +9,17 @@ from typing import Any, Protocol, cast
 
 from service.mock_llm.protocol import Answer, answer_of, error_json, models_json, response_json, stream_events
 from service.mock_llm.script import Entry
-from service.mock_llm.state import Desk
+from service.mock_llm.state import ServerState
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _HANG_S = 3600.0
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-class HasDesk(Protocol):
+class HasState(Protocol):
     """The HTTP server, as far as its handler looks at it."""
 
-    desk: Desk
+    state: ServerState
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -29,35 +29,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
     timeout = 60.0  # seconds for a client to go on
 
     @property
-    def desk(self) -> Desk:
+    def state(self) -> ServerState:
         """What is shared with the other requests."""
-        return cast(HasDesk, self.server).desk
+        return cast(HasState, self.server).state
 
     def do_GET(self) -> None:
         """The list of models, and the counts."""
         path = self.path.partition("?")[0].rstrip("/")
         if path == "/stats":
-            self._send(200, self.desk.stats())
+            self._send(200, self.state.stats())
         elif path != "/v1/models":
             self._reject(404, f"no such address: GET {path}", "not_found")
         elif self._has_key():
-            self._send(200, models_json(self.desk.models()))
+            self._send(200, models_json(self.state.models()))
 
     def do_POST(self) -> None:
         """A chat completion."""
-        self.desk.enter(1)
+        self.state.count_active(1)
         try:
             body = self._body()
             if body is not None and self._has_key():
                 self._answer(body)
         finally:
-            self.desk.enter(-1)
+            self.state.count_active(-1)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing is logged."""
 
     def _has_key(self) -> bool:
-        if self.desk.accepts(self.headers.get("Authorization")):
+        if self.state.accepts(self.headers.get("Authorization")):
             return True
         self._reject(401, "Incorrect API key provided.", "invalid_api_key")
         return False
@@ -87,19 +87,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return None
 
     def _answer(self, body: dict[str, Any]) -> None:
-        if not self.desk.knows(body["model"]):
+        if not self.state.has_model(body["model"]):
             self._reject(404, f"The model `{body['model']}` does not exist.", "model_not_found")
             return
-        entry = self.desk.take(body)
+        entry = self.state.select_entry(body)
         fault = None if entry is None else entry.fault
         if entry is not None and entry.delay_s:
-            self.desk.pause(entry.delay_s, self.connection)
+            self.state.pause(entry.delay_s, self.connection)
         if (fault == "no_stream_options" and "stream_options" not in body) or (
             fault == "no_stream" and not body.get("stream")
         ):
             fault = None
         if fault is not None:
-            self.desk.note_fault(fault)
+            self.state.count_fault(fault)
         if entry is not None and self._fail(entry, fault):
             return
         answer = answer_of(entry, body["messages"])
@@ -130,7 +130,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             case "garbage":
                 self._send_bytes(200, b"<html>Welcome!</html>", "text/html")
             case "timeout":
-                self.desk.pause(_HANG_S, self.connection)
+                self.state.pause(_HANG_S, self.connection)
                 self._hang_up()
             case "reset":
                 self._hang_up()
@@ -144,12 +144,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._start(200, {"Content-Type": "application/json", "Content-Length": str(len(data))})
             self._write(data[: len(data) // 2])
             if fault == "stall":
-                self.desk.pause(_HANG_S, self.connection)
+                self.state.pause(_HANG_S, self.connection)
             self._hang_up()
             return
-        self.desk.note_reply(answer)  # before the client can have it, and look at the counts
+        self.state.count_reply(answer)  # before the client can have it, and look at the counts
         if not self._send_bytes(200, data):
-            self.desk.note_reply(answer, -1)
+            self.state.count_reply(answer, -1)
 
     def _stream(self, answer: Answer, body: Mapping[str, Any], fault: str | None) -> None:
         options = body.get("stream_options")
@@ -161,7 +161,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not all(self._event(json.dumps(piece)) for piece in pieces):
             return
         if fault == "stall":
-            self.desk.pause(_HANG_S, self.connection)
+            self.state.pause(_HANG_S, self.connection)
         if half:
             self._hang_up()
         elif fault == "no_done":
@@ -170,7 +170,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._finish(answer, [events.finish, *([events.usage] if events.usage else [])], late=fault == "drop_late")
 
     def _finish(self, answer: Answer, events: list[dict[str, Any]], *, late: bool) -> None:
-        self.desk.note_reply(answer)
+        self.state.count_reply(answer)
         if late:
             self._event(json.dumps(events[0]))
             self._hang_up()
@@ -179,7 +179,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             and self._event("[DONE]")
             and self._write(_LAST_CHUNK)
         ):
-            self.desk.note_reply(answer, -1)
+            self.state.count_reply(answer, -1)
 
     def _reject(
         self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None

@@ -209,7 +209,7 @@ def content_text(message: Mapping[str, Any]) -> str:
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-def fits(when: When | None, messages: Sequence[Mapping[str, Any]]) -> bool:
+def matches(when: When | None, messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an entry with this `when` is for a request with these messages."""
     if when is None:
         return True
@@ -221,7 +221,7 @@ def fits(when: When | None, messages: Sequence[Mapping[str, Any]]) -> bool:
     return when.contains is None or when.contains in asked
 
 
-class Choosing:
+class EntrySelector:
     """Goes through a script, request by request. Not for several threads at once."""
 
     def __init__(self, script: Script) -> None:
@@ -229,10 +229,10 @@ class Choosing:
         self._used: set[int] = set()  # places in match + replies
         self._seen: dict[str, int] = {}
 
-    def choose(self, messages: Sequence[Mapping[str, Any]]) -> Entry | None:
+    def select(self, messages: Sequence[Mapping[str, Any]]) -> Entry | None:
         """The entry for a request, None where the script has none left for it."""
         for entries, first in ((self._script.match, 0), (self._script.replies, len(self._script.match))):
-            fitting = [(place, entry) for place, entry in enumerate(entries, first) if fits(entry.when, messages)]
+            fitting = [(place, entry) for place, entry in enumerate(entries, first) if matches(entry.when, messages)]
             if self._script.by_digest and fitting:
                 return self._by_digest(request_digest(messages), [entry for _, entry in fitting])
             for place, entry in fitting:

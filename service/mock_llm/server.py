@@ -10,7 +10,7 @@ from typing import Any
 
 from service.mock_llm.handler import Handler
 from service.mock_llm.script import Script, builtin_script, load_script, parse_script
-from service.mock_llm.state import Desk
+from service.mock_llm.state import ServerState
 
 _CLOSE_S = 2.0
 
@@ -18,10 +18,10 @@ _CLOSE_S = 2.0
 class LlmServer:
     """A running server; a context manager. `url` is its address as `--api-base` takes it."""
 
-    def __init__(self, desk: Desk, host: str, port: int) -> None:
-        self._desk = desk
+    def __init__(self, state: ServerState, host: str, port: int) -> None:
+        self._state = state
         self._http = _Http((host, port), Handler)
-        self._http.desk = desk
+        self._http.state = state
         self.port: int = self._http.server_address[1]
         self.url = f"http://{host}:{self.port}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="llm-server", daemon=True)
@@ -30,18 +30,18 @@ class LlmServer:
     @property
     def requests(self) -> list[dict[str, Any]]:
         """The bodies of all chat requests so far, in the order in which they came."""
-        return self._desk.requests()
+        return self._state.requests()
 
     def stats(self) -> dict[str, Any]:
         """Counts, as GET /stats gives them: requests, whole replies, their tokens, faults, and both by digest."""
-        return self._desk.stats()
+        return self._state.stats()
 
     def close(self) -> None:
         """Stop; what hangs by script is let go."""
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
-            self._desk.close(_CLOSE_S)
+            self._state.close(_CLOSE_S)
             self._http.server_close()
 
     def __enter__(self) -> "LlmServer":
@@ -73,13 +73,13 @@ def start_llm_server(
         read = load_script(script)
     else:
         read = parse_script(builtin_script() if script is None else script, Path.cwd(), "script")
-    return LlmServer(Desk(read, model), host, port)
+    return LlmServer(ServerState(read, model), host, port)
 
 
 class _Http(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
-    desk: Desk
+    state: ServerState
 
     def server_bind(self) -> None:
         """Without the look-up of the host's name, which can take seconds."""

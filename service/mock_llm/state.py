@@ -7,19 +7,19 @@ import threading
 from typing import Any
 
 from service.mock_llm.protocol import Answer
-from service.mock_llm.script import Choosing, Entry, Script, request_digest
+from service.mock_llm.script import Entry, EntrySelector, Script, request_digest
 
 DEFAULT_MODEL = "scripted"
 _POLL_S = 0.05
 
 
-class Desk:
+class ServerState:
     """Takes requests and says what becomes of them; for several threads at once. It keeps requests and no keys."""
 
     def __init__(self, script: Script, model: str | None) -> None:
         self._script = script
         self._model = model
-        self._choosing = Choosing(script)
+        self._selector = EntrySelector(script)
         self._requests: list[dict[str, Any]] = []
         self._replies = 0
         self._prompt_tokens = 0
@@ -51,7 +51,7 @@ class Desk:
         """The names of the models to list."""
         return [self._model or DEFAULT_MODEL]
 
-    def knows(self, model: str) -> bool:
+    def has_model(self, model: str) -> bool:
         """Whether it answers for this model."""
         return self._model is None or model == self._model
 
@@ -61,15 +61,15 @@ class Desk:
             return True
         return hmac.compare_digest((authorization or "").encode(), f"Bearer {self._script.key}".encode())
 
-    def take(self, body: dict[str, Any]) -> Entry | None:
+    def select_entry(self, body: dict[str, Any]) -> Entry | None:
         """Note a request and choose its entry."""
         messages = body["messages"]
         with self._changed:
             self._requests.append(body)
             self._counts_of(request_digest(messages))["requests"] += 1
-            return self._choosing.choose(messages)
+            return self._selector.select(messages)
 
-    def note_reply(self, answer: Answer, times: int = 1) -> None:
+    def count_reply(self, answer: Answer, times: int = 1) -> None:
         """A reply is all but sent; -1 takes it back."""
         usage = answer.usage or {}
         with self._changed:
@@ -78,12 +78,12 @@ class Desk:
             self._prompt_tokens += times * usage.get("prompt_tokens", 0)
             self._completion_tokens += times * usage.get("completion_tokens", 0)
 
-    def note_fault(self, name: str) -> None:
+    def count_fault(self, name: str) -> None:
         """A fault is about to be injected."""
         with self._changed:
             self._faults[name] = self._faults.get(name, 0) + 1
 
-    def enter(self, step: int) -> None:
+    def count_active(self, step: int) -> None:
         """One more answer is under way (1), or one less (-1)."""
         with self._changed:
             self._active += step

@@ -15,7 +15,7 @@ from service.jobs.query import mark_dead_jobs
 from service.jobs.spec import settings_of
 from service.settings import Settings
 from service.submissions.access import Principal, Role, require, require_owner
-from service.submissions.idempotency import once
+from service.submissions.idempotency import run_idempotent
 from service.submissions.jobs import OPTIONS, check_models, check_price_setter
 from service.submissions.quotas import check_quota, hold_quota, priced_models
 
@@ -36,16 +36,16 @@ def start_batch_for(
     for choice in spec.choices:
         check_models(settings, principal, choice.name, choice.judge_model or spec.job.judge_model or choice.name)
     plan = plan_batch(spec, settings=settings, store=store, files=False)
-    wanted = [planned.settings for planned in plan.jobs]
+    wanted = [planned_job.settings for planned_job in plan.jobs]
     priced = priced_models(principal, wanted)
 
-    def make(session: Session) -> str:
+    def create(session: Session) -> str:
         check_quota(session, principal, wanted, priced=priced)
         return str(queue_batch(session, spec, plan, user=principal.user))
 
     request = {"do": "batch", **spec.model_dump(mode="json")}
-    made, new = once(store, make, user=principal.user, key=key, request=request)
-    return int(made), new
+    created, new = run_idempotent(store, create, user=principal.user, key=key, request=request)
+    return int(created), new
 
 
 def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> int:
@@ -88,7 +88,7 @@ def resume_batch_for(
         return waiting
 
 
-def told_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What a batch was asked for, without what reaches into the server: its files, and how it gets at models."""
     names = ("name", "tasks", "models", "platforms", "samples", "budget_usd", "priority", "job")
     told = {name: spec[name] for name in names if name in spec}

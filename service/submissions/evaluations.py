@@ -15,7 +15,7 @@ from service.jobs.spec import SANDBOX
 from service.settings import Settings
 from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
-from service.submissions.idempotency import once
+from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota
 from tasks.outcomes import candidate_hash as hash_of
 from tasks.task import Task
@@ -57,14 +57,14 @@ def evaluate_for(
     digest = hash_of(source)
     wanted = {"profile": profile, "cold": cold, "tolerance": tolerance}
 
-    def make(session: Session) -> str:
+    def create(session: Session) -> str:
         check_quota(session, principal, [None])
         options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
         return _queue(session, principal, save_task(session, task), platform, options, source)
 
     request = {"do": "evaluate", "task": task.id, "source": task.source, "candidate": digest, "platform": platform}
-    made, new = once(store, make, user=principal.user, key=key, request={**request, **wanted})
-    return int(made), new
+    created, new = run_idempotent(store, create, user=principal.user, key=key, request={**request, **wanted})
+    return int(created), new
 
 
 def reevaluate(
@@ -81,7 +81,7 @@ def reevaluate(
     """
     require(principal, Role.SUBMITTER)
 
-    def make(session: Session) -> str:
+    def create(session: Session) -> str:
         job = jobs.get_job(session, job_id)
         source = results.get_candidate_source(session, job_id, candidate_hash)
         check_quota(session, principal, [None])
@@ -91,8 +91,8 @@ def reevaluate(
         return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)
 
     request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}
-    made, new = once(store, make, user=principal.user, key=key, request=request)
-    return int(made), new
+    created, new = run_idempotent(store, create, user=principal.user, key=key, request=request)
+    return int(created), new
 
 
 def _queue(

@@ -13,24 +13,26 @@ from db.store import Store
 from service.errors import Conflict
 
 
-def once(
-    store: Store, make: Callable[[Session], str], *, user: str, key: str | None, request: Mapping[str, Any]
+def run_idempotent(
+    store: Store, create: Callable[[Session], str], *, user: str, key: str | None, request: Mapping[str, Any]
 ) -> tuple[str, bool]:
-    """What `make` names as made, in its transaction, and whether it was made now and not for an earlier request.
+    """What `create` names as made, in its transaction, and whether it was made now and not for an earlier request.
 
     Raises:
         Conflict: the key came with another request before.
     """
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
     try:
-        return _once(store, make, user, key, digest)
+        return _run_once(store, create, user, key, digest)
     except IntegrityError:  # the same request arrived twice at the same moment
         if key is None:
             raise
-        return _once(store, make, user, key, digest)
+        return _run_once(store, create, user, key, digest)
 
 
-def _once(store: Store, make: Callable[[Session], str], user: str, key: str | None, digest: str) -> tuple[str, bool]:
+def _run_once(
+    store: Store, create: Callable[[Session], str], user: str, key: str | None, digest: str
+) -> tuple[str, bool]:
     with store.write() as session:
         if key is not None:
             found = idempotency.find_result(session, user, key)
@@ -38,7 +40,7 @@ def _once(store: Store, make: Callable[[Session], str], user: str, key: str | No
                 raise Conflict(f"Idempotency-Key {key[:80]!r} came with another request before; use a new one")
             if found is not None:
                 return found[1], False
-        made = make(session)
+        created = create(session)
         if key is not None:
-            idempotency.add_result(session, user, key, request_hash=digest, subject=made)
-    return made, True
+            idempotency.add_result(session, user, key, request_hash=digest, subject=created)
+    return created, True

@@ -16,7 +16,7 @@ from service.jobs.spec import for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job
-from service.submissions.idempotency import once
+from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota, priced_models
 from tasks.task import Task
 
@@ -101,13 +101,13 @@ def submit_for(
     check_submission(task, wanted, priority)
     priced = priced_models(principal, [wanted])
 
-    def make(session: Session) -> str:
+    def create(session: Session) -> str:
         check_quota(session, principal, [wanted], priced=priced)
         return str(queue_job(session, task, settings=wanted, user=principal.user, priority=priority))
 
     request = {"do": "submit", "task": task.id, "source": task.source, "priority": priority, **options}
-    made, new = once(store, make, user=principal.user, key=key, request=request)
-    return int(made), new
+    created, new = run_idempotent(store, create, user=principal.user, key=key, request=request)
+    return int(created), new
 
 
 def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:

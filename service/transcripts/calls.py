@@ -12,7 +12,7 @@ from tasks.outcomes import Verdict, candidate_hash
 
 
 @dataclass(frozen=True)
-class Led:
+class CandidateResult:
     """The candidate that a call led to; `verdict` is None while there is none."""
 
     round: int
@@ -28,12 +28,12 @@ class Led:
 
 
 @dataclass(frozen=True)
-class Chat:
+class LinkedCall:
     """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
     `key` is the call's key in the ledger.
 
-    `led` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to the
-    one that follows its advice, a turn with tools to the best of those that it calls them for.
+    `candidate` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to
+    the one that follows its advice, a turn with tools to the best of those that it calls them for.
     """
 
     number: int
@@ -53,35 +53,35 @@ class Chat:
     attempts: int = 1
     truncated: bool = False
     rejected: str | None = None
-    led: Led | None = None
+    candidate: CandidateResult | None = None
     key: str | None = None
 
 
-Entry = Chat | EventRecord
+Entry = LinkedCall | EventRecord
 """What a job's story is made of: calls, and the events between them."""
 
 
-def read_story(store: Store, job_id: int) -> tuple[Entry, ...]:
+def read_transcript(store: Store, job_id: int) -> tuple[Entry, ...]:
     """A job's calls and events in the order in which they happened; empty if it has none."""
     with store.read() as session:
         calls = results.list_llm_calls(session, job_id)
         events = results.list_events(session, job_id)
-    return story_of(calls, events)
+    return transcript_entries(calls, events)
 
 
-def chats_in(story: Iterable[Entry]) -> list[Chat]:
+def calls_in(entries: Iterable[Entry]) -> list[LinkedCall]:
     """Only the calls."""
-    return [entry for entry in story if isinstance(entry, Chat)]
+    return [entry for entry in entries if isinstance(entry, LinkedCall)]
 
 
-def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
+def transcript_entries(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
     """The calls in the places of their events (of the same ledger key), linked to what came of them.
 
     A call without an event, or without a key (of an older store), stands at the end; an event without its call is
     left out.
     """
     waiting = {call.key: index for index, call in enumerate(calls) if call.key is not None}
-    links = _Links()
+    links = _CandidateLinks()
     order: list[int | EventRecord] = []
     for event in events:
         if event.kind == "llm_call":
@@ -97,33 +97,33 @@ def story_of(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[E
     order += left
     numbers = {index: number for number, index in enumerate([*placed, *left], start=1)}
     return tuple(
-        links.complete(index, chat_of(calls[index], numbers[index])) if isinstance(index, int) else index
+        links.complete(index, link_call(calls[index], numbers[index])) if isinstance(index, int) else index
         for index in order
     )
 
 
-def chat_of(call: LlmCall, number: int) -> Chat:
+def link_call(stored: LlmCall, number: int) -> LinkedCall:
     """A stored call as a chat, not linked yet."""
-    return Chat(
+    return LinkedCall(
         number=number,
-        round=call.round,
-        role=call.role,
-        purpose=call.purpose,
-        model=call.model,
-        messages=tuple(message for message in call.messages if isinstance(message, Mapping)),
-        reply=call.reply,
-        prompt_tokens=call.prompt_tokens,
-        completion_tokens=call.completion_tokens,
-        cost_usd=call.cost_usd,
-        latency_s=call.latency_s,
-        reasoning=call.reasoning,
-        reasoning_tokens=call.reasoning_tokens,
-        tool_calls=tuple(each for each in call.tool_calls if isinstance(each, Mapping)),
-        key=call.key,
+        round=stored.round,
+        role=stored.role,
+        purpose=stored.purpose,
+        model=stored.model,
+        messages=tuple(message for message in stored.messages if isinstance(message, Mapping)),
+        reply=stored.reply,
+        prompt_tokens=stored.prompt_tokens,
+        completion_tokens=stored.completion_tokens,
+        cost_usd=stored.cost_usd,
+        latency_s=stored.latency_s,
+        reasoning=stored.reasoning,
+        reasoning_tokens=stored.reasoning_tokens,
+        tool_calls=tuple(each for each in stored.tool_calls if isinstance(each, Mapping)),
+        key=stored.key,
     )
 
 
-class _Links:
+class _CandidateLinks:
     """Reads off a job's events, one after the other, which call led to which candidate. Rounds may be interleaved."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class _Links:
         self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, which may be older
         self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice nobody has followed yet
         self._rounds: dict[int, list[int]] = {}  # call to the rounds of the candidates that it led to
-        self._candidates: dict[int, Led] = {}  # by round
+        self._candidates: dict[int, CandidateResult] = {}  # by round
         self._rejected: dict[int, str] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
 
@@ -157,26 +157,28 @@ class _Links:
                 if index is not None:
                     self._advice[number] = index
             case "candidate":
-                self._candidates[number] = Led(number, str(data.get("hash")))
+                self._candidates[number] = CandidateResult(number, str(data.get("hash")))
                 writer = self._coder if number in self._with_tools else self._accepted("coder", number)
                 for index in (writer, self._follow(number)):
                     if index is not None:
                         self._rounds.setdefault(index, []).append(number)
             case "evaluated":
-                self._candidates[number] = led_of(event)
+                self._candidates[number] = candidate_result(event)
 
-    def complete(self, index: int, chat: Chat) -> Chat:
+    def complete(self, index: int, call: LinkedCall) -> LinkedCall:
         facts = self._facts.get(index, {})
-        known = {led.candidate_hash: led for led in self._candidates.values()}
-        led = [self._candidates[number] for number in self._rounds.get(index, ())]
-        led += [known[digest] for digest in map(_hash_in, chat.tool_calls) if digest in known]
+        known = {candidate.candidate_hash: candidate for candidate in self._candidates.values()}
+        candidate = [self._candidates[number] for number in self._rounds.get(index, ())]
+        candidate += [known[digest] for digest in map(_hash_in, call.tool_calls) if digest in known]
         return replace(
-            chat,
+            call,
             attempts=_whole(facts.get("attempts")) or 1,
             truncated=facts.get("truncated") is True,
             rejected=self._rejected.get(index),
-            led=max(
-                led, key=lambda each: (each.verdict == Verdict.PASSED, each.speedup or 0.0, each.round), default=None
+            candidate=max(
+                candidate,
+                key=lambda each: (each.verdict == Verdict.PASSED, each.speedup or 0.0, each.round),
+                default=None,
             ),
         )
 
@@ -203,11 +205,11 @@ def _hash_in(call: Mapping[str, Any]) -> str | None:
         return None
 
 
-def led_of(event: EventRecord) -> Led:
+def candidate_result(event: EventRecord) -> CandidateResult:
     """The candidate and its verdict as an `evaluated` event tells them."""
     data = event.data
     tags = data.get("tags")
-    return Led(
+    return CandidateResult(
         round=event.round,
         candidate_hash=str(data.get("candidate_hash")),
         verdict=str(data.get("verdict")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.prompting.sections import outside, parse
 from db.records import EventRecord
-from service.transcripts.calls import Chat, Entry, Led
+from service.transcripts.calls import CandidateResult, Entry, LinkedCall
 from tasks.outcomes import NO_CANDIDATE, candidate_hash
 
 WIDTH = 80
@@ -73,12 +73,12 @@ _LASTING = ("device", "platform", "exemplar", "reference", "task")  # the same i
 _PROSE = ("platform", "note")
 
 
-def transcript(story: Sequence[Entry]) -> Iterator[Line]:
+def transcript(entries: Sequence[Entry]) -> Iterator[Line]:
     """All lines of a job's story."""
-    prompts: dict[str, _Seen] = {}
-    shown = _Shown()
+    prompts: dict[str, _PromptState] = {}
+    shown = _JobState()
     last = ""
-    for entry in story:
+    for entry in entries:
         if isinstance(entry, EventRecord):
             if entry.kind == "candidate":
                 shown.files.setdefault(str(entry.data.get("hash")), entry.round)
@@ -89,17 +89,23 @@ def transcript(story: Sequence[Entry]) -> Iterator[Line]:
                 yield from wrapped("event", f"* {short}", indent="  ")
             continue
         yield Line("text", "")
-        yield from _call(entry, prompts.setdefault(entry.role, _Seen()), shown)
+        yield from _call(entry, prompts.setdefault(entry.role, _PromptState()), shown)
 
 
-def transcript_json(story: Sequence[Entry]) -> list[dict[str, Any]]:
+def transcript_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The story for scripts: `{"entry": "call", …}` with everything that was said, and `{"entry": "event", …}`."""
     return [
         {"entry": "event", "kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
         if isinstance(entry, EventRecord)
-        else {"entry": "call", **asdict(entry)}
-        for entry in story
+        else {"entry": "call", **_call_json(entry)}
+        for entry in entries
     ]
+
+
+def _call_json(call: LinkedCall) -> dict[str, Any]:
+    values = asdict(call)
+    candidate = values.pop("candidate")
+    return {**values, "led": candidate}
 
 
 def event_line(event: EventRecord) -> str | None:
@@ -134,23 +140,23 @@ def event_line(event: EventRecord) -> str | None:
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
 
 
-def led_line(led: Led) -> str:
+def result_line(candidate: CandidateResult) -> str:
     """What became of a candidate, in one line."""
-    code = f" ({led.code})" if led.code else ""
-    shown = f"round {led.round}, {led.candidate_hash[:8]}: {led.verdict or 'not evaluated'}{code}"
-    if led.repeat_of_round is not None:
-        shown += f", the same file as in round {led.repeat_of_round}"
-    if led.speedup is not None:
-        low, high = led.speedup_low, led.speedup_high
+    code = f" ({candidate.code})" if candidate.code else ""
+    shown = f"round {candidate.round}, {candidate.candidate_hash[:8]}: {candidate.verdict or 'not evaluated'}{code}"
+    if candidate.repeat_of_round is not None:
+        shown += f", the same file as in round {candidate.repeat_of_round}"
+    if candidate.speedup is not None:
+        low, high = candidate.speedup_low, candidate.speedup_high
         interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
-        shown += f", {led.speedup:.2f}{interval} times eager"
-    if led.tags:
-        shown += f" [{', '.join(led.tags)}]"
-    return shown + (f": {led.message}" if led.message else "")
+        shown += f", {candidate.speedup:.2f}{interval} times eager"
+    if candidate.tags:
+        shown += f" [{', '.join(candidate.tags)}]"
+    return shown + (f": {candidate.message}" if candidate.message else "")
 
 
 @dataclass
-class _Shown:
+class _JobState:
     """What has been shown of the job, whoever was asked."""
 
     lasting: dict[str, str] = field(default_factory=dict)
@@ -162,7 +168,7 @@ class _Shown:
 
 
 @dataclass
-class _Seen:
+class _PromptState:
     """What has been shown of one role's prompts."""
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -172,48 +178,48 @@ class _Seen:
     number: int = 0
 
 
-def _call(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
-    title = f"-- call {chat.number}, round {chat.round}: {chat.role}, {chat.purpose} "
+def _call(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Line]:
+    title = f"-- call {call.number}, round {call.round}: {call.role}, {call.purpose} "
     yield Line("heading", clean(title)[:WIDTH].ljust(WIDTH, "-"))
-    yield from wrapped("label", _cost_of(chat))
-    yield from _prompt(chat, seen, shown)
-    if chat.reasoning:
-        yield label("reasoning", f"{len(chat.reasoning)} characters")
-        yield from prose(chat.reasoning)
-    yield label("reply", "cut off" if chat.truncated else "")
-    yield from prose(chat.reply or "(nothing)")
-    for call in chat.tool_calls:
-        yield from _tool_call(call, shown)
-    if chat.rejected is not None:
-        yield from wrapped("result", f"=> rejected: {chat.rejected}", indent="   ")
-    if chat.led is not None:
-        yield from wrapped("result", f"=> {led_line(chat.led)}", indent="   ")
-    seen.messages, seen.answer, seen.number = chat.messages, (chat.reply, [*chat.tool_calls]), chat.number
+    yield from wrapped("label", _cost_of(call))
+    yield from _prompt(call, seen, shown)
+    if call.reasoning:
+        yield label("reasoning", f"{len(call.reasoning)} characters")
+        yield from prose(call.reasoning)
+    yield label("reply", "cut off" if call.truncated else "")
+    yield from prose(call.reply or "(nothing)")
+    for tool_call in call.tool_calls:
+        yield from _tool_call(tool_call, shown)
+    if call.rejected is not None:
+        yield from wrapped("result", f"=> rejected: {call.rejected}", indent="   ")
+    if call.candidate is not None:
+        yield from wrapped("result", f"=> {result_line(call.candidate)}", indent="   ")
+    seen.messages, seen.answer, seen.number = call.messages, (call.reply, [*call.tool_calls]), call.number
 
 
-def _cost_of(chat: Chat) -> str:
-    reasoning = "" if chat.reasoning_tokens is None else f", {chat.reasoning_tokens} of them reasoning"
-    tokens = f"{chat.prompt_tokens} tokens in, {chat.completion_tokens} out{reasoning}"
-    cost = "price unknown" if chat.cost_usd is None else f"${chat.cost_usd:.4f}"
-    attempts = f", {chat.attempts} attempts" if chat.attempts > 1 else ""
-    return f"{chat.model}: {tokens}, {cost}, {chat.latency_s:.1f} s{attempts}"
+def _cost_of(call: LinkedCall) -> str:
+    reasoning = "" if call.reasoning_tokens is None else f", {call.reasoning_tokens} of them reasoning"
+    tokens = f"{call.prompt_tokens} tokens in, {call.completion_tokens} out{reasoning}"
+    cost = "price unknown" if call.cost_usd is None else f"${call.cost_usd:.4f}"
+    attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
+    return f"{call.model}: {tokens}, {cost}, {call.latency_s:.1f} s{attempts}"
 
 
-def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
+def _prompt(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Line]:
     """The messages that the last prompt of this role did not begin with."""
     known = 0
-    for before, now in zip(seen.messages, chat.messages, strict=False):
+    for before, now in zip(seen.messages, call.messages, strict=False):
         if before != now:
             break
         known += 1
     if known:
-        which = "system" if known == 1 and chat.messages[0].get("role") == "system" else f"its first {known} messages"
+        which = "system" if known == 1 and call.messages[0].get("role") == "system" else f"its first {known} messages"
         yield label("as before", which)
-    for message in chat.messages[known:]:
+    for message in call.messages[known:]:
         role, content = str(message.get("role")), _content(message)
         asked = message.get("tool_calls")
-        calls = [*asked] if isinstance(asked, list | tuple) else []
-        if role == "assistant" and (content, calls) == seen.answer:
+        tool_calls = [*asked] if isinstance(asked, list | tuple) else []
+        if role == "assistant" and (content, tool_calls) == seen.answer:
             yield label("assistant", f"the reply of call {seen.number}")
             continue
         sections = parse(content) if role == "user" else {}
@@ -222,11 +228,11 @@ def _prompt(chat: Chat, seen: _Seen, shown: _Shown) -> Iterator[Line]:
             continue
         yield label(role)
         yield from prose(content)
-        for call in calls:
-            yield from _tool_call(call, shown)
+        for tool_call in tool_calls:
+            yield from _tool_call(tool_call, shown)
 
 
-def _sections(content: str, sections: Mapping[str, str], seen: _Seen, shown: _Shown) -> Iterator[Line]:
+def _sections(content: str, sections: Mapping[str, str], seen: _PromptState, shown: _JobState) -> Iterator[Line]:
     as_before = [name for name, body in sections.items() if name in _LASTING and shown.lasting.get(name) == body]
     if as_before:
         yield from wrapped("label", f"[as before] {', '.join(as_before)}")
@@ -274,9 +280,9 @@ def _content(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else json.dumps(content, default=str) if content else ""
 
 
-def _tool_call(call: object, shown: _Shown) -> Iterator[Line]:
+def _tool_call(tool_call: object, shown: _JobState) -> Iterator[Line]:
     """A call with its arguments; files among them as they are."""
-    inner = call.get("function", call) if isinstance(call, Mapping) else call
+    inner = tool_call.get("function", tool_call) if isinstance(tool_call, Mapping) else tool_call
     name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
     try:
         values = json.loads(arguments) if isinstance(arguments, str) else arguments

@@ -16,33 +16,36 @@ from db.records import JobRecord
 from db.store import Store
 from service.errors import BadRequest
 from service.jobs.query import get_job
-from service.transcripts.calls import Chat, chats_in, read_story
+from service.transcripts.calls import LinkedCall, calls_in, read_transcript
 from tasks.outcomes import Verdict, is_ranked
 
 ROLES = ("coder", "judge", "all")
-NEAR_FASTEST = 0.95  # of the fastest speedup of a task: as good as it
-CHARACTERS_A_TOKEN = 4  # where reasoning is only counted, so that it compares with reasoning that was kept
 
 
 @dataclass(frozen=True)
-class JobChat:
+class JobCall:
     """A chat and the job that it is from."""
 
     job: JobRecord
-    chat: Chat
+    call: LinkedCall
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which chats to keep. `shortest_reasoning` keeps, of the near-fastest of each task, so many."""
+class CallFilter:
+    """Conditions on the calls to export.
+
+    Attributes:
+        role: coder, judge or all.
+        passed: only calls that led to a candidate that passed.
+        min_speedup: only calls that led to a reliable speedup whose interval begins at this or above.
+    """
 
     role: str = "coder"
     passed: bool = False
     min_speedup: float | None = None
-    shortest_reasoning: int | None = None
 
 
-def collect(store: Store, job_ids: Iterable[int]) -> Iterator[JobChat]:
+def collect_calls(store: Store, job_ids: Iterable[int]) -> Iterator[JobCall]:
     """The chats of these jobs, in order.
 
     Raises:
@@ -50,59 +53,53 @@ def collect(store: Store, job_ids: Iterable[int]) -> Iterator[JobChat]:
     """
     for job_id in job_ids:
         job = get_job(store, job_id)
-        for chat in chats_in(read_story(store, job_id)):
-            yield JobChat(job, chat)
+        for call in calls_in(read_transcript(store, job_id)):
+            yield JobCall(job, call)
 
 
-def select(chats: Iterable[JobChat], wanted: Wanted) -> list[JobChat]:
+def filter_calls(calls: Iterable[JobCall], call_filter: CallFilter) -> list[JobCall]:
     """The chats that are wanted, in the order given.
 
     Raises:
         BadRequest: the role is unknown.
     """
-    if wanted.role not in ROLES:
-        raise BadRequest(f"--role {wanted.role[:80]}: choose one of: {', '.join(ROLES)}")
-    kept = [each for each in chats if wanted.role in ("all", each.chat.role)]
-    if wanted.passed:
-        kept = [each for each in kept if each.chat.led is not None and each.chat.led.verdict == Verdict.PASSED]
-    if wanted.min_speedup is not None:
-        kept = [each for each in kept if reliable_low(each.chat) >= wanted.min_speedup]
-    if wanted.shortest_reasoning is not None:
-        kept = _shortest(kept, wanted.shortest_reasoning)
+    if call_filter.role not in ROLES:
+        raise BadRequest(f"--role {call_filter.role[:80]}: choose one of: {', '.join(ROLES)}")
+    kept = [each for each in calls if call_filter.role in ("all", each.call.role)]
+    if call_filter.passed:
+        kept = [
+            each for each in kept if each.call.candidate is not None and each.call.candidate.verdict == Verdict.PASSED
+        ]
+    if call_filter.min_speedup is not None:
+        kept = [each for each in kept if reliable_low(each.call) >= call_filter.min_speedup]
     return kept
 
 
-def reliable_low(chat: Chat) -> float:
+def reliable_low(call: LinkedCall) -> float:
     """The lower end of the speedup that a chat led to; 0 where there is none to rely on."""
-    led = chat.led
-    if led is None or led.verdict != Verdict.PASSED or led.speedup_low is None or not is_ranked(led.tags):
+    candidate = call.candidate
+    if (
+        candidate is None
+        or candidate.verdict != Verdict.PASSED
+        or candidate.speedup_low is None
+        or not is_ranked(candidate.tags)
+    ):
         return 0.0
-    return led.speedup_low
+    return candidate.speedup_low
 
 
-def reasoning_length(chat: Chat) -> int:
-    """How many characters a model thought before it answered, as far as is known.
-
-    Where no reasoning was kept, its tokens count, else all tokens of the reply.
-    """
-    if chat.reasoning:
-        return len(chat.reasoning)
-    tokens = chat.completion_tokens if chat.reasoning_tokens is None else chat.reasoning_tokens
-    return tokens * CHARACTERS_A_TOKEN
-
-
-def openai_line(each: JobChat) -> dict[str, Any]:
+def openai_line(each: JobCall) -> dict[str, Any]:
     """One chat as an object of OpenAI's chat form: the messages with the reply as the last one, and `metadata`."""
-    chat = each.chat
-    answer: dict[str, Any] = {"role": "assistant", "content": chat.reply}
-    if chat.tool_calls:
-        answer["tool_calls"] = [dict(call) for call in chat.tool_calls]
-    messages = [*(dict(message) for message in chat.messages), answer]
-    offered = {"tools": [_offered(tool) for tool in TOOLS]} if _had_tools(chat) else {}
-    return {"messages": messages, **offered, "metadata": _metadata(each.job, chat)}
+    call = each.call
+    answer: dict[str, Any] = {"role": "assistant", "content": call.reply}
+    if call.tool_calls:
+        answer["tool_calls"] = [dict(tool_call) for tool_call in call.tool_calls]
+    messages = [*(dict(message) for message in call.messages), answer]
+    offered = {"tools": [_offered(tool) for tool in TOOLS]} if _had_tools(call) else {}
+    return {"messages": messages, **offered, "metadata": _metadata(each.job, call)}
 
 
-def write_lines(chats: Sequence[JobChat], out: Path) -> None:
+def write_lines(calls: Sequence[JobCall], out: Path) -> None:
     """Write the chats to a new file, all of them or none.
 
     Raises:
@@ -112,7 +109,7 @@ def write_lines(chats: Sequence[JobChat], out: Path) -> None:
         handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{json_line(each)}\n" for each in chats)
+                file.writelines(f"{json_line(each)}\n" for each in calls)
             os.link(name, out)  # unlike a rename, it never replaces a file
         finally:
             with contextlib.suppress(OSError):
@@ -123,14 +120,14 @@ def write_lines(chats: Sequence[JobChat], out: Path) -> None:
         raise BadRequest(f"--out {out}: {error.strerror}; choose another place") from error
 
 
-def json_line(each: JobChat) -> str:
+def json_line(each: JobCall) -> str:
     """One line of JSON, whatever the texts hold."""
     return json.dumps(openai_line(each), ensure_ascii=True, allow_nan=False, default=str)
 
 
-def _had_tools(chat: Chat) -> bool:
+def _had_tools(call: LinkedCall) -> bool:
     """Whether a call offered TOOLS. An earlier version offered others, which are not known any more."""
-    return chat.key is not None and chat.key.endswith(f":{request_digest(chat.model, chat.messages, TOOLS)}")
+    return call.key is not None and call.key.endswith(f":{request_digest(call.model, call.messages, TOOLS)}")
 
 
 def _offered(tool: Tool) -> dict[str, Any]:
@@ -138,58 +135,37 @@ def _offered(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": about}
 
 
-def _shortest(chats: Sequence[JobChat], count: int) -> list[JobChat]:
-    """Of the chats whose speedup is near the fastest of their task, the `count` with the shortest reasoning."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for index, each in enumerate(chats):
-        if reliable_low(each.chat) > 0:
-            job = each.job
-            key = (job.task.ref, job.task.source_hash, job.platform, job.sandbox, each.chat.role)
-            groups.setdefault(key, []).append(index)
-    chosen: set[int] = set()
-    for group in groups.values():
-        speedups = {index: _speedup(chats[index].chat) for index in group}
-        near = [index for index in group if speedups[index] >= NEAR_FASTEST * max(speedups.values())]
-        near.sort(key=lambda index: (reasoning_length(chats[index].chat), chats[index].chat.completion_tokens, index))
-        chosen.update(near[:count])
-    return [chats[index] for index in sorted(chosen)]
-
-
-def _speedup(chat: Chat) -> float:
-    return 0.0 if chat.led is None or chat.led.speedup is None else chat.led.speedup
-
-
-def _metadata(job: JobRecord, chat: Chat) -> dict[str, Any]:
-    led = chat.led
+def _metadata(job: JobRecord, call: LinkedCall) -> dict[str, Any]:
+    candidate = call.candidate
     result: Mapping[str, Any] = {
-        "round": None if led is None else led.round,
-        "candidate_hash": None if led is None else led.candidate_hash,
-        "verdict": None if led is None else led.verdict,
-        "code": None if led is None else led.code,
-        "speedup": None if led is None else led.speedup,
-        "speedup_low": None if led is None else led.speedup_low,
-        "speedup_high": None if led is None else led.speedup_high,
-        "tags": [] if led is None else list(led.tags),
-        "repeat_of_round": None if led is None else led.repeat_of_round,
+        "round": None if candidate is None else candidate.round,
+        "candidate_hash": None if candidate is None else candidate.candidate_hash,
+        "verdict": None if candidate is None else candidate.verdict,
+        "code": None if candidate is None else candidate.code,
+        "speedup": None if candidate is None else candidate.speedup,
+        "speedup_low": None if candidate is None else candidate.speedup_low,
+        "speedup_high": None if candidate is None else candidate.speedup_high,
+        "tags": [] if candidate is None else list(candidate.tags),
+        "repeat_of_round": None if candidate is None else candidate.repeat_of_round,
     }
     return {
         "job": job.id,
-        "call": chat.number,
+        "call": call.number,
         "task": job.task.ref,
         "source_hash": job.task.source_hash,
         "category": job.task.category,
         "platform": job.platform,
         "sandbox": job.sandbox,
         "strategy": job.strategy,
-        "model": chat.model,
-        "role": chat.role,
-        "purpose": chat.purpose,
-        "rejected": chat.rejected,
-        "truncated": chat.truncated,
-        "prompt_tokens": chat.prompt_tokens,
-        "completion_tokens": chat.completion_tokens,
-        "reasoning_tokens": chat.reasoning_tokens,
-        "reasoning": chat.reasoning,
-        "cost_usd": chat.cost_usd,
+        "model": call.model,
+        "role": call.role,
+        "purpose": call.purpose,
+        "rejected": call.rejected,
+        "truncated": call.truncated,
+        "prompt_tokens": call.prompt_tokens,
+        "completion_tokens": call.completion_tokens,
+        "reasoning_tokens": call.reasoning_tokens,
+        "reasoning": call.reasoning,
+        "cost_usd": call.cost_usd,
         **result,
     }

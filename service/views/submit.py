@@ -7,7 +7,7 @@ from db.store import Store
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES
 from service.submissions.jobs import allowed_models
-from service.tasks import known_heads
+from service.tasks import known_task_heads
 from service.views.devices import PlatformLine, devices_view
 
 
@@ -25,7 +25,7 @@ class SubmitChoices:
 def submit_choices(settings: Settings, store: Store) -> SubmitChoices:
     """What can be chosen on this server now."""
     return SubmitChoices(
-        tasks=tuple(f"{task.suite}/{task.name}" for task in known_heads(store)),
+        tasks=tuple(f"{task.suite}/{task.name}" for task in known_task_heads(store)),
         platforms=devices_view(store).platforms,
         models=allowed_models(settings),
         strategies=STRATEGIES,

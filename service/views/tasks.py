@@ -7,7 +7,7 @@ from db.evaluations import tasks
 from db.jobs import jobs
 from db.records import TaskHead, TaskRecord
 from db.store import Store
-from service.tasks import find_task, known_heads
+from service.tasks import find_task, known_task_heads
 from service.views.jobs import JobLine, job_lines
 from tasks.suites import list_suites
 from tasks.task import LOCAL_SUITE, Task, TaskError
@@ -94,7 +94,7 @@ def get_task(store: Store, suite: str, name: str, source_hash: str | None = None
 
 def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
     """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
-    known_here = known_heads(store)
+    known_here = known_task_heads(store)
     with store.read() as session:
         stored = tasks.list_task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
     counted = {(each.task.suite, each.task.name): each for each in stored}

@@ -6,7 +6,7 @@ from importlib.resources import files
 from tasks.build import task_from_source
 from tasks.metadata import nearest
 from tasks.task import Task
-from tasks.text import complaint
+from tasks.text import task_error
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def load_suite(name: str) -> Suite:
     if name not in known:
         close = nearest(name, known)
         remedy = f"did you mean {close}?" if close else f"use one of: {', '.join(known)}"
-        raise complaint(f"suite {name[:100]}", "no such suite", remedy)
+        raise task_error(f"suite {name[:100]}", "no such suite", remedy)
     sources = sorted(
         (entry for entry in (files(__name__) / name).iterdir() if entry.name.endswith(".py")), key=lambda e: e.name
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.owner import Owner, _start_time, is_gone, this_process
+from sandbox.owner import ProcessIdentity, _start_time, is_gone, this_process
 
 
 def test_a_living_process_is_not_gone() -> None:
@@ -45,11 +45,11 @@ def test_of_another_boot_only_stopped_containers_are_orphans(runs: bool) -> None
 
 
 def test_a_label_gives_the_owner_back() -> None:
-    assert Owner.from_label(this_process().to_label()) == this_process()
+    assert ProcessIdentity.from_label(this_process().to_label()) == this_process()
     assert this_process().pid == os.getpid()
 
 
 @given(st.text())
 def test_any_other_label_names_nobody_or_reads_back(label: str) -> None:
-    owner = Owner.from_label(label)
-    assert owner is None or Owner.from_label(owner.to_label()) == owner
+    owner = ProcessIdentity.from_label(label)
+    assert owner is None or ProcessIdentity.from_label(owner.to_label()) == owner

@@ -12,7 +12,7 @@ import pytest
 from service.cancellation import Cancelled, CancelToken
 from service.cli.app import run
 from service.cli.job_output import show_evaluation, show_repeated
-from service.evaluate import summary
+from service.evaluate import repeat_summary
 
 
 def result(verdict: str = "passed", code: str | None = None, **speedups: tuple[float, float, float]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def result(verdict: str = "passed", code: str | None = None, **speedups: tuple[f
 
 
 def test_one_verdict_and_overlapping_intervals_agree() -> None:
-    found = summary([result(eager=(2.0, 1.9, 2.1)), result(eager=(2.08, 2.05, 2.2))], 2)
+    found = repeat_summary([result(eager=(2.0, 1.9, 2.1)), result(eager=(2.08, 2.05, 2.2))], 2)
     assert found["agree"] is True
     assert (found["schema"], found["asked"], found["done"]) == ("kernelwright.repeat/1", 2, 2)
     assert found["speedup"]["eager"] == {"median": 2.04, "lowest": 2.0, "highest": 2.08}
@@ -43,23 +43,23 @@ def test_one_verdict_and_overlapping_intervals_agree() -> None:
     ],
 )
 def test_what_differs_is_named(results: list[dict[str, Any]], words: str) -> None:
-    found = summary(results, len(results))
+    found = repeat_summary(results, len(results))
     assert found["agree"] is False
     assert words in " ".join(found["differences"])
 
 
 def test_a_single_one_agrees_with_nothing() -> None:
-    assert summary([result()], 3)["agree"] is None
-    assert summary([], 3)["agree"] is None
+    assert repeat_summary([result()], 3)["agree"] is None
+    assert repeat_summary([], 3)["agree"] is None
 
 
 def test_people_see_a_row_for_each_and_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
-    show_repeated(summary([result(eager=(2.0, 1.9, 2.1)), result("wrong_output", "values")], 2))
+    show_repeated(repeat_summary([result(eager=(2.0, 1.9, 2.1)), result("wrong_output", "values")], 2))
     shown = capsys.readouterr().out
     assert "wrong_output (values)" in shown
     assert "2.00 (1.90-2.10)" in shown
     assert "disagree: verdicts differ" in shown
-    show_repeated(summary([result(eager=(2.0, 1.9, 2.1))] * 3, 3))
+    show_repeated(repeat_summary([result(eager=(2.0, 1.9, 2.1))] * 3, 3))
     assert "the 3 evaluations agree" in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from evaluator.referee.correctness import tolerances
 from evaluator.referee.protocol import input_families, traits
 from tasks import declarations
-from tasks.declarations import declared_in
+from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import TaskError
 
@@ -18,7 +18,7 @@ OP = (
 
 
 def test_nothing_declared_is_the_usual_case() -> None:
-    found = declared_in(task_from_source(OP.format(""), name="op").source)
+    found = declarations_of(task_from_source(OP.format(""), name="op").source)
     assert (found.tolerance, found.domain, found.shape_groups) == ({}, (), False)
 
 
@@ -31,7 +31,7 @@ def test_nothing_declared_is_the_usual_case() -> None:
     ],
 )
 def test_a_tolerance_is_a_number_or_one_for_each_dtype(line: str, tolerance: dict[str, float]) -> None:
-    assert declared_in(task_from_source(OP.format(line), name="op").source).tolerance == tolerance
+    assert declarations_of(task_from_source(OP.format(line), name="op").source).tolerance == tolerance
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_a_tolerance_is_a_number_or_one_for_each_dtype(line: str, tolerance: dic
     [('DOMAIN = "positive"', ("positive",)), ('DOMAIN = ("any", "unit")', ("any", "unit"))],
 )
 def test_a_domain_is_of_all_inputs_or_of_each(line: str, domain: tuple[str, ...]) -> None:
-    assert declared_in(task_from_source(OP.format(line), name="op").source).domain == domain
+    assert declarations_of(task_from_source(OP.format(line), name="op").source).domain == domain
 
 
 def test_shape_groups_are_noticed() -> None:
     source = OP.format("def get_input_groups():\n    return [get_inputs()]")
-    assert declared_in(task_from_source(source, name="op").source).shape_groups
+    assert declarations_of(task_from_source(source, name="op").source).shape_groups
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_the_referee_cannot_keep_to_is_an_invalid_op(line: str, complaint: 
 def test_any_literal_is_accepted_or_refused_in_one_line(value: object) -> None:
     for name in ("TOLERANCE", "DOMAIN"):
         try:
-            found = declared_in(f"{name} = {value!r}")
+            found = declarations_of(f"{name} = {value!r}")
         except TaskError as error:
             assert "\n" not in str(error)
         else:

@@ -12,7 +12,7 @@ from service.cancellation import CancelToken
 from service.cli.app import run
 from service.database import open_store
 from service.settings import load_settings
-from service.tasks import Imported, check_imported, find_task, import_clone, known_tasks, list_tasks
+from service.tasks import ImportResult, check_imported, find_task, import_clone, known_tasks, list_tasks
 from tasks.importers import read_clone
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES
@@ -53,7 +53,7 @@ def kernelbench(tmp_path: Path) -> Path:
     )
 
 
-def statuses(found: list[Imported]) -> dict[str, str]:
+def statuses(found: list[ImportResult]) -> dict[str, str]:
     return {each.where: each.status for each in found}
 
 
@@ -247,8 +247,8 @@ def test_the_check_lists_the_degenerate_tasks_and_why(tmp_path: Path, store: Sto
     )
     tasks = [each.task for each in import_clone("kernelbench", root, store=store) if each.task]
     settings = load_settings(sandbox="process")
-    judged = list(check_imported(tasks, settings=settings, on_progress=lambda text: None, cancel=CancelToken()))
-    constant, ignoring, undetermined, tiny = judged
+    checked = list(check_imported(tasks, settings=settings, on_progress=lambda text: None, cancel=CancelToken()))
+    constant, ignoring, undetermined, tiny = checked
     assert constant.degenerate and constant.problems[0].startswith("constant_output")
     assert ignoring.degenerate and any("no output depends on input tensor 1" in doubt for doubt in ignoring.doubts)
     assert tiny.degenerate and not tiny.problems and tiny.doubts[0].startswith("too small to time")

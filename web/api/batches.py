@@ -10,7 +10,7 @@ from db.records import JobStatus
 from service.batches.export import batch_json, csv_text
 from service.batches.manage import BatchLine, list_batches, show_batch
 from service.batches.spec import make_spec
-from service.submissions.batches import cancel_batch_for, resume_batch_for, start_batch_for, told_spec
+from service.submissions.batches import cancel_batch_for, public_spec, resume_batch_for, start_batch_for
 from web.api.parameters import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
 from web.api.schemas.jobs import Amount, JobChoices
 from web.dependencies import Dependencies, Deps
@@ -80,7 +80,7 @@ class Batch(BaseModel):
             jobs=line.jobs,
             ended=line.ended,
             counts=dict(line.counts),
-            spec=told_spec(batch.spec),
+            spec=public_spec(batch.spec),
         )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from service.tasks import known_heads
+from service.tasks import known_task_heads
 from service.views.tasks import get_task, list_stored
 from tasks.load import task_from_source
 from tasks.task import TaskError
@@ -38,7 +38,7 @@ def list_(
         shown = [TaskSummary.of(task) for task in stored[:limit]]
         return TaskPage(tasks=shown, next_cursor=stored[limit - 1].id if len(stored) > limit else None)
     begin = cursor or 0
-    found = [task for task in known_heads(deps.store) if suite in (None, task.suite)]
+    found = [task for task in known_task_heads(deps.store) if suite in (None, task.suite)]
     page = [TaskSummary.of(task, named=True) for task in found[begin : begin + limit]]
     return TaskPage(tasks=page, next_cursor=begin + limit if begin + limit < len(found) else None)
 

@@ -164,7 +164,7 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
     """
     from db.records import JobStatus
     from service.cli.output import note
-    from service.cli.progress import showing
+    from service.cli.progress import show_progress
     from service.cli.signals import cancel_on_signals
     from service.jobs.local import run_batch
 
@@ -179,7 +179,7 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
             number += 1
             shown.close()  # the picture of the job before
             title = title_of(job.task.ref, job.model, job.sample, f"{number}/{waiting}", several)
-            return shown.enter_context(showing(title))
+            return shown.enter_context(show_progress(title))
 
         run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
 

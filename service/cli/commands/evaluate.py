@@ -50,7 +50,7 @@ def evaluate(
     from service.cancellation import Cancelled, CancelToken
     from service.cli.job_output import show_results
     from service.cli.output import note
-    from service.cli.progress import showing
+    from service.cli.progress import show_progress
     from service.cli.signals import cancel_on_signals, exit_status
     from service.database import open_store
     from service.evaluate import evaluate_file
@@ -69,7 +69,7 @@ def evaluate(
     cancel = CancelToken()
     results: list[Mapping[str, Any]] = []
     try:
-        with cancel_on_signals(cancel), showing(f"Evaluating {candidate} for {op}") as observe:
+        with cancel_on_signals(cancel), show_progress(f"Evaluating {candidate} for {op}") as observe:
             for evaluated in evaluate_file(
                 op,
                 candidate,

@@ -57,25 +57,25 @@ if TYPE_CHECKING:
 _STYLES = {"heading": "bold", "label": "cyan", "result": "bold yellow", "event": "dim"}
 
 
-def show_transcript(job: "JobRecord", story: "Sequence[Entry]", *, as_json: bool) -> None:
-    """Print a job's story on stdout."""
-    from service.transcripts.calls import chats_in
+def show_transcript(job: "JobRecord", entries: "Sequence[Entry]", *, as_json: bool) -> None:
+    """Print a job's calls and events on stdout."""
+    from service.transcripts.calls import calls_in
     from service.transcripts.render import transcript, transcript_json
 
     if as_json:
-        entries = transcript_json(story)
-        print_json({"schema": "kernelwright.transcript/1", "job": job_json(job), "entries": entries})
+        values = {"job": job_json(job), "entries": transcript_json(entries)}
+        print_json({"schema": "kernelwright.transcript/1", **values})
         return
-    if not chats_in(story):
+    if not calls_in(entries):
         note(f"job {job.id} has asked no model; `kernelwright jobs show {job.id}` shows its result")
     if not sys.stdout.isatty():
-        for line in transcript(story):
+        for line in transcript(entries):
             print(line.text)
         return
     from rich.text import Text
 
     console = make_console()
-    for line in transcript(story):
+    for line in transcript(entries):
         console.print(Text(line.text, style=_STYLES.get(line.kind, "")), soft_wrap=True)
 
 
@@ -177,7 +177,7 @@ def show(
 
 
 def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
-    from service.transcripts.calls import read_story
+    from service.transcripts.calls import read_transcript
 
     pass
     from service.database import open_store
@@ -190,10 +190,10 @@ def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
         raise BadRequest("--transcript: is read from this machine's store alone; leave out --server")
     store = open_store(settings)
     try:
-        job, story = get_job(store, job_id), read_story(store, job_id)
+        job, entries = get_job(store, job_id), read_transcript(store, job_id)
     finally:
         store.close()
-    show_transcript(job, story, as_json=as_json)
+    show_transcript(job, entries, as_json=as_json)
 
 
 def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
@@ -215,7 +215,7 @@ def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as
     """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
     from service.cancellation import CancelToken
     from service.cli.job_output import finish
-    from service.cli.progress import showing
+    from service.cli.progress import show_progress
     from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.jobs.local import resume as run
@@ -229,7 +229,7 @@ def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as
     store = open_store(settings)
     cancel = CancelToken()
     try:
-        with cancel_on_signals(cancel), showing(f"Going on with job {job_id}") as observe:
+        with cancel_on_signals(cancel), show_progress(f"Going on with job {job_id}") as observe:
             report = run(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
     finally:
         store.close()

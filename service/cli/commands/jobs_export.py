@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from db.store import Store
     from service.jobs.export import Exported
     from service.settings import Settings
-    from service.transcripts.training_export import Wanted
+    from service.transcripts.training_export import CallFilter
 
 FORMATS = ("kernel", "openai-jsonl")
 
@@ -33,12 +33,6 @@ def export(
         float | None,
         typer.Option(min=0.0, help="Chats: that led to so much, by the interval's lower end; none that is unreliable."),
     ] = None,
-    shortest_reasoning: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Chats: of those within 5 % of a task's fastest, the N that thought least."
-        ),
-    ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -49,14 +43,14 @@ def export(
     from service.database import open_store
     from service.errors import BadRequest
     from service.settings import load_settings
-    from service.transcripts.training_export import Wanted
+    from service.transcripts.training_export import CallFilter
 
     if form not in FORMATS:
         raise BadRequest(f"--format {form[:80]}: choose one of: {', '.join(FORMATS)}")
     ids = list(job_ids or ())
-    wanted = Wanted(role, passed, min_speedup, shortest_reasoning)
+    call_filter = CallFilter(role, passed, min_speedup)
     if form == "kernel":
-        _check_kernel(ids, everything, wanted)
+        _check_kernel(ids, everything, call_filter)
     elif bool(ids) == everything:
         raise BadRequest("name the jobs whose chats to write, or give --all")
     settings = load_settings(server=server)
@@ -70,19 +64,17 @@ def export(
         if form == "kernel":
             _export_kernel(store, settings, ids[0], out, as_json)
         else:
-            _export_chats(store, None if everything else ids, wanted, out, as_json)
+            _export_chats(store, None if everything else ids, call_filter, out, as_json)
     finally:
         store.close()
 
 
-def _check_kernel(ids: list[int], everything: bool, wanted: "Wanted") -> None:
+def _check_kernel(ids: list[int], everything: bool, call_filter: "CallFilter") -> None:
     from service.errors import BadRequest
-    from service.transcripts.training_export import Wanted
+    from service.transcripts.training_export import CallFilter
 
-    if everything or wanted != Wanted():
-        raise BadRequest(
-            "--all, --role, --passed, --min-speedup, --shortest-reasoning: give --format openai-jsonl, too"
-        )
+    if everything or call_filter != CallFilter():
+        raise BadRequest("--all, --role, --passed, --min-speedup: give --format openai-jsonl, too")
     if len(ids) != 1:
         raise BadRequest(
             f"{len(ids)} jobs were named; a kernel is written for one job, chats with --format openai-jsonl"
@@ -121,15 +113,17 @@ def _tell(job_id: int, exported: "Exported", as_json: bool) -> None:
         print(f"kernel     {exported.kernel}\nreport     {exported.report}")
 
 
-def _export_chats(store: "Store", ids: list[int] | None, wanted: "Wanted", out: Path | None, as_json: bool) -> None:
+def _export_chats(
+    store: "Store", ids: list[int] | None, call_filter: "CallFilter", out: Path | None, as_json: bool
+) -> None:
     from service.cli.output import note, print_json
     from service.jobs import query
-    from service.transcripts.training_export import collect, json_line, openai_line, select, write_lines
+    from service.transcripts.training_export import collect_calls, filter_calls, json_line, openai_line, write_lines
 
     chosen = (
         sorted(job.id for job in query.list_jobs(store, kind="optimize")) if ids is None else list(dict.fromkeys(ids))
     )
-    found = select(collect(store, chosen), wanted)
+    found = filter_calls(collect_calls(store, chosen), call_filter)
     if out is not None:
         write_lines(found, out)
     about = {"schema": "kernelwright.chats/1", "jobs": chosen, "count": len(found)}

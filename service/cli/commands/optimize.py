@@ -53,7 +53,7 @@ def optimize(
     from agents.llm.models import is_builtin
     from service.cancellation import CancelToken
     from service.cli.job_output import NOT_AN_LLM, finish
-    from service.cli.progress import showing
+    from service.cli.progress import show_progress
     from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.jobs.local import optimize as run
@@ -88,7 +88,10 @@ def optimize(
     cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model
     try:
-        with cancel_on_signals(cancel), showing(f"Optimizing {op} for {settings.platform} with {about}") as observe:
+        with (
+            cancel_on_signals(cancel),
+            show_progress(f"Optimizing {op} for {settings.platform} with {about}") as observe,
+        ):
             report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out)
     finally:
         store.close()

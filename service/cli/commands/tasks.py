@@ -37,13 +37,13 @@ def list_(
     from service.cli.output import print_json, print_table
     from service.database import open_store
     from service.settings import load_settings
-    from service.tasks import list_tasks, of_suite
+    from service.tasks import filter_by_suite, list_tasks
 
     settings = load_settings(server=server)
     if settings.server is not None:
         from service.cli.remote.tasks import list_tasks_at_server
 
-        tasks: Sequence[Task | TaskLine] = of_suite(list_tasks_at_server(settings), suite)
+        tasks: Sequence[Task | TaskLine] = filter_by_suite(list_tasks_at_server(settings), suite)
     else:
         store = open_store(settings)
         try:
@@ -89,7 +89,7 @@ def check(
     from agents.protocols import Event
     from service.cancellation import Cancelled, CancelToken
     from service.cli.output import milliseconds, note, plain, print_json
-    from service.cli.progress import showing
+    from service.cli.progress import show_progress
     from service.cli.signals import cancel_on_signals, exit_status
     from service.settings import load_settings
     from service.tasks import check as run
@@ -101,7 +101,7 @@ def check(
         return check_task_at_server(op, settings, server_flags={"sandbox": sandbox}, as_json=as_json)
     cancel = CancelToken()
     try:
-        with cancel_on_signals(cancel), showing(f"Checking {op}") as observe:
+        with cancel_on_signals(cancel), show_progress(f"Checking {op}") as observe:
             result = run(
                 op, settings=settings, on_progress=lambda text: observe(Event("step", 0, {"text": text})), cancel=cancel
             )

@@ -10,7 +10,7 @@ from service.cli.options import Json, SandboxName, Server
 if TYPE_CHECKING:
     from service.cancellation import CancelToken
     from service.settings import Settings
-    from service.tasks import Imported, Judged
+    from service.tasks import ImportCheck, ImportResult
 
 
 def import_(
@@ -50,36 +50,38 @@ def import_(
     if not as_json:
         _show_found(found)
     cancel = CancelToken()
-    judged: list[Judged] = []
+    checked: list[ImportCheck] = []
     stopped = False
     if check:
         try:
             with cancel_on_signals(cancel, "stopping after what was checked"):
-                _check(found, settings, cancel, judged)
+                _check(found, settings, cancel, checked)
         except Cancelled:
             stopped = True
     if as_json:
-        print_json(_json(kind, found, judged))
+        print_json(_json(kind, found, checked))
     elif check:
-        _show_judged(judged)
+        _show_checked(checked)
     if stopped:
         note("error: stopped before all tasks were checked; those that were stay imported")
     return exit_status(cancel) or (1 if stopped else 0)
 
 
-def _check(found: "list[Imported]", settings: "Settings", cancel: "CancelToken", judged: "list[Judged]") -> None:
+def _check(
+    found: "list[ImportResult]", settings: "Settings", cancel: "CancelToken", checked: "list[ImportCheck]"
+) -> None:
     """Check what was imported, one after the other, with a line on stderr for each."""
     from service.cli.output import note, plain
     from service.tasks import check_imported
 
     tasks = [each.task for each in found if each.task is not None]
     for result in check_imported(tasks, settings=settings, on_progress=lambda text: None, cancel=cancel):
-        judged.append(result)
+        checked.append(result)
         said = "; ".join((*result.problems, *result.doubts)) or "can be judged"
-        note(f"[{len(judged)}/{len(tasks)}] {plain(result.task.id)}: {plain(said)}")
+        note(f"[{len(checked)}/{len(tasks)}] {plain(result.task.id)}: {plain(said)}")
 
 
-def _show_found(found: "list[Imported]") -> None:
+def _show_found(found: "list[ImportResult]") -> None:
     from service.cli.output import plain, print_table
     from service.tasks import STATUSES
 
@@ -97,17 +99,17 @@ def _show_found(found: "list[Imported]") -> None:
             print(f"changed {plain(each.task.id)}: results of its earlier form stay with that form")
 
 
-def _show_judged(judged: "list[Judged]") -> None:
+def _show_checked(checked: "list[ImportCheck]") -> None:
     from service.cli.output import plain
 
-    degenerate = [each for each in judged if each.degenerate]
+    degenerate = [each for each in checked if each.degenerate]
     for each in degenerate:
         word = "unusable" if each.problems else "weak"
         print(f"{word} {plain(each.task.id)}: {plain('; '.join((*each.problems, *each.doubts)))}")
-    print(f"{len(judged) - len(degenerate)} of {len(judged)} tasks checked prove something when they are passed")
+    print(f"{len(checked) - len(degenerate)} of {len(checked)} tasks checked prove something when they are passed")
 
 
-def _json(kind: str, found: "list[Imported]", judged: "list[Judged]") -> dict[str, Any]:
+def _json(kind: str, found: "list[ImportResult]", checked: "list[ImportCheck]") -> dict[str, Any]:
     tasks = [
         {
             "where": each.where,
@@ -129,6 +131,6 @@ def _json(kind: str, found: "list[Imported]", judged: "list[Judged]") -> dict[st
             "eager_ms": each.check.eager_ms,
             "memory_mb": each.check.memory_mb,
         }
-        for each in judged
+        for each in checked
     ]
     return {"schema": "kernelwright.tasks_import/1", "kind": kind, "tasks": tasks, "checks": checks}

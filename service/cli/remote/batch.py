@@ -10,7 +10,7 @@ from service.batches.spec import BatchSpec
 from service.cli.commands.batch import title_of
 from service.cli.commands.batch_output import show_outcome, show_refused
 from service.cli.output import note
-from service.cli.progress import showing
+from service.cli.progress import show_progress
 from service.cli.remote.jobs import DETACHED, refuse_flags, watch
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest
@@ -106,5 +106,5 @@ def _watch(server: ServerClient, details: BatchDetails) -> None:
     note(f"batch {details.line.batch.id}: {len(open_jobs)} of {details.line.jobs} jobs to run at {server.server}")
     for number, job in enumerate(open_jobs, 1):
         position = f"{number}/{len(open_jobs)}"
-        with showing(title_of(job.task, job.model, job.sample, position, several)) as observe:
+        with show_progress(title_of(job.task, job.model, job.sample, position, several)) as observe:
             watch(server, job.job, job.platform, observe)

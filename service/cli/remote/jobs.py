@@ -11,7 +11,7 @@ from db.records import JobRecord, JobStatus
 from service.cancellation import CancelToken
 from service.cli.job_output import finish, show_results
 from service.cli.output import note
-from service.cli.progress import showing
+from service.cli.progress import show_progress
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest, Unavailable
 from service.evaluate import check_rules, read_candidate
@@ -103,7 +103,7 @@ def evaluate_at_server(
     status, platform = 0, settings.platform
     with open_server(settings) as server:
         detached_from: int | None = None
-        with showing(f"Evaluating {candidate} for {op} at {server.server}") as observe:
+        with show_progress(f"Evaluating {candidate} for {op} at {server.server}") as observe:
             while len(results) < repeat:
                 job = server.submit_evaluation(body, key=uuid.uuid4().hex)
                 platform = job.platform
@@ -186,7 +186,7 @@ def _follow(
     server: ServerClient, job: JobRecord, title: str, settings: Settings, out: Path | None, *, as_json: bool
 ) -> int:
     try:
-        with showing(title) as observe:
+        with show_progress(title) as observe:
             watch(server, job.id, job.platform, observe)
     except KeyboardInterrupt:
         _note_job_continues(server, job.id)

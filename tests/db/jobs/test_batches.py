@@ -12,7 +12,7 @@ from db.records import BatchState, JobStatus, Owner
 from db.store import Store
 from db.tables import JobRow
 from service.batches.manage import queue_batch
-from service.batches.plan import Plan, Planned
+from service.batches.plan import BatchPlan, PlannedJob
 from service.batches.spec import make_spec
 from service.jobs.persistence import save_task
 from service.settings import load_settings
@@ -72,7 +72,7 @@ def test_a_batch_and_a_submission_that_bring_the_same_new_task_both_get_in_line(
     task = Task(name="op", source=OP)
     settings = load_settings(model="builtin/compiler")
     spec = make_spec({"tasks": ["op"], "models": ["builtin/compiler"]})
-    plan = Plan((Planned(task, settings, 1),), ())
+    plan = BatchPlan((PlannedJob(task, settings, 1),), ())
     batch = threading.Thread(target=lambda: _write(store, lambda session: queue_batch(session, spec, plan, user="u")))
     with store.write() as session:
         save_task(session, task)
@@ -91,7 +91,7 @@ def test_many_jobs_are_put_in_line_by_as_many_statements_as_few(store: Store) ->
     event.listen(store.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     counts = []
     for samples in (3, 300):
-        plan = Plan(tuple(Planned(Task(name="op", source=OP), settings, n + 1) for n in range(samples)), ())
+        plan = BatchPlan(tuple(PlannedJob(Task(name="op", source=OP), settings, n + 1) for n in range(samples)), ())
         statements.clear()
         with store.write() as session:
             batch = queue_batch(session, spec, plan, user="u")

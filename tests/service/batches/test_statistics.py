@@ -15,19 +15,19 @@ from service.batches.statistics import (
     Sample,
     best_of,
     bootstrap_mean,
-    fast,
+    fast_p,
     figures,
     geomean,
-    of_tasks,
+    group_by_task,
     pass_at_k,
-    speedup_at,
+    speedup_at_k,
 )
 
 SPEEDUPS = st.floats(0.05, 50, allow_nan=False)
 
 
 @st.composite
-def tries(draw: st.DrawFn) -> list[Sample]:
+def samples(draw: st.DrawFn) -> list[Sample]:
     """Tries at up to six tasks, up to four each: failed, passed with a speed, or passed without one."""
     samples = []
     for task in range(draw(st.integers(1, 6))):
@@ -98,12 +98,12 @@ def test_a_correct_kernel_whose_speed_cannot_be_relied_on_is_correct_and_no_fast
     assert found.geomean_passed is None
 
 
-@given(tries())
+@given(samples())
 def test_fast_p_never_rises_with_p_and_never_exceeds_speedup_at_1(samples: list[Sample]) -> None:
-    by_task = list(of_tasks(samples).values())
-    values = [fast(by_task, p) for p in FAST_P]
+    by_task = list(group_by_task(samples).values())
+    values = [fast_p(by_task, p) for p in FAST_P]
     assert values == sorted(values, reverse=True)
-    assert all(fast(by_task, p) <= speedup_at(by_task, p, 1) + 1e-12 for p in FAST_P if p > 0)
+    assert all(fast_p(by_task, p) <= speedup_at_k(by_task, p, 1) + 1e-12 for p in FAST_P if p > 0)
 
 
 # --- means and their failure rule
@@ -123,7 +123,7 @@ def test_a_slower_kernel_counts_as_what_it_is() -> None:
     assert found.geomean is not None and found.geomean.value == pytest.approx(0.5)
 
 
-@given(tries())
+@given(samples())
 def test_figures_hold_together_whatever_the_tries_are(samples: list[Sample]) -> None:
     found = figures(samples, resamples=50)
     shares = (found.compile_rate, found.correctness_rate, found.share_failed, found.share_without_speedup)
@@ -140,14 +140,14 @@ def test_figures_hold_together_whatever_the_tries_are(samples: list[Sample]) -> 
         assert found.geomean.high >= found.geomean.value * (1 - 1e-9)
 
 
-@given(tries(), st.randoms(use_true_random=False))
+@given(samples(), st.randoms(use_true_random=False))
 def test_the_order_of_tries_changes_nothing(samples: list[Sample], rng: random.Random) -> None:
     mixed = samples.copy()
     rng.shuffle(mixed)
     assert figures(mixed, resamples=50) == figures(samples, resamples=50)
 
 
-@given(tries())
+@given(samples())
 def test_the_best_of_several_tries_is_never_worse_than_a_single_one(samples: list[Sample]) -> None:
     single, best = figures(samples, resamples=20), figures(best_of(samples), resamples=20)
     assert best.samples == best.tasks == single.tasks
@@ -281,7 +281,7 @@ def test_nothing_in_common_compares_to_nothing() -> None:
     assert (found.n, found.ratio, found.faster.p, found.passes.p) == (0, None, 1.0, 1.0)
 
 
-@given(tries())
+@given(samples())
 def test_a_set_compared_with_itself_is_the_same(samples: list[Sample]) -> None:
     found = compare(samples, samples, resamples=20)
     assert found.ratio is not None and found.ratio.value == pytest.approx(1.0)

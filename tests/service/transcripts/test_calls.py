@@ -20,9 +20,9 @@ from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
 from service.settings import load_settings
-from service.transcripts.calls import Chat, Led, chats_in, read_story, story_of
+from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, read_transcript, transcript_entries
 from service.transcripts.render import WIDTH, transcript, transcript_json
-from service.transcripts.training_export import JobChat, Wanted, openai_line, reasoning_length, select, write_lines
+from service.transcripts.training_export import CallFilter, JobCall, filter_calls, openai_line, write_lines
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
 from tests.fakes import fenced
@@ -96,8 +96,8 @@ def stored(events):
 
 
 @pytest.fixture
-def story():
-    return story_of(*stored(told()))
+def entries():
+    return transcript_entries(*stored(told()))
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def data_dir(tmp_path):
         journal(event)
     with store.write() as session:
         jobs.finish_job(session, job_id, this_process(), status=JobStatus.DONE, stop_reason="rounds")
-    assert len(chats_in(read_story(store, job_id))) == 4
+    assert len(calls_in(read_transcript(store, job_id))) == 4
     store.close()
     return tmp_path / "data"
 
@@ -141,59 +141,63 @@ def run(data_dir, *arguments):
 # Links
 
 
-def test_each_call_knows_what_came_of_it(story):
-    first, second, judge, third = chats_in(story)
-    assert (first.rejected, first.led) == ("The reply holds no closed block.", None)
+def test_each_call_knows_what_came_of_it(entries):
+    first, second, judge, third = calls_in(entries)
+    assert (first.rejected, first.candidate) == ("The reply holds no closed block.", None)
     assert second.rejected is None
-    assert (second.led.round, second.led.verdict, second.led.code) == (1, "wrong_output", "values")
-    assert (judge.led.round, judge.led.verdict) == (2, "passed")  # the candidate that followed its advice
-    assert third.led == Led(2, candidate_hash(SECOND), "passed", None, "", ("custom_kernel",), 2.0, 1.9, 2.1)
-    assert [chat.number for chat in (first, second, judge, third)] == [1, 2, 3, 4]
+    assert (second.candidate.round, second.candidate.verdict, second.candidate.code) == (1, "wrong_output", "values")
+    assert (judge.candidate.round, judge.candidate.verdict) == (2, "passed")  # the candidate that followed its advice
+    assert third.candidate == CandidateResult(
+        2, candidate_hash(SECOND), "passed", None, "", ("custom_kernel",), 2.0, 1.9, 2.1
+    )
+    assert [linked.number for linked in (first, second, judge, third)] == [1, 2, 3, 4]
     assert third.attempts == 3
 
 
 def test_a_candidate_that_was_not_evaluated_has_no_verdict():
     events = told()[:6]
-    *_, last = chats_in(story_of(*stored(events)))
-    assert last.led == Led(1, candidate_hash(FIRST))
+    *_, last = calls_in(transcript_entries(*stored(events)))
+    assert last.candidate == CandidateResult(1, candidate_hash(FIRST))
 
 
 def test_a_call_stands_where_the_event_with_its_key_does():
     calls, events = stored(told())
-    assert story_of(calls[::-1], events) == story_of(calls, events)
-    assert [chat.reply for chat in chats_in(story_of(calls[::-1], events))] == [call.reply for call in calls]
+    assert transcript_entries(calls[::-1], events) == transcript_entries(calls, events)
+    assert [linked.reply for linked in calls_in(transcript_entries(calls[::-1], events))] == [
+        call.reply for call in calls
+    ]
 
 
 def test_calls_without_a_key_or_an_event_stand_at_the_end_in_their_order():
     calls, events = stored(told())
     of_older_store = replace(calls[0], key=None, reply="older")
     without_event = replace(calls[0], key="1:of no event", reply="alone")
-    story = story_of([of_older_store, without_event, *calls], events)
-    assert [entry.reply for entry in story[-2:]] == ["older", "alone"]
-    assert [chat.led for chat in chats_in(story)[-2:]] == [None, None]
-    assert [chat.reply for chat in chats_in(story)[:-2]] == [call.reply for call in calls]
+    entries = transcript_entries([of_older_store, without_event, *calls], events)
+    assert [entry.reply for entry in entries[-2:]] == ["older", "alone"]
+    assert [linked.candidate for linked in calls_in(entries)[-2:]] == [None, None]
+    assert [linked.reply for linked in calls_in(entries)[:-2]] == [call.reply for call in calls]
 
 
 def test_an_event_whose_call_is_not_stored_is_left_out():
     calls, events = stored(told())
-    story = story_of(calls[1:], events)
-    assert [chat.reply for chat in chats_in(story)] == [call.reply for call in calls[1:]]
-    assert not any(isinstance(entry, EventRecord) and entry.kind == "llm_call" for entry in story)
+    entries = transcript_entries(calls[1:], events)
+    assert [linked.reply for linked in calls_in(entries)] == [call.reply for call in calls[1:]]
+    assert not any(isinstance(entry, EventRecord) and entry.kind == "llm_call" for entry in entries)
 
 
 def test_a_reply_that_was_given_up_leads_to_nothing():
     events = told()
     given_up = Event("round_done", 1, {"verdict": "no_candidate"})
     later = [Event(event.kind, 2, event.data) for event in events[4:6]]
-    first, second = chats_in(story_of(*stored([*events[:4], given_up, *later])))
-    assert first.led is None
-    assert second.led.round == 2
+    first, second = calls_in(transcript_entries(*stored([*events[:4], given_up, *later])))
+    assert first.candidate is None
+    assert second.candidate.round == 2
 
 
 def test_reasoning_and_tool_calls_are_kept():
     wish = tool_call("search")
     told_so = reply_to(1, text="", tool_calls=[wish]).data | {"reasoning": "hm", "reasoning_tokens": 7}
-    (kept,) = chats_in(story_of(*stored([Event("llm_call", 1, told_so)])))
+    (kept,) = calls_in(transcript_entries(*stored([Event("llm_call", 1, told_so)])))
     assert (kept.reasoning, kept.reasoning_tokens, kept.tool_calls) == ("hm", 7, (wish,))
 
 
@@ -221,8 +225,11 @@ def test_rounds_written_side_by_side_are_not_mixed_up():
         candidate_event(3, SECOND),
         candidate_event(5, "x"),
     ]
-    led = {chat.reply: chat.led and chat.led.round for chat in chats_in(story_of(*stored(events)))}
-    assert led == {
+    candidate = {
+        linked.reply: linked.candidate and linked.candidate.round
+        for linked in calls_in(transcript_entries(*stored(events)))
+    }
+    assert candidate == {
         "for 2": 2,
         "for 3": 3,
         "writes 3": 3,
@@ -256,22 +263,22 @@ def test_a_turn_with_tools_led_to_the_best_of_what_they_were_called_for():
         Event("llm_call", 3, {**submitting.data, "key": key}),
         reply_to(3, "tools", text="in plain words"),
     ]
-    first, second, third = chats_in(story_of(*stored(events)))
-    assert (first.led.round, first.led.speedup) == (1, 1.5)
-    assert (second.led.round, second.led.verdict) == (1, "passed")
-    assert third.led is None
-    text = "\n".join(line.text for line in transcript(story_of(*stored(events))))
+    first, second, third = calls_in(transcript_entries(*stored(events)))
+    assert (first.candidate.round, first.candidate.speedup) == (1, 1.5)
+    assert (second.candidate.round, second.candidate.verdict) == (1, "passed")
+    assert third.candidate is None
+    text = "\n".join(line.text for line in transcript(transcript_entries(*stored(events))))
     assert f"[tool call] evaluate\n[source]\n{FIRST}" in text.replace("\n\n", "\n")
     assert "[tool call] submit\n[source] the file of round 1" in text
-    line = openai_line(JobChat(job(), second))
+    line = openai_line(JobCall(job(), second))
     assert "submit" in [tool["function"]["name"] for tool in line["tools"]]
     assert all(tool["type"] == "function" for tool in line["tools"])
 
 
 def test_tools_that_an_earlier_version_offered_are_left_out():
     old = reply_to(1, "tools", tool_calls=[tool_call("read_reference")])
-    (chat,) = chats_in(story_of(*stored([old])))
-    assert "tools" not in openai_line(JobChat(job(), chat))
+    (linked,) = calls_in(transcript_entries(*stored([old])))
+    assert "tools" not in openai_line(JobCall(job(), linked))
 
 
 KINDS = [
@@ -328,19 +335,19 @@ def test_no_call_is_lost_and_nothing_reaches_the_terminal_as_it_is(calls, events
         messages = [{"role": "user", "content": said}, {"role": "user"}]
         kept.append(LlmCall(number, "m", role, "write", messages, reply, 1, 1, None, 0.0, key))
     rows = [EventRecord(index, kind, number, data) for index, (kind, number, data) in enumerate(events)]
-    story = story_of(kept, rows)
-    assert sorted(chat.reply for chat in chats_in(story)) == sorted(call.reply for call in kept)
-    assert [chat.number for chat in chats_in(story)] == list(range(1, len(kept) + 1))
-    for line in transcript(story):
+    entries = transcript_entries(kept, rows)
+    assert sorted(linked.reply for linked in calls_in(entries)) == sorted(call.reply for call in kept)
+    assert [linked.number for linked in calls_in(entries)] == list(range(1, len(kept) + 1))
+    for line in transcript(entries):
         assert line.text.isprintable()
-    json.dumps(transcript_json(story), default=str)
+    json.dumps(transcript_json(entries), default=str)
 
 
 # The transcript
 
 
-def test_a_transcript_shows_of_each_prompt_what_is_new(story):
-    text = "\n".join(line.text for line in transcript(story))
+def test_a_transcript_shows_of_each_prompt_what_is_new(entries):
+    text = "\n".join(line.text for line in transcript(entries))
     assert text.count("You write kernels.") == 2  # once for each role
     assert text.count("class Model:\n    pass") == 1
     assert text.count("[as before] task, device, reference, exemplar") == 2  # the Judge's, the Coder's second
@@ -353,8 +360,8 @@ def test_a_transcript_shows_of_each_prompt_what_is_new(story):
     assert f"```python\n{SECOND}" in text
 
 
-def test_a_transcript_tells_the_story_in_order(story):
-    text = "\n".join(line.text for line in transcript(story))
+def test_a_transcript_tells_the_story_in_order(entries):
+    text = "\n".join(line.text for line in transcript(entries))
     order = [
         "* the job starts: local/op on cpu",
         "-- call 1, round 1: coder, write",
@@ -380,8 +387,8 @@ def test_a_transcript_tells_the_story_in_order(story):
         place = text.index(words, place)
 
 
-def test_a_transcript_fits_the_terminal_and_obeys_nobody(story):
-    lines = list(transcript(story))
+def test_a_transcript_fits_the_terminal_and_obeys_nobody(entries):
+    lines = list(transcript(entries))
     for line in lines:
         assert line.text.isprintable()
         assert len(line.text) <= WIDTH
@@ -396,7 +403,7 @@ def test_of_the_history_only_new_rounds_are_shown():
         )
         for number in (1, 2, 3)
     ]
-    text = "\n".join(line.text for line in transcript(story_of(calls, [])))
+    text = "\n".join(line.text for line in transcript(transcript_entries(calls, [])))
     assert [text.count(f"change {number}") for number in (1, 2, 3)] == [1, 1, 1]
     assert "[history] 2 as before, and:" in text
 
@@ -405,18 +412,18 @@ def test_code_is_kept_and_prose_wrapped():
     code = "x = 1" + " " * 100 + "# far out"
     reply = "word " * 40 + f"\n~~~~\n{code}\n```\nstill code " + "z " * 60 + "\n~~~~\n" + "end " * 40
     calls = [LlmCall(1, "m", "coder", "write", [], reply, 1, 1, None, 0.0)]
-    lines = list(transcript(story_of(calls, [])))
+    lines = list(transcript(transcript_entries(calls, [])))
     assert [line.text for line in lines if line.kind == "code"] == reply.split("\n")[1:-1]
     assert all(len(line.text) <= WIDTH for line in lines if line.kind == "text")
 
 
-def test_tool_calls_and_their_answers_are_shown(story):
-    chat = chats_in(story)[0]
+def test_tool_calls_and_their_answers_are_shown(entries):
+    linked = calls_in(entries)[0]
     wish = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"query": "avx"}'}}
     answer = {"role": "tool", "tool_call_id": "1", "content": "Use AVX2."}
-    first = replace(chat, reply="", tool_calls=(wish,), reasoning="I should look.", reasoning_tokens=5)
+    first = replace(linked, reply="", tool_calls=(wish,), reasoning="I should look.", reasoning_tokens=5)
     asked = {"role": "assistant", "content": "", "tool_calls": [wish]}
-    second = replace(chat, number=2, messages=(*chat.messages, asked, answer))
+    second = replace(linked, number=2, messages=(*linked.messages, asked, answer))
     text = "\n".join(line.text for line in transcript([first, second]))
     assert "5 of them reasoning" in text
     assert "I should look." in text
@@ -430,9 +437,9 @@ def test_tool_calls_and_their_answers_are_shown(story):
 )
 def test_tool_calls_of_any_shape_are_shown(arguments):
     for call in ({"function": {"name": "check", "arguments": arguments}}, {"name": HOSTILE, "arguments": arguments}):
-        (chat,) = chats_in(story_of(*stored([reply_to(1, "tools", tool_calls=[call, {}])])))
-        assert all(line.text.isprintable() for line in transcript([chat]))
-        openai_line(JobChat(job(), chat))
+        (linked,) = calls_in(transcript_entries(*stored([reply_to(1, "tools", tool_calls=[call, {}])])))
+        assert all(line.text.isprintable() for line in transcript([linked]))
+        openai_line(JobCall(job(), linked))
 
 
 # For training
@@ -445,56 +452,42 @@ def job(number=1, **more):
     return JobRecord(**{**values, **more})
 
 
-def chat(number=1, *, speedup=None, low=None, verdict="passed", tags=(), role="coder", **more):
-    led = Led(1, f"hash{number}", verdict, tags=tags, speedup=speedup, speedup_low=low)
+def linked(number=1, *, speedup=None, low=None, verdict="passed", tags=(), role="coder", **more):
+    candidate = CandidateResult(1, f"hash{number}", verdict, tags=tags, speedup=speedup, speedup_low=low)
     about = (number, 1, role, "write", "m", ({"role": "user", "content": "?"},), "reply", 1, 10, None, 0.0)
-    return Chat(*about, **{"led": led, **more})
+    return LinkedCall(*about, **{"candidate": candidate, **more})
 
 
 def numbers(found):
-    return [(each.job.id, each.chat.number) for each in found]
+    return [(each.job.id, each.call.number) for each in found]
 
 
 def test_only_what_is_wanted_is_kept():
-    chats = [
-        JobChat(job(), each)
+    linked_calls = [
+        JobCall(job(), each)
         for each in (
-            chat(1, speedup=2.0, low=1.8),
-            chat(2, speedup=3.0, low=2.9, tags=("noisy", "custom_kernel")),
-            chat(3, verdict="wrong_output"),
-            chat(4, led=None, rejected="no block"),
-            chat(5, speedup=1.1, low=0.9, role="judge"),
+            linked(1, speedup=2.0, low=1.8),
+            linked(2, speedup=3.0, low=2.9, tags=("noisy", "custom_kernel")),
+            linked(3, verdict="wrong_output"),
+            linked(4, candidate=None, rejected="no block"),
+            linked(5, speedup=1.1, low=0.9, role="judge"),
         )
     ]
-    assert numbers(select(chats, Wanted())) == [(1, 1), (1, 2), (1, 3), (1, 4)]
-    assert numbers(select(chats, Wanted(role="judge"))) == [(1, 5)]
-    assert numbers(select(chats, Wanted(role="all"))) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
-    assert numbers(select(chats, Wanted(role="all", passed=True))) == [(1, 1), (1, 2), (1, 5)]
-    assert numbers(select(chats, Wanted(min_speedup=1.5))) == [(1, 1)]  # the faster one cannot be relied on
-    assert numbers(select(chats, Wanted(min_speedup=1.9))) == []
+    assert numbers(filter_calls(linked_calls, CallFilter())) == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert numbers(filter_calls(linked_calls, CallFilter(role="judge"))) == [(1, 5)]
+    assert numbers(filter_calls(linked_calls, CallFilter(role="all"))) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+    assert numbers(filter_calls(linked_calls, CallFilter(role="all", passed=True))) == [(1, 1), (1, 2), (1, 5)]
+    assert numbers(filter_calls(linked_calls, CallFilter(min_speedup=1.5))) == [
+        (1, 1)
+    ]  # the faster one cannot be relied on
+    assert numbers(filter_calls(linked_calls, CallFilter(min_speedup=1.9))) == []
     with pytest.raises(BadRequest, match="--role x"):
-        select(chats, Wanted(role="x"))
+        filter_calls(linked_calls, CallFilter(role="x"))
 
 
-def test_of_the_near_fastest_of_each_task_the_shortest_reasoning_is_kept():
-    other = replace(job(2), task=replace(job().task, name="other"))
-    chats = [
-        JobChat(job(), chat(1, speedup=2.0, low=1.9, reasoning="x" * 90)),
-        JobChat(job(), chat(2, speedup=1.95, low=1.9, reasoning="x" * 50)),
-        JobChat(job(), chat(3, speedup=1.91, low=1.9, reasoning_tokens=20)),  # 80 characters or so
-        JobChat(job(), chat(4, speedup=1.89, low=1.8, reasoning="x")),  # not near
-        JobChat(job(), chat(5, speedup=9.0, low=8.0, tags=("beyond_roofline",))),  # not to be relied on
-        JobChat(other, chat(6, speedup=1.2, low=1.1)),
-    ]
-    assert [reasoning_length(each.chat) for each in chats] == [90, 50, 80, 1, 40, 40]
-    assert numbers(select(chats, Wanted(shortest_reasoning=1))) == [(1, 2), (2, 6)]
-    assert numbers(select(chats, Wanted(shortest_reasoning=2))) == [(1, 2), (1, 3), (2, 6)]
-    assert numbers(select(chats, Wanted(shortest_reasoning=9))) == [(1, 1), (1, 2), (1, 3), (2, 6)]
-
-
-def test_a_line_is_a_chat_as_openai_reads_it(story):
+def test_a_line_is_a_chat_as_openai_reads_it(entries):
     wish = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    line = openai_line(JobChat(job(), replace(chats_in(story)[3], tool_calls=(wish,))))
+    line = openai_line(JobCall(job(), replace(calls_in(entries)[3], tool_calls=(wish,))))
     assert set(line) == {"messages", "metadata"}
     assert [message["role"] for message in line["messages"]] == ["system", "user", "assistant"]
     assert line["messages"][-1]["tool_calls"] == [wish]
@@ -515,17 +508,9 @@ def test_a_line_is_a_chat_as_openai_reads_it(story):
     assert (metadata["tags"], metadata["candidate_hash"]) == (["custom_kernel"], candidate_hash(SECOND))
 
 
-@given(st.lists(st.floats(0.5, 10), min_size=1, max_size=20), st.integers(1, 5))
-def test_the_near_fastest_are_never_slower_than_they_may_be(speedups, count):
-    chats = [JobChat(job(), chat(index, speedup=value, low=value)) for index, value in enumerate(speedups)]
-    found = select(chats, Wanted(shortest_reasoning=count))
-    assert 1 <= len(found) <= count
-    assert all(each.chat.led.speedup >= 0.95 * max(speedups) for each in found)
-
-
 def test_a_file_is_never_replaced(tmp_path):
     out = tmp_path / "chats.jsonl"
-    write_lines([JobChat(job(), chat(1)), JobChat(job(), replace(chat(2), reply="\ud800 \u2028"))], out)
+    write_lines([JobCall(job(), linked(1)), JobCall(job(), replace(linked(2), reply="\ud800 \u2028"))], out)
     lines = out.read_text().splitlines()
     assert [json.loads(line)["metadata"]["call"] for line in lines] == [1, 2]
     with pytest.raises(BadRequest, match="exists"):
@@ -559,8 +544,8 @@ def test_chats_are_exported(data_dir):
     done = run(data_dir, "jobs", "export", 1, "--format", "openai-jsonl")
     assert [json.loads(line)["metadata"]["call"] for line in done.stdout.splitlines()] == [1, 2, 4]
     out = data_dir.parent / "chats.jsonl"
-    wanted = ("--passed", "--min-speedup", "1.5", "--shortest-reasoning", 1, "--role", "all", "--out", out)
-    written = run(data_dir, "jobs", "export", "--all", "--format", "openai-jsonl", *wanted, "--json")
+    call_filter = ("--passed", "--min-speedup", "1.5", "--role", "all", "--out", out)
+    written = run(data_dir, "jobs", "export", "--all", "--format", "openai-jsonl", *call_filter, "--json")
     assert json.loads(written.stdout) == {"schema": "kernelwright.chats/1", "jobs": [1], "count": 2, "file": str(out)}
     assert [json.loads(line)["metadata"]["role"] for line in out.read_text().splitlines()] == ["judge", "coder"]
     as_json = json.loads(run(data_dir, "jobs", "export", 1, 1, "--format", "openai-jsonl", "--json").stdout)
