@@ -44,7 +44,7 @@ ASK = [Message("system", "You are terse."), Message("user", "a" * 400)]
 
 
 @dataclass(frozen=True)
-class Deed:
+class CallBehavior:
     """What the provider does with a call: how much of the worst case it bills, and whether a reply comes of it."""
 
     prompt_share: float
@@ -56,7 +56,7 @@ class Deed:
 class Provider:
     """A provider that keeps its own books."""
 
-    deeds: list[Deed]
+    behaviors: list[CallBehavior]
     price_known: bool = True
     billed_usd: float = 0.0
     billed_tokens: int = 0
@@ -74,18 +74,18 @@ class Provider:
     ) -> Reply:
         assert reply_tokens is not None
         with self.lock:
-            deed = self.deeds.pop(0) if self.deeds else Deed(1.0, 1.0, "")
-            if deed.fault == "free":
+            behavior = self.behaviors.pop(0) if self.behaviors else CallBehavior(1.0, 1.0, "")
+            if behavior.fault == "free":
                 raise LLMFailed(model, "rate limit")
-            prompt = round(max_prompt_tokens(messages, tools) * deed.prompt_share)
-            reply = round(reply_tokens * deed.reply_share)
+            prompt = round(max_prompt_tokens(messages, tools) * behavior.prompt_share)
+            reply = round(reply_tokens * behavior.reply_share)
             cost = prompt * PRICE.prompt_usd + reply * PRICE.reply_usd
-            if deed.fault != "lost_unbilled":
+            if behavior.fault != "lost_unbilled":
                 self.billed_usd += cost
                 self.billed_tokens += prompt + reply
-        if deed.fault.startswith("lost"):
+        if behavior.fault.startswith("lost"):
             raise ReplyLost(model, "the stream broke off")
-        if deed.fault == "killed":
+        if behavior.fault == "killed":
             raise KeyboardInterrupt
         return Reply("x", model, prompt, reply, cost if self.price_known else None, 0.0)
 
@@ -101,11 +101,13 @@ def ask(ledger: Ledger, slot: str) -> Reply:
 
 
 shares = st.floats(0, 1)
-deeds = st.builds(Deed, shares, shares, st.sampled_from(["", "", "", "free", "lost", "lost_unbilled", "killed"]))
+behaviors = st.builds(
+    CallBehavior, shares, shares, st.sampled_from(["", "", "", "free", "lost", "lost_unbilled", "killed"])
+)
 
 
-@given(st.lists(deeds, max_size=40), st.floats(0, 1), st.integers(0, 60_000), st.booleans())
-def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, price_known: bool) -> None:
+@given(st.lists(behaviors, max_size=40), st.floats(0, 1), st.integers(0, 60_000), st.booleans())
+def test_no_budget_is_ever_exceeded(done: list[CallBehavior], usd: float, tokens: int, price_known: bool) -> None:
     """Faults that bill, faults that do not, and processes that die; each death is a resume from the events."""
     provider, events = Provider([*done], price_known), list[Event]()
     budget = Budget(usd=usd, tokens=tokens)
@@ -133,8 +135,8 @@ def test_no_budget_is_ever_exceeded(done: list[Deed], usd: float, tokens: int, p
         assert provider.billed_tokens <= spent.tokens + spent.unsettled_tokens
 
 
-@given(st.lists(deeds.filter(lambda deed: deed.fault != "killed"), max_size=40), st.floats(0, 0.5))
-def test_branches_side_by_side_share_one_purse(done: list[Deed], usd: float) -> None:
+@given(st.lists(behaviors.filter(lambda behavior: behavior.fault != "killed"), max_size=40), st.floats(0, 0.5))
+def test_branches_in_parallel_share_one_account(done: list[CallBehavior], usd: float) -> None:
     provider, events = Provider([*done]), list[Event]()
     account = BudgetAccount(Budget(usd=usd), NOTHING_SPENT)
     ledger = Ledger(provider, events.append, lambda: False, account)
@@ -244,7 +246,7 @@ def test_a_call_cancelled_after_it_was_sent_counts_at_its_worst() -> None:
 
 def test_a_provider_that_bills_beyond_the_worst_case_does_so_once() -> None:
     """What it takes above the list is found out when the call is paid; nobody can prevent that."""
-    provider = Provider([Deed(1.0, 3.0, "")])
+    provider = Provider([CallBehavior(1.0, 3.0, "")])
     account = BudgetAccount(Budget(usd=0.1), NOTHING_SPENT)
     ledger = Ledger(provider, lambda event: None, lambda: False, account)
     ask(ledger, "1")

@@ -58,7 +58,7 @@ def source(speed: float, note: str = "") -> str:
     return f"class ModelNew:\n    speed = {speed}\n{note}"
 
 
-class Bench:
+class FakeEvaluator:
     """Evaluates what a candidate says of itself: its speed, or 0 for a wrong one. Counts who works at the same time."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Bench:
 
 
 def run(
-    bench: Bench,
+    evaluator: FakeEvaluator,
     llm: AnsweringLLM | ScriptedLLM,
     resume_state: ResumeState = FRESH_START,
     prebuilds: Prebuilds = NO_PREBUILDS,
@@ -96,8 +96,8 @@ def run(
 ) -> JobResult:
     return run_job(
         replace(SPEC, **change),  # type: ignore[arg-type]
-        evaluate=bench.evaluate,
-        record=bench.record,
+        evaluate=evaluator.evaluate,
+        record=evaluator.record,
         llm=llm,
         should_stop=lambda: False,
         resume_state=resume_state,
@@ -126,8 +126,8 @@ def improving(sections: dict[str, str], messages: Sequence[Message]) -> str:
 def test_sample_asks_the_same_independently_and_reports_pass_at_k() -> None:
     speeds = itertools.cycle([0, 1.5, 0, 2.5])
     llm = AnsweringLLM(lambda sections, messages: fenced(source(next(speeds))))
-    bench = Bench()
-    result = run(bench, llm, strategy="sample", rounds=8)
+    evaluator = FakeEvaluator()
+    result = run(evaluator, llm, strategy="sample", rounds=8)
     assert len({json.dumps([message.to_json() for message in prompt]) for prompt in llm.prompts}) == 1
     assert "history" not in llm.prompts[0][1].content
     assert (result.rounds_done, result.stop_reason) == (8, StopReason.ROUNDS)
@@ -137,8 +137,8 @@ def test_sample_asks_the_same_independently_and_reports_pass_at_k() -> None:
         "pass_at_k": {"1": 0.5, "2": round(1 - 6 / 28, 4), "4": round(1 - 1 / 70, 4), "8": 1.0},
         "best_of_k": 2.5,
     }
-    assert bench.data("job_stopped")[0]["summary"] == result.summary
-    assert sorted(bench.evaluated) == [0.0, 1.5, 2.5], "an identical file is evaluated once"
+    assert evaluator.data("job_stopped")[0]["summary"] == result.summary
+    assert sorted(evaluator.evaluated) == [0.0, 1.5, 2.5], "an identical file is evaluated once"
 
 
 def test_a_try_that_fails_loses_none_of_the_others() -> None:
@@ -149,9 +149,9 @@ def test_a_try_that_fails_loses_none_of_the_others() -> None:
         return LLMFailed("openai/coder", "the provider failed") if number == 2 else fenced(source(number))
 
     llm = AnsweringLLM(answer)
-    bench = Bench()
-    result = run(bench, llm, strategy="sample", rounds=4)
-    assert (result.stop_reason, result.rounds_done, len(bench.evaluated)) == (StopReason.LLM_ERROR, 3, 3)
+    evaluator = FakeEvaluator()
+    result = run(evaluator, llm, strategy="sample", rounds=4)
+    assert (result.stop_reason, result.rounds_done, len(evaluator.evaluated)) == (StopReason.LLM_ERROR, 3, 3)
     assert result.best is not None
 
 
@@ -187,15 +187,15 @@ def test_a_branch_waits_for_what_the_others_leave_of_their_worst_case(strategy: 
         def reply_limit(self, model: str) -> int:
             return 20_000
 
-    result = run(Bench(), Long(improving), strategy=strategy, rounds=8, budget=budget)
+    result = run(FakeEvaluator(), Long(improving), strategy=strategy, rounds=8, budget=budget)
     assert (result.stop_reason, result.rounds_done) == (StopReason.ROUNDS, 8)
 
 
 def test_no_more_is_written_than_can_be_evaluated() -> None:
-    bench, numbers = Bench(), itertools.count(1)
+    evaluator, numbers = FakeEvaluator(), itertools.count(1)
     llm = AnsweringLLM(lambda sections, messages: fenced(source(next(numbers))))
-    result = run(bench, llm, strategy="sample", rounds=8, budget=Budget(evaluations=2))
-    assert (result.stop_reason, len(bench.evaluated), len(llm.prompts)) == (StopReason.BUDGET, 2, 2)
+    result = run(evaluator, llm, strategy="sample", rounds=8, budget=Budget(evaluations=2))
+    assert (result.stop_reason, len(evaluator.evaluated), len(llm.prompts)) == (StopReason.BUDGET, 2, 2)
 
 
 # contrastive
@@ -212,11 +212,11 @@ def rounds_of(*speeds: float) -> tuple[Round, ...]:
 
 
 def test_contrastive_shows_candidates_of_different_speed_the_fastest_last() -> None:
-    bench, llm = Bench(), AnsweringLLM(improving)
-    result = run(bench, llm, strategy="contrastive", rounds=5)
-    requests = [data["request"] for data in bench.data("round_started")]
+    evaluator, llm = FakeEvaluator(), AnsweringLLM(improving)
+    result = run(evaluator, llm, strategy="contrastive", rounds=5)
+    requests = [data["request"] for data in evaluator.data("round_started")]
     assert requests == ["write", "contrast", "contrast", "contrast", "contrast"]
-    assert bench.evaluated == [1.0, 1.5, 2.0, 2.5, 3.0]
+    assert evaluator.evaluated == [1.0, 1.5, 2.0, 2.5, 3.0]
     assert result.best is not None and result.best.speedup == 3.0
     last = llm.prompts[-1][1].content
     shown = [float(found) for found in re.findall(r"(\d\.\d+) times as fast as eager", last)]
@@ -228,9 +228,9 @@ def test_contrastive_shows_candidates_of_different_speed_the_fastest_last() -> N
 def test_contrastive_repairs_while_nothing_passes() -> None:
     speeds = iter([0, 0, 1.5, 2.0])
     llm = AnsweringLLM(lambda sections, messages: fenced(source(next(speeds), f"    n = {len(llm.prompts)}\n")))
-    bench = Bench()
-    run(bench, llm, strategy="contrastive", rounds=4)
-    assert [data["request"] for data in bench.data("round_started")] == ["write", "repair", "repair", "contrast"]
+    evaluator = FakeEvaluator()
+    run(evaluator, llm, strategy="contrastive", rounds=4)
+    assert [data["request"] for data in evaluator.data("round_started")] == ["write", "repair", "repair", "contrast"]
 
 
 @given(st.lists(st.floats(0.05, 50), max_size=12), st.integers())
@@ -246,54 +246,54 @@ def test_scored_candidates_are_of_different_kinds_and_hold_the_fastest(speeds: l
 
 
 def test_tree_takes_several_ways_on_and_evaluates_one_at_a_time() -> None:
-    bench, llm = Bench(), AnsweringLLM(improving)
-    result = run(bench, llm, strategy="tree", rounds=11)
-    requests = [data["request"] for data in bench.data("round_started")]
+    evaluator, llm = FakeEvaluator(), AnsweringLLM(improving)
+    result = run(evaluator, llm, strategy="tree", rounds=11)
+    requests = [data["request"] for data in evaluator.data("round_started")]
     assert requests[:3] == ["write"] * 3 and set(requests[3:]) == {"improve"}
     openings = {prompt[1].content.split("<note>")[1] for prompt in llm.prompts[:3]}
     assert len(openings) == 3, "first tries are told apart"
     assert (result.rounds_done, result.stop_reason) == (11, StopReason.ROUNDS)
-    numbers = [event.round for event in bench.events if event.kind == "evaluated"]
+    numbers = [event.round for event in evaluator.events if event.kind == "evaluated"]
     assert numbers == sorted(numbers) and len(set(numbers)) == 11
     assert result.best is not None and result.best.speedup == 2.0, "each generation stands on the one before"
-    parents = [data["parent"] for data in bench.data("round_started")][3:]
+    parents = [data["parent"] for data in evaluator.data("round_started")][3:]
     assert len(set(parents[:4])) == 2, "two candidates are taken further"
 
 
 @pytest.mark.parametrize("strategy", ["tree", "sample"])
 def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_it_is_evaluated(strategy: str) -> None:
-    bench, begun = Bench(), []
+    evaluator, begun = FakeEvaluator(), []
 
     class Watched:
         under_way = 0
 
         def start(self, text: str) -> None:
             self.under_way += 1
-            begun.append((text, len(bench.evaluated)))
+            begun.append((text, len(evaluator.evaluated)))
 
         def wait(self, limit_s: float | None) -> None:
             self.under_way = 0
 
     builds = Watched()
-    check, evaluate = (lambda: builds.under_way), bench.evaluate
-    bench.evaluate = lambda text: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
-    run(bench, AnsweringLLM(improving), strategy=strategy, rounds=5, prebuilds=builds)
+    check, evaluate = (lambda: builds.under_way), evaluator.evaluate
+    evaluator.evaluate = lambda text: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
+    run(evaluator, AnsweringLLM(improving), strategy=strategy, rounds=5, prebuilds=builds)
     built = {text for text, _ in begun}
-    candidates = [data["source"] for data in bench.data("candidate")]
+    candidates = [data["source"] for data in evaluator.data("candidate")]
     assert built == set(candidates) and len(built) == len(begun), "each of them once"
     for place, text in enumerate(candidates):
         done = next(count for built_text, count in begun if built_text == text)
         assert done <= place, "its build began no later than its turn came"
     assert {done for _, done in begun[:3]} == {0}
     count = len(begun)
-    resume_state = resume_state_from_events(bench.events)
-    run(Bench(), AnsweringLLM(improving), resume_state, strategy=strategy, rounds=5, prebuilds=builds)
+    resume_state = resume_state_from_events(evaluator.events)
+    run(FakeEvaluator(), AnsweringLLM(improving), resume_state, strategy=strategy, rounds=5, prebuilds=builds)
     assert len(begun) == count, "what an earlier run evaluated is not built"
 
 
 def test_the_second_way_on_is_told_of_the_first() -> None:
-    bench, llm = Bench(), AnsweringLLM(improving)
-    run(bench, llm, strategy="tree", rounds=7)
+    evaluator, llm = FakeEvaluator(), AnsweringLLM(improving)
+    run(evaluator, llm, strategy="tree", rounds=7)
     told = [prompt[1].content for prompt in llm.prompts if "Another branch tries" in prompt[1].content]
     assert told and all('"verdict": "under way"' in text for text in told)
 
@@ -304,14 +304,14 @@ def test_a_branch_that_fails_loses_none_of_the_others() -> None:
             return LLMFailed("openai/coder", "the provider failed")
         return improving(sections, messages)
 
-    bench = Bench()
-    result = run(bench, AnsweringLLM(answer), strategy="tree")
+    evaluator = FakeEvaluator()
+    result = run(evaluator, AnsweringLLM(answer), strategy="tree")
     assert (result.stop_reason, result.rounds_done) == (StopReason.LLM_ERROR, 2)
     assert result.best is not None
 
 
 def test_a_sandbox_that_fails_ends_the_job_at_once_and_resume_goes_on_from_there() -> None:
-    class Failing(Bench):
+    class Failing(FakeEvaluator):
         def evaluate(self, text: str) -> Outcome:
             if len(self.evaluated) == 1 and isinstance(self.broken, bool):
                 self.evaluated.append(-1.0)
@@ -320,14 +320,14 @@ def test_a_sandbox_that_fails_ends_the_job_at_once_and_resume_goes_on_from_there
 
         broken: bool | None = True
 
-    bench, llm = Failing(), AnsweringLLM(improving)
-    result = run(bench, llm, strategy="tree", rounds=7)
+    evaluator, llm = Failing(), AnsweringLLM(improving)
+    result = run(evaluator, llm, strategy="tree", rounds=7)
     assert (result.stop_reason, result.rounds_done) == (StopReason.SANDBOX_ERROR, 2)
     asked = len(llm.prompts)
-    whole = Bench()
+    whole = FakeEvaluator()
     expected = run(whole, AnsweringLLM(improving), strategy="tree", rounds=7)
-    again, mended = AnsweringLLM(improving), Bench()
-    found = run(mended, again, resume_state_from_events(bench.events), strategy="tree", rounds=7)
+    again, mended = AnsweringLLM(improving), FakeEvaluator()
+    found = run(mended, again, resume_state_from_events(evaluator.events), strategy="tree", rounds=7)
     assert (found.best_source, found.rounds_done) == (expected.best_source, 7)
     calls = sum(event.kind == "llm_call" for event in whole.events)
     assert len(again.prompts) == calls - asked, "the openings were paid for"
@@ -337,7 +337,7 @@ def test_tree_ends_when_the_judge_sees_nothing_on_any_branch() -> None:
     def answer(sections: dict[str, str], messages: Sequence[Message]) -> str:
         return advice("none", stop=True) if "judge" in sections["request"] else improving(sections, messages)
 
-    result = run(Bench(), AnsweringLLM(answer), strategy="tree")
+    result = run(FakeEvaluator(), AnsweringLLM(answer), strategy="tree")
     assert (result.stop_reason, result.rounds_done) == (StopReason.JUDGE, 3)
 
 
@@ -392,9 +392,9 @@ def test_tools_read_evaluate_and_submit() -> None:
         called(("evaluate", good)),
         called(("submit", good)),
     ]
-    llm, bench = ScriptedLLM([*script]), Bench()
-    result = run(bench, llm, strategy="tools")
-    assert (result.stop_reason, result.rounds_done, bench.evaluated) == (StopReason.SUBMITTED, 2, [0.0, 2.0])
+    llm, evaluator = ScriptedLLM([*script]), FakeEvaluator()
+    result = run(evaluator, llm, strategy="tools")
+    assert (result.stop_reason, result.rounds_done, evaluator.evaluated) == (StopReason.SUBMITTED, 2, [0.0, 2.0])
     assert result.best is not None and result.best.speedup == 2.0
     told = answers(llm)
     assert told[0] == SPEC.task_source
@@ -408,7 +408,7 @@ def test_tools_read_evaluate_and_submit() -> None:
 
 def test_submitting_a_wrong_candidate_does_not_end_the_job() -> None:
     script = [called(("submit", {"source": source(0)})), called(("submit", {"source": source(1.5)}))]
-    result = run(Bench(), ScriptedLLM([*script]), strategy="tools")
+    result = run(FakeEvaluator(), ScriptedLLM([*script]), strategy="tools")
     assert (result.stop_reason, result.rounds_done) == (StopReason.SUBMITTED, 2)
 
 
@@ -426,27 +426,27 @@ def test_submitting_a_wrong_candidate_does_not_end_the_job() -> None:
 )
 def test_calls_that_make_no_sense_are_answered_with_the_reason(call: tuple[str, object], words: str) -> None:
     llm = ScriptedLLM([called(call), called(("submit", {"source": source(1.5)}))])
-    bench = Bench()
-    assert run(bench, llm, strategy="tools").stop_reason == StopReason.SUBMITTED
+    evaluator = FakeEvaluator()
+    assert run(evaluator, llm, strategy="tools").stop_reason == StopReason.SUBMITTED
     assert words in answers(llm)[0]
-    assert words in str(bench.data("reply_rejected")[0]["reason"])
+    assert words in str(evaluator.data("reply_rejected")[0]["reason"])
 
 
 def test_a_model_that_calls_no_tools_is_reminded_and_then_left() -> None:
     llm = ScriptedLLM(["I would fuse it."] * 3)
-    result = run(Bench(), llm, strategy="tools")
+    result = run(FakeEvaluator(), llm, strategy="tools")
     assert (result.stop_reason, result.stop_detail) == (StopReason.LLM_ERROR, "openai/coder calls no tools")
 
 
 def test_a_file_in_plain_words_is_evaluated_and_handed_in_by_repeating_it() -> None:
     llm = ScriptedLLM([fenced(source(1.5)), fenced(source(1.5))])
-    result = run(Bench(), llm, strategy="tools")
+    result = run(FakeEvaluator(), llm, strategy="tools")
     assert (result.stop_reason, result.rounds_done) == (StopReason.SUBMITTED, 1)
 
 
 def test_a_model_that_never_ends_is_ended() -> None:
     llm = ScriptedLLM([called(("read_reference", {}))] * 100)
-    result = run(Bench(), llm, strategy="tools", rounds=2)
+    result = run(FakeEvaluator(), llm, strategy="tools", rounds=2)
     assert (result.stop_reason, result.rounds_done) == (StopReason.ROUNDS, 0)
     assert len(llm.prompts) == 18
 
@@ -469,13 +469,13 @@ def test_each_tool_has_a_schema_and_reads_only_what_it_may() -> None:
 
 
 def test_a_job_of_a_version_with_other_tools_is_asked_anew_and_what_it_spent_stays_counted() -> None:
-    before = Bench()
+    before = FakeEvaluator()
     run(before, script_for("tools"), strategy="tools")
     events = [
         replace(event, data={**event.data, "key": f"{event.data['key']}-old"}) if "key" in event.data else event
         for event in before.events
     ]
-    again, llm = Bench(), script_for("tools")
+    again, llm = FakeEvaluator(), script_for("tools")
     result = run(again, llm, resume_state_from_events(events), strategy="tools", budget=Budget(evaluations=6))
     assert result.stop_reason == StopReason.SUBMITTED
     assert len(llm.prompts) == 5
@@ -495,11 +495,11 @@ def test_seed_is_round_one_and_what_the_others_build_on(strategy: str) -> None:
             models.append(model)
             return super().complete(model, *args, **more)  # type: ignore[arg-type]
 
-    bench, llm = Bench(), Watched(improving)
-    result = run(bench, llm, strategy=strategy, seed="compiler", rounds=3)
+    evaluator, llm = FakeEvaluator(), Watched(improving)
+    result = run(evaluator, llm, strategy=strategy, seed="compiler", rounds=3)
     assert models[0] == "builtin/compiler" and set(models[1:]) == {"openai/coder"}
     assert result.rounds_done == 3
-    requests = {data["request"] for data in bench.data("round_started")[1:]}
+    requests = {data["request"] for data in evaluator.data("round_started")[1:]}
     assert requests == ({"contrast"} if strategy == "contrastive" else {"improve"})
 
 
@@ -516,13 +516,13 @@ def script_for(strategy: str) -> AnsweringLLM:
 
 @pytest.mark.parametrize("strategy", ["judge", "sample", "contrastive", "tree", "tools"])
 def test_cut_off_anywhere_every_strategy_comes_to_the_same_and_asks_nothing_twice(strategy: str) -> None:
-    whole, asked = Bench(), script_for(strategy)
+    whole, asked = FakeEvaluator(), script_for(strategy)
     expected = run(whole, asked, strategy=strategy)
     for length in range(0, len(whole.events), 3):
         events = whole.events[:length]
         replied = sum(event.kind == "llm_call" for event in events)
-        llm, bench = script_for(strategy), Bench()
-        result = run(bench, llm, resume_state_from_events(events), strategy=strategy)
+        llm, evaluator = script_for(strategy), FakeEvaluator()
+        result = run(evaluator, llm, resume_state_from_events(events), strategy=strategy)
         assert (result.best_source, result.rounds_done) == (expected.best_source, expected.rounds_done)
         assert result.stop_reason == expected.stop_reason
         assert len(llm.prompts) == len(asked.prompts) - replied, f"cut off after {length} events"
@@ -536,7 +536,7 @@ def test_lessons_last_for_the_job_and_are_told_once() -> None:
         return improving(sections, messages)
 
     llm = AnsweringLLM(answer)
-    run(Bench(), llm, rounds=4)
+    run(FakeEvaluator(), llm, rounds=4)
     for prompt in llm.prompts[2:]:
         assert prompt[1].content.count("- avoid: false sharing") == 1
 
