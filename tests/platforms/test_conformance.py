@@ -37,6 +37,9 @@ def test_a_platform_describes_its_device_and_has_texts_for_prompts(name: str) ->
     platform = load_platform(name)
     device = platform.device()
     assert platform.name == device.platform == name
+    assert (device.index, platform.device(1).index) == (0, 1)
+    assert len(set(platform.exclusive_resources(0))) == len(platform.exclusive_resources(0))
+    assert platform.requirements_text() and platform.image().tag.startswith("kernelwright-")
     assert device.name and device.facts and device.describe().startswith(device.name)
     assert platform.language and platform.timed in ("wall", "cycles") and "eager" in platform.baselines
     texts = platform.prompts()

@@ -36,7 +36,7 @@ class SimulatedPlatform:
             "matrix products": f"{array_machine.PRODUCT_FLOPS_PER_CYCLE} FLOP a cycle",
             "start of a program": f"{array_machine.START_CYCLES} cycles",
         }
-        return Device(self.name, "array machine", facts)
+        return Device(self.name, "array machine", facts, index)
 
     def image(self) -> ImageRecipe:
         """That of platform `cpu`: the reference needs torch, the machine is a part of the referee."""
