@@ -11,53 +11,53 @@ _STARTED_AHEAD_S = 0.25  # longer than it takes to read a request that lay ready
 
 
 def main() -> int:
-    """Fork the nurseries, only then read the request, hold the trial, print the result."""
+    """Fork the fork servers, only then read the request, hold the trial, print the result."""
     start = time.perf_counter()
     from .fork_server import imports
     from .sanitize import fault, plain
 
-    nurseries: list[tuple[int, socket.socket]] = []
+    fork_servers: list[tuple[int, socket.socket]] = []
     try:
         mode, platform = sys.argv[1:]
         imports.import_torch(platform)
-        nurseries.append(imports.fork_nursery(platform))
+        fork_servers.append(imports.start_fork_server(platform))
         if mode == "evaluate":
             # It imports while the candidate is checked.
-            nurseries.append(imports.fork_nursery(platform, compiler=True))
+            fork_servers.append(imports.start_fork_server(platform, compiler=True))
         ready = time.perf_counter()
         from . import build_only
         from .correctness import task_check
         from .evaluate import Trial
-        from .pool.runner_pool import Bench, Request
+        from .pool.runner_pool import Request, RunnerPool
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
         # One that was started ahead has imported while nobody waited for it.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
-        if "compile" not in request.baselines and len(nurseries) > 1:
-            _end(nurseries.pop())  # nothing may import while calls are timed
-        bench = Bench(request, nurseries[0][1], nurseries[-1][1], scratch=os.environ["TMPDIR"])
+        if "compile" not in request.baselines and len(fork_servers) > 1:
+            _end(fork_servers.pop())  # nothing may import while calls are timed
+        pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
         modes = {
-            "evaluate": lambda bench: Trial(bench).run(),
+            "evaluate": lambda pool: Trial(pool).run(),
             "build": build_only.run,
             "check": task_check.run,
-            "profile": bench.platform.profile,
+            "profile": pool.platform.profile,
         }
-        result = modes[mode](bench)
+        result = modes[mode](pool)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
-        result["versions"] = bench.platform.versions()
+        result["versions"] = pool.platform.versions()
         print(json.dumps(plain(result), allow_nan=False), flush=True)
     except Exception as error:
         print(f"the referee failed: {fault(error)}", file=sys.stderr, flush=True)
         return 1
     finally:
-        for nursery in nurseries:
-            _end(nursery)
+        for fork_server in fork_servers:
+            _end(fork_server)
     return 0
 
 
-def _end(nursery: tuple[int, socket.socket]) -> None:
-    pid, connection = nursery
+def _end(fork_server: tuple[int, socket.socket]) -> None:
+    pid, connection = fork_server
     connection.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -10,14 +10,14 @@ from .correctness import check
 from .correctness.findings import Evidence
 from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
-from .isolation.handle import Handle
+from .isolation.handle import RunnerHandle
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
-from .pool.runner_pool import Bench, progress
+from .pool.runner_pool import RunnerPool, progress
 from .timing import call_times, roofline
 from .timing.outliers import Evenness
-from .timing.stage import Stopwatch
+from .timing.stage import TimingStage
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
@@ -27,7 +27,7 @@ _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and w
 class Trial:
     """The state of one trial and what it will report."""
 
-    bench: Bench
+    pool: RunnerPool
     evidence: Evidence = field(default_factory=Evidence)
     measurement: call_times.Measurement = field(default_factory=call_times.Measurement)
     cost_s: dict[str, float] = field(default_factory=dict)
@@ -38,15 +38,15 @@ class Trial:
     warm: list[InputSet] = field(default_factory=list)  # inputs of the untimed calls
 
     def __post_init__(self) -> None:
-        """The baselines need the bench."""
-        request = self.bench.request
-        self.plan = self.bench.platform.plan(
+        """The baselines need the pool."""
+        request = self.pool.request
+        self.plan = self.pool.platform.plan(
             call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
         )
-        self.measurement.resolution = self.bench.platform.resolution
+        self.measurement.resolution = self.pool.platform.resolution
         self.began_s = time.perf_counter()
-        self.baselines = Baselines(self.bench, self.bench.request.compile_cache)
-        self.builder = Builder(self.bench, self.bench.request.build_cache)
+        self.baselines = Baselines(self.pool, self.pool.request.compile_cache)
+        self.builder = Builder(self.pool, self.pool.request.build_cache)
 
     def run(self) -> dict[str, Any]:
         """Hold the trial; the evaluation as plain JSON, whatever happens."""
@@ -56,7 +56,7 @@ class Trial:
             except Exception as error:
                 finding = self._finding_of(error)
         finally:
-            self.bench.dismiss_all()
+            self.pool.stop_all()
         return self._report(finding)
 
     def _finding_of(self, error: Exception) -> Finding:
@@ -67,7 +67,7 @@ class Trial:
             finding = error if isinstance(error, Finding) else of_fault(error)
         if finding.verdict in ("task_invalid", "sandbox_error"):
             try:
-                self.bench.check_room()
+                self.pool.check_hoarding()
             except Finding as hoarding:
                 return hoarding
             except Exception as second:
@@ -75,38 +75,38 @@ class Trial:
         return finding
 
     def _hold(self) -> Finding:
-        bench = self.bench
+        pool = self.pool
         with stage(self.cost_s, "reference"):
             progress("running the reference")
-            reference = bench.seat_reference()
-            self.warm = [input_supply.make_inputs(bench, reference) for _ in range(self.plan.warm_inputs)]
-        if "compile" in bench.request.baselines:
+            reference = pool.start_reference()
+            self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]
+        if "compile" in pool.request.baselines:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
         with stage(self.cost_s, "build"):
             progress("building the candidate")
-            candidate = self.builder.seat()
+            candidate = self.builder.start()
         with stage(self.cost_s, "correctness"):
             progress("checking outputs")
-            check.examine(bench, reference, candidate, self.evidence)
-            bench.check_room()
+            check.examine(pool, reference, candidate, self.evidence)
+            pool.check_hoarding()
         with stage(self.cost_s, "timing"):
             self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
         return self._verdict()
 
-    def _time(self, reference: Handle, candidate: Handle) -> None:
+    def _time(self, reference: RunnerHandle, candidate: RunnerHandle) -> None:
         # What is left of the sandbox's time, less what follows.
-        left_s = self.bench.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
+        left_s = self.pool.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
         plan = replace(self.plan, wall_s=left_s)
-        self.measurement.seed = self.bench.seeds.named("evenness")
-        watch = Stopwatch(
-            self.bench, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
+        self.measurement.seed = self.pool.seeds.named("evenness")
+        watch = TimingStage(
+            self.pool, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
         )
-        checked: Handle | None = candidate
-        foreign = self.bench.platform.has_foreign_code(candidate, reference)
+        checked: RunnerHandle | None = candidate
+        foreign = self.pool.platform.has_foreign_code(candidate, reference)
         if not self.builder.slow:
-            self.bench.dismiss(candidate)
+            self.pool.stop(candidate)
             checked = None
         watch.run(checked)
         self.timed_checks = watch.checked_calls
@@ -114,9 +114,9 @@ class Trial:
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
-        if self.bench.platform.timed == "cycles":
+        if self.pool.platform.timed == "cycles":
             self.tags.append("cycles")
-        if self.bench.request.cold:
+        if self.pool.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]
         if even == Evenness.UNEVEN or self.measurement.prepares() or watch.hoards:
@@ -126,9 +126,9 @@ class Trial:
         if self.measurement.too_short():
             self.tags.append("too_short")
 
-    def _find_limit(self, reference: Handle) -> None:
+    def _find_limit(self, reference: RunnerHandle) -> None:
         times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.timed()}
-        found = roofline.find(self.bench, reference, self.warm[0], self.evidence, times_s)
+        found = roofline.find(self.pool, reference, self.warm[0], self.evidence, times_s)
         self.profile |= found.profile
         self.limit = found.roofline
         if found.impossible:
@@ -167,7 +167,7 @@ class Trial:
             "roofline": self.limit if passed else None,
             "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if passed else {},
             "cost_s": self.cost_s,
-            "seed": self.bench.seeds.secret.hex(),
+            "seed": self.pool.seeds.secret.hex(),
             "compile_cache": self.baselines.packed,
             "build_cache": self.builder.packed,
         }

@@ -8,7 +8,7 @@ import torch
 
 from ..errors import RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..platforms.base import Places
 from ..protocol.tensors import TensorRow, Tree
 from . import accuracy
@@ -27,7 +27,7 @@ class Answer:
     changed: dict[int, torch.Tensor]
 
 
-def read(handle: Handle, call: Call, inputs: InputSet) -> Answer:
+def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
     """Read everything that a call has left behind.
 
     Raises:
@@ -37,8 +37,8 @@ def read(handle: Handle, call: Call, inputs: InputSet) -> Answer:
     return Answer(call.outputs, values, mutations(handle, call, inputs))
 
 
-def wrong_form(expected: Tree, shared: frozenset[str], handle: Handle, outputs: Tree) -> Wrong | None:
-    """What is wrong with outputs before their values are looked at. `shared`: those that may lie in the inbox.
+def wrong_form(expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree) -> Wrong | None:
+    """What is wrong with outputs before their values are looked at. `shared`: those that may lie in the input buffer.
 
     Raises:
         RunnerFailed: the runner is gone.
@@ -58,7 +58,7 @@ def wrong_form(expected: Tree, shared: frozenset[str], handle: Handle, outputs: 
     return None
 
 
-def shared_outputs(handle: Handle, outputs: Tree) -> frozenset[str]:
+def shared_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
     """The outputs that lie in the memory of the inputs.
 
     Raises:
@@ -72,7 +72,7 @@ def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
     return {path: leaf for path, leaf in flatten(outputs).items() if isinstance(leaf, TensorRow)}
 
 
-def _places(handle: Handle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
+def _places(handle: RunnerHandle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
     rows = tensors_of(outputs)
     try:
         return rows, handle.platform.places(handle, list(rows.values()))
@@ -84,18 +84,18 @@ def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
     return frozenset(path for path, shared in zip(rows, found.in_input_buffer, strict=True) if shared)
 
 
-def mutations(handle: Handle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
+def mutations(handle: RunnerHandle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
     """The inputs that a call has changed, by number, as they are now."""
-    assert handle.inbox is not None
+    assert handle.input_buffer is not None
     return {
-        index: handle.inbox.copy(row)
+        index: handle.input_buffer.copy(row)
         for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True))
-        if not handle.inbox.unchanged(row, content)
+        if not handle.input_buffer.unchanged(row, content)
     }
 
 
 def overwrite(
-    handle: Handle, outputs: Tree, spared: frozenset[str], rng: random.Random
+    handle: RunnerHandle, outputs: Tree, spared: frozenset[str], rng: random.Random
 ) -> list[tuple[TensorRow, list[int]]]:
     """Overwrite a few elements of each output but `spared` ones, as whoever is given them might; which ones.
 
@@ -122,7 +122,7 @@ def _place(row: TensorRow, number: int) -> int:
     return place
 
 
-def value_of(handle: Handle, leaf: object) -> torch.Tensor:
+def value_of(handle: RunnerHandle, leaf: object) -> torch.Tensor:
     """A leaf of a runner's outputs as a tensor: read out of its memory, or made of the scalar that it sent.
 
     Raises:

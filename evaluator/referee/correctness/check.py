@@ -8,17 +8,17 @@ import torch
 
 from ..errors import Finding, RunnerFailed, of_candidate, of_task
 from ..isolation.calls import Call, InputSet, tensor
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..isolation.procfs import same_bytes
 from ..pool import input_supply
-from ..pool.runner_pool import Bench
+from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, bytes_needed
 from . import accuracy, call_outputs, state_check
 from .accuracy import Comparison, Wrong, flatten
 from .call_outputs import Answer, input_path, value_of
 from .findings import Evidence, check
-from .reference import Expected, consult, says_nothing
+from .reference import Expected, ask_reference, says_nothing
 from .tolerances import Tolerances
 
 _MAX_NAMED = 5
@@ -116,18 +116,18 @@ _PROBE_TIMEOUT_S = 5.0
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
-def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Evidence) -> None:
+def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, evidence: Evidence) -> None:
     """Run every family through reference, oracle and candidate.
 
     Raises:
         Finding: the candidate is wrong, or the task is invalid.
     """
-    evidence.tolerances = Tolerances(declared=bench.request.tolerance)
-    evidence.names = bench.names
-    examination = Examination(bench, reference, candidate, evidence)
+    evidence.tolerances = Tolerances(declared=pool.request.tolerance)
+    evidence.names = pool.names
+    examination = Examination(pool, reference, candidate, evidence)
     for family in input_families.FAMILIES:
         examination.family(family)
-    for family in _shape_groups(bench, reference):
+    for family in _shape_groups(pool, reference):
         examination.family(family)
     examination.outputs()
     examination.state()
@@ -138,9 +138,9 @@ def examine(bench: Bench, reference: Handle, candidate: Handle, evidence: Eviden
 class Examination:
     """One candidate beside its reference, family after family."""
 
-    bench: Bench
-    reference: Handle
-    candidate: Handle
+    pool: RunnerPool
+    reference: RunnerHandle
+    candidate: RunnerHandle
     evidence: Evidence
     earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
     roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
@@ -154,7 +154,7 @@ class Examination:
         try:
             dtypes = [row.dtype for row in self.evidence.input_rows]
             alike = input_families.may_end_a_process(family, dtypes)
-            inputs = input_supply.make_inputs(self.bench, self.reference, family, alike=alike)
+            inputs = input_supply.make_inputs(self.pool, self.reference, family, alike=alike)
         except Finding as finding:
             if not family.startswith(input_families.GROUP) or finding.code != "out_of_memory":
                 raise
@@ -191,10 +191,10 @@ class Examination:
 
     def state(self) -> None:
         """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
-        bench, evidence = self.bench, self.evidence
-        if bench.state is None or not bench.state[0].tensors:
+        pool, evidence = self.pool, self.evidence
+        if pool.state is None or not pool.state[0].tensors:
             return
-        inputs = input_supply.make_inputs(bench, self.reference)
+        inputs = input_supply.make_inputs(pool, self.reference)
         try:
             want = self._state_after_a_call(self.reference, inputs)
         except RunnerFailed as failure:
@@ -203,16 +203,16 @@ class Examination:
             have = self._state_after_a_call(self.candidate, inputs)
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing="a call on fresh parameters") from None
-        before = state_check.values_by_name(*bench.state)
-        unknown = state_check.compare(before, want, have, bench.names, evidence.tolerances)
+        before = state_check.values_by_name(*pool.state)
+        unknown = state_check.compare(before, want, have, pool.names, evidence.tolerances)
         changed = state_check.changed_names(before, want)
         evidence.changing = changed - set(unknown)
         evidence.state = state_check.report(changed, unknown)
 
-    def _state_after_a_call(self, handle: Handle, inputs: InputSet) -> dict[str, torch.Tensor]:
-        self.bench.load_state(handle)
-        handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.bench.request.call_timeout_s)
-        return self.bench.read_state(handle)
+    def _state_after_a_call(self, handle: RunnerHandle, inputs: InputSet) -> dict[str, torch.Tensor]:
+        self.pool.load_state(handle)
+        handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.pool.request.call_timeout_s)
+        return self.pool.read_state(handle)
 
     def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor]]]) -> None:
         for rows in calls:
@@ -225,7 +225,7 @@ class Examination:
         self.candidate.ask({"op": "release"}, timeout_s=60)
         if self.roomy:
             for handle in (self.reference, self.candidate):
-                handle.attach(self.bench.platform.input_buffer(self.bench.input_bytes, self.bench.slots()))
+                handle.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
 
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """What is right for these inputs; or why nothing can be said about them."""
@@ -235,7 +235,7 @@ class Examination:
             if reason:
                 return None, reason
         try:
-            want = consult(self.bench, self.reference, inputs, evidence, first=evidence.expected is None)
+            want = ask_reference(self.pool, self.reference, inputs, evidence, first=evidence.expected is None)
         except Finding as finding:
             if family.startswith((input_families.GENERATED, input_families.GROUP)) or finding.code is not None:
                 raise
@@ -248,11 +248,11 @@ class Examination:
         Asked of a runner of its own: there may be indexes among them, or sizes, which can end a process.
         """
         try:
-            probe = self.bench.seat_model("probe", self.bench.request.task_source, "Model")
+            probe = self.pool.start_model("probe", self.pool.request.task_source, "Model")
             try:
                 probe.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_PROBE_TIMEOUT_S)
             finally:
-                self.bench.dismiss(probe)
+                self.pool.stop(probe)
         except RunnerFailed as failure:
             return f"the reference does not take them: {failure.message[:120]}"
         return ""
@@ -261,7 +261,7 @@ class Examination:
         dtypes = [row.dtype for row in self.evidence.input_rows]
         if family == input_families.TIES and self.evidence.tolerances.traits.unstable_ties:
             return "which of several equal values comes first is not defined for this op"
-        reason = input_families.skipped(family, self.bench.request.domain, dtypes)
+        reason = input_families.skipped(family, self.pool.request.domain, dtypes)
         if not reason and family == input_families.NEGATIVE and not self.evidence.may_turn_negative:
             return "the generator gives negative numbers itself, or masks"
         return reason
@@ -272,16 +272,16 @@ class Examination:
             values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
             self.evidence.may_turn_negative = any(map(input_families.may_turn_negative, values))
         needed = bytes_needed(inputs.tree)
-        if needed > self.bench.input_bytes:
+        if needed > self.pool.input_bytes:
             self.roomy = True
             for handle in (self.reference, self.candidate):
-                handle.attach(self.bench.platform.input_buffer(needed, 1))
+                handle.attach(self.pool.platform.input_buffer(needed, 1))
 
     def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
-        candidate, timeout_s = self.candidate, self.bench.request.call_timeout_s
+        candidate, timeout_s = self.candidate, self.pool.request.call_timeout_s
         try:
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
-            if "kernelbench" in self.bench.request.rules and family.startswith(input_families.GENERATED):
+            if "kernelbench" in self.pool.request.rules and family.startswith(input_families.GENERATED):
                 self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
             wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, call.outputs)
             if wrong is not None:
@@ -293,15 +293,15 @@ class Examination:
             # What lies in the memory of inputs changes with them.
             own = [row for path, row in call_outputs.tensors_of(call.outputs).items() if path not in want.shared]
             self.earlier.append([(row, candidate.read(row)) for row in own])
-            most = max(_KEPT_CALLS, int(self.bench.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
+            most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
             del self.earlier[:-most]
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
 
 
-def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
+def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     """The families of the task's other shapes; of many, some that nobody could know before."""
-    if not bench.request.shape_groups:
+    if not pool.request.shape_groups:
         return []
     message = {"op": "inputs", "seeds": [1], "family": input_families.COUNT_GROUPS}
     try:
@@ -313,12 +313,12 @@ def _shape_groups(bench: Bench, reference: Handle) -> list[str]:
         raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
     chosen: Sequence[int] = range(count)
     if count > _MAX_GROUPS:
-        rng = random.Random(bench.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
+        rng = random.Random(pool.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
         chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
     return [f"{input_families.GROUP}{number}" for number in chosen]
 
 
-def _kernelbench(candidate: Handle, call: Call, want: Expected) -> bool:
+def _kernelbench(candidate: RunnerHandle, call: Call, want: Expected) -> bool:
     if accuracy.compare_form(want.tree, call.outputs) is not None:
         return False
     have = flatten(call.outputs)

@@ -8,8 +8,8 @@ import torch
 
 from ..errors import Finding, RunnerFailed, of_task
 from ..isolation.calls import Call, InputSet, tensor
-from ..isolation.handle import Handle
-from ..pool.runner_pool import Bench
+from ..isolation.handle import RunnerHandle
+from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, Tree
 from ..protocol.traits import Traits
@@ -37,13 +37,15 @@ class Expected:
         return self.values | {input_path(index): value for index, value in self.inputs_after.items()}
 
 
-def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, *, first: bool) -> Expected:
+def ask_reference(
+    pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence, *, first: bool
+) -> Expected:
     """What the reference and the oracle say; `first` also runs the reference twice, to see that it agrees with itself.
 
     Raises:
         Finding: the reference fails or disagrees with itself.
     """
-    timeout_s = max(60.0, bench.request.call_timeout_s)
+    timeout_s = max(60.0, pool.request.call_timeout_s)
     try:
         call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
         answer = call_outputs.read(reference, call, inputs)
@@ -58,7 +60,7 @@ def consult(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidenc
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
-            evidence.overwrites = _forgets_its_outputs(bench, reference, inputs, values, shared)
+            evidence.overwrites = _forgets_its_outputs(pool, reference, inputs, values, shared)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     judged = values | {input_path(index): value for index, value in after.items()}
@@ -80,7 +82,7 @@ def _has_nan(values: dict[str, torch.Tensor]) -> bool:
 
 
 def _ask_oracle(
-    reference: Handle,
+    reference: RunnerHandle,
     inputs: InputSet,
     judged: dict[str, torch.Tensor],
     changed: list[int],
@@ -94,8 +96,8 @@ def _ask_oracle(
     `first` also reads what kind of op it is.
     """
     try:
-        assert reference.inbox is not None
-        placed = reference.inbox.put(inputs.tree, inputs.contents)
+        assert reference.input_buffer is not None
+        placed = reference.input_buffer.put(inputs.tree, inputs.contents)
         message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
         outputs, traits, given = _parts_of_oracle(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
@@ -140,7 +142,7 @@ def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:
     return evidence.tolerances_for(path).oracle_limit(str(value.dtype).removeprefix("torch."))
 
 
-def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.Tensor]) -> None:
+def _agrees_with_itself(again: Call, reference: RunnerHandle, values: dict[str, torch.Tensor]) -> None:
     for path, leaf in flatten(again.outputs).items():
         value = value_of(reference, leaf)
         first = values.get(path)
@@ -157,11 +159,11 @@ def _agrees_with_itself(again: Call, reference: Handle, values: dict[str, torch.
 
 
 def _forgets_its_outputs(
-    bench: Bench, reference: Handle, inputs: InputSet, values: dict[str, torch.Tensor], shared: frozenset[str]
+    pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, values: dict[str, torch.Tensor], shared: frozenset[str]
 ) -> bool:
     """Whether the reference goes on as before where its last outputs are overwritten: none of them is its own."""
-    timeout_s = max(60.0, bench.request.call_timeout_s)
-    state = sorted(bench.initial)
+    timeout_s = max(60.0, pool.request.call_timeout_s)
+    state = sorted(pool.initial)
     call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, state=state)
     if call.state is not None and overlap(call.outputs.tensors, call.state.tensors):
         return False

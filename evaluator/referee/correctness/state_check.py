@@ -8,7 +8,7 @@ import torch
 
 from ..errors import Finding
 from ..isolation.calls import tensor
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..isolation.procfs import same_bytes
 from ..protocol.tensors import TensorRow, Tree
 from . import accuracy
@@ -41,7 +41,7 @@ def values_by_name(tree: Tree, contents: list[torch.Tensor]) -> dict[str, torch.
     return {name: tensor(row, contents[where[id(row)]]) for name, row in rows_by_name(tree).items()}
 
 
-def match(handle: Handle, own: Tree, initial: State) -> Names:
+def match(handle: RunnerHandle, own: Tree, initial: State) -> Names:
     """Find each tensor of the reference's fresh state in a fresh candidate: by name and shape, or else by content.
 
     By content, because both were built under the same seed: weights under another name still hold the same numbers.

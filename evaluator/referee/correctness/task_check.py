@@ -8,20 +8,20 @@ import torch
 
 from ..errors import Finding, RunnerFailed, of_failure, of_task
 from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
-from ..pool.runner_pool import Bench, progress
+from ..pool.runner_pool import RunnerPool, progress
 from ..protocol.tensors import TensorRow
 from ..timing.statistics import median
 from .accuracy import flatten
 from .call_outputs import value_of
 from .findings import Evidence
-from .reference import Expected, consult
+from .reference import Expected, ask_reference
 
 _TIMED_CALLS = 7
 
 
-def run(bench: Bench) -> dict[str, Any]:
+def run(pool: RunnerPool) -> dict[str, Any]:
     """Check the task; problems make it unusable, warnings make it weak evidence."""
     start = time.perf_counter()
     problems: list[dict[str, str]] = []
@@ -29,28 +29,32 @@ def run(bench: Bench) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     try:
         progress("running the op")
-        reference = bench.seat_reference()
-        _inspect(bench, reference, warnings, problems, facts)
+        reference = pool.start_reference()
+        _inspect(pool, reference, warnings, problems, facts)
     except (Finding, RunnerFailed) as error:
         finding = error if isinstance(error, Finding) else of_failure(error)
         problems.append({"code": finding.code or "failed", "message": finding.message, "detail": finding.detail})
     finally:
-        bench.dismiss_all()
+        pool.stop_all()
     cost = {"total": round(time.perf_counter() - start, 3)}
     return {"ok": not problems, "problems": problems, "warnings": warnings, **facts, "cost_s": cost}
 
 
 def _inspect(
-    bench: Bench, reference: Handle, warnings: list[str], problems: list[dict[str, str]], facts: dict[str, Any]
+    pool: RunnerPool,
+    reference: RunnerHandle,
+    warnings: list[str],
+    problems: list[dict[str, str]],
+    facts: dict[str, Any],
 ) -> None:
     evidence = Evidence()
-    sets = [input_supply.make_inputs(bench, reference) for _ in range(2)]
-    want = [consult(bench, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
+    sets = [input_supply.make_inputs(pool, reference) for _ in range(2)]
+    want = [ask_reference(pool, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
     facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
     facts["outputs"] = [
         _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].tree).values()
     ]
-    facts["parameters"] = [_describe(row) for row in (bench.state[0].tensors if bench.state else ())]
+    facts["parameters"] = [_describe(row) for row in (pool.state[0].tensors if pool.state else ())]
     if evidence.oracle_note:
         warnings.append(evidence.oracle_note)
     if not want[0].values:
@@ -68,12 +72,14 @@ def _inspect(
     warnings += [
         f"{what} among the inputs is never varied: it could be hard-coded" for what in _modes(sets[0].tree.spec)
     ]
-    _dependence(bench, reference, sets, want[0], warnings)
-    facts["eager_ms"] = round(_eager_ms(bench, reference, sets), 4)
+    _dependence(pool, reference, sets, want[0], warnings)
+    facts["eager_ms"] = round(_eager_ms(pool, reference, sets), 4)
     facts["memory_mb"] = _peak_memory_mb(reference.pid)
 
 
-def _dependence(bench: Bench, reference: Handle, sets: list[InputSet], want: Expected, warnings: list[str]) -> None:
+def _dependence(
+    pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet], want: Expected, warnings: list[str]
+) -> None:
     """Exchange one input tensor at a time for that of another set; the outputs must notice."""
     for index, row in enumerate(sets[0].tree.tensors):
         contents = list(sets[0].contents)
@@ -108,11 +114,11 @@ def _modes(spec: Any) -> list[str]:
     return [mode for _, item in body for mode in _modes(item)] if kind == "dict" else []
 
 
-def _eager_ms(bench: Bench, reference: Handle, sets: list[InputSet]) -> float:
+def _eager_ms(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -> float:
     try:
         times = [
             reference.call(
-                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=bench.request.call_timeout_s
+                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=pool.request.call_timeout_s
             ).seconds
             for _ in range(_TIMED_CALLS)
             for inputs in sets

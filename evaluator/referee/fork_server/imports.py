@@ -77,18 +77,18 @@ def import_compiler(platform: str) -> None:
         torch._dynamo.reset()
 
 
-def fork_nursery(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:
-    """Fork a nursery: its pid and the connection to it. See `nursery.serve`."""
+def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:
+    """Fork a fork server: its pid and the connection to it. See `fork_server.serve`."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _become_nursery(theirs, platform, compiler=compiler)
+        _become_fork_server(theirs, platform, compiler=compiler)
     theirs.close()
     return pid, ours
 
 
-def _become_nursery(sock: socket.socket, platform: str, *, compiler: bool) -> None:
+def _become_fork_server(sock: socket.socket, platform: str, *, compiler: bool) -> None:
     """Serve; never returns. Result channel and request are closed before anything foreign runs."""
     from . import server
 

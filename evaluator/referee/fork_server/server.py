@@ -1,4 +1,4 @@
-"""The nursery: forks runners that have torch imported, share one memory layout and know no secret.
+"""The fork server: forks runners that have torch imported, share one memory layout and know no secret.
 
 It is forked from the referee before the referee has read the request, so a runner's memory cannot hold the seed, the
 candidate's neighbours or an expected output.

@@ -44,16 +44,16 @@ _NO_WRAP_S = procfs.no_wrap_s()
 
 
 @dataclass(frozen=True)
-class House:
+class RunnerShared:
     """What all runners of one evaluation share."""
 
-    nursery: socket.socket
+    fork_server: socket.socket
     scratch: str
     memory_bytes: int
     separate_uids: bool
     platform: Platform
-    audit: Account
-    lock: threading.Lock  # held while the nursery is asked and answers
+    account: Account
+    lock: threading.Lock  # held while the fork server is asked and answers
 
 
 @dataclass(frozen=True)
@@ -65,39 +65,39 @@ class Turn:
     seconds: float
 
 
-class Handle:
+class RunnerHandle:
     """One runner with all its processes, which are stopped whenever it is neither answering nor, between `resume` and
     `pause`, doing what was begun beside other work.
     """
 
     @names_role
-    def __init__(self, house: House, role: str, uid: int) -> None:
+    def __init__(self, shared: RunnerShared, role: str, uid: int) -> None:
         self.role = role
-        self.platform = house.platform
-        self.inbox: InputBuffer | None = None
-        self._house = house
-        self.uid = uid if house.separate_uids else None
+        self.platform = shared.platform
+        self.input_buffer: InputBuffer | None = None
+        self._shared = shared
+        self.uid = uid if shared.separate_uids else None
         self.stopped: list[int] = []
         self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
         self._aside = False  # whether it may run now though it is nobody's turn
         self._used_ns: dict[int, int] = {}  # processor time of all of it at the end of its last turn
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
-        self.home, self.built = choose(house.scratch, role)
-        with house.lock:
+        self.home, self.built = choose(shared.scratch, role)
+        with shared.lock:
             framing.send(
-                house.nursery,
+                shared.fork_server,
                 {
                     "op": "spawn",
                     "uid": self.uid,
                     "home": self.home,
                     "built": self.built,
                     "file_bytes": max(_LOG_BYTES, 512 * 1024 * 1024),
-                    "address_bytes": house.platform.address_space_bytes(house.memory_bytes),
+                    "address_bytes": shared.platform.address_space_bytes(shared.memory_bytes),
                 },
             )
-            socket.send_fds(house.nursery, [b"x"], [theirs.fileno(), self._log])
-            spawned = framing.receive(house.nursery)
+            socket.send_fds(shared.fork_server, [b"x"], [theirs.fileno(), self._log])
+            spawned = framing.receive(shared.fork_server)
         theirs.close()
         if "pid" not in spawned:
             self._sock.close()
@@ -113,7 +113,7 @@ class Handle:
     @property
     def memory_bytes(self) -> int:
         """What the sandbox may use."""
-        return self._house.memory_bytes
+        return self._shared.memory_bytes
 
     def members(self) -> list[int]:
         """Every living process of this runner."""
@@ -142,7 +142,7 @@ class Handle:
         newest = procfs.newest_pid()
         if not procfs.wait_stopped(known) or newest != self._newest:
             self._freeze()
-            self._house.audit.allow(self.stopped, born=set(self.stopped) - set(known))
+            self._shared.account.allow(self.stopped, born=set(self.stopped) - set(known))
         procfs.wait_off_processor(self.stopped)
         self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in self.stopped}
         self._newest, self._frozen_at = newest, time.perf_counter()
@@ -176,16 +176,16 @@ class Handle:
         self._sock.close()
         os.close(self._pidfd)
         os.close(self._log)
-        if self.inbox is not None:
-            self.inbox.close()
+        if self.input_buffer is not None:
+            self.input_buffer.close()
         return gone
 
     def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> Turn:
         """Let the runner go until its whole answer is here and it has been seen to stop."""
-        audit, whole_sandbox = self._house.audit, self.role == "candidate"
+        account, whole_sandbox = self._shared.account, self.role == "candidate"
         known = self.stopped
         deadline = time.monotonic() + timeout_s
-        audit.let_go(known, whole_sandbox=whole_sandbox)
+        account.begin_turn(known, whole_sandbox=whole_sandbox)
         if not (self._stood_still() and all(map(procfs.is_stopped, known))):
             self._refuse_to_begin()
         start = time.perf_counter()
@@ -214,7 +214,7 @@ class Handle:
         procfs.wait_off_processor(everyone)
         self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in everyone}
         self._newest, self._frozen_at = newest, time.perf_counter()
-        audit.stopped()
+        account.stopped()
         return Turn(body, answered_s, seconds)
 
     def _refuse_to_begin(self) -> None:
@@ -248,9 +248,9 @@ class Handle:
     def _reap(self, wait_s: float = 0.0) -> int | None:
         deadline = time.monotonic() + wait_s
         while True:
-            with self._house.lock:
-                framing.send(self._house.nursery, {"op": "reap", "pid": self.pid})
-                status = framing.receive(self._house.nursery)["status"]
+            with self._shared.lock:
+                framing.send(self._shared.fork_server, {"op": "reap", "pid": self.pid})
+                status = framing.receive(self._shared.fork_server)["status"]
             if status is not None or time.monotonic() > deadline:
                 return None if status is None else int(status)
             time.sleep(0.01)
@@ -278,7 +278,7 @@ class Handle:
             RunnerFailed: it died.
         """
         self._send(message, 60)
-        self._house.audit.allow(self.stopped)
+        self._shared.account.allow(self.stopped)
 
     @names_role
     def finish(self, *, timeout_s: float) -> framing.Message:
@@ -289,7 +289,7 @@ class Handle:
         """
         self.pause()
         reply, _ = self._answer(timeout_s)
-        self._house.audit.allow([])
+        self._shared.account.allow([])
         return reply
 
     @names_role
@@ -302,14 +302,14 @@ class Handle:
         return self.exchange({"op": "release"}, timeout_s=60)[1].seconds
 
     @names_role
-    def attach(self, inbox: InputBuffer) -> None:
-        """Share an inbox with the runner, in place of the one before."""
-        if self.inbox is not None:
-            self.inbox.close()
-        self.inbox = inbox
+    def attach(self, input_buffer: InputBuffer) -> None:
+        """Share an input buffer with the runner, in place of the one before."""
+        if self.input_buffer is not None:
+            self.input_buffer.close()
+        self.input_buffer = input_buffer
         try:
-            framing.send(self._sock, {"op": "attach", "size": inbox.size})
-            socket.send_fds(self._sock, [b"x"], [inbox.fd])
+            framing.send(self._sock, {"op": "attach", "size": input_buffer.size})
+            socket.send_fds(self._sock, [b"x"], [input_buffer.fd])
         except OSError:
             raise self._death() from None
         self._turn(60)
@@ -339,9 +339,9 @@ class Handle:
     def give(
         self, message: framing.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
     ) -> framing.Message:
-        """`ask` with a tree put into the inbox."""
-        assert self.inbox is not None
-        placed = self.inbox.put(tree, contents)
+        """`ask` with a tree put into the input buffer."""
+        assert self.input_buffer is not None
+        placed = self.input_buffer.put(tree, contents)
         return self.ask({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
 
     def reveal(self, message: framing.Message, *, timeout_s: float) -> Tree:
@@ -416,7 +416,7 @@ class Handle:
         """
         try:
             # Every tensor may be read, compared in a wider type, and kept for a while.
-            return Tree.from_json(told, limit_bytes=self._house.memory_bytes // 2)
+            return Tree.from_json(told, limit_bytes=self._shared.memory_bytes // 2)
         except TooLarge as error:
             raise RunnerFailed("out_of_memory", f"the {self.role} runner made {error}") from None
         except TreeError as error:

@@ -18,8 +18,8 @@ from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow, Tree
 
 if TYPE_CHECKING:
-    from ..isolation.handle import Handle
-    from ..pool.runner_pool import Bench
+    from ..isolation.handle import RunnerHandle
+    from ..pool.runner_pool import RunnerPool
     from ..timing.call_times import Plan
 
 
@@ -79,7 +79,7 @@ class Account(Protocol):
         """What these processes use is accounted for, whoever's turn it is, until others are named."""
         ...
 
-    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+    def begin_turn(self, pids: list[int], *, whole_sandbox: bool) -> None:
         """A runner's turn begins."""
         ...
 
@@ -163,7 +163,7 @@ class Platform(Protocol):
         """Learn the model's parameters and buffers, by the reference's names."""
         ...
 
-    def handover_s(self, handle: "Handle") -> float:
+    def handover_s(self, handle: "RunnerHandle") -> float:
         """What a call's clock holds besides the model's work.
 
         Raises:
@@ -183,7 +183,7 @@ class Platform(Protocol):
         """New memory for inputs."""
         ...
 
-    def call(self, handle: "Handle", request: CallRequest) -> Call:
+    def call(self, handle: "RunnerHandle", request: CallRequest) -> Call:
         """One call of a runner's model under this platform's clock.
 
         Raises:
@@ -191,7 +191,7 @@ class Platform(Protocol):
         """
         ...
 
-    def read(self, handle: "Handle", row: TensorRow) -> torch.Tensor:
+    def read(self, handle: "RunnerHandle", row: TensorRow) -> torch.Tensor:
         """The bytes of a tensor (its whole span) that a stopped runner holds, or holds on the device.
 
         Raises:
@@ -199,7 +199,7 @@ class Platform(Protocol):
         """
         ...
 
-    def flip(self, handle: "Handle", row: TensorRow, elements: Sequence[int]) -> None:
+    def flip(self, handle: "RunnerHandle", row: TensorRow, elements: Sequence[int]) -> None:
         """Give elements of a tensor's span other values; done twice, they are as before.
 
         Raises:
@@ -207,7 +207,7 @@ class Platform(Protocol):
         """
         ...
 
-    def places(self, handle: "Handle", rows: Sequence[TensorRow]) -> Places:
+    def places(self, handle: "RunnerHandle", rows: Sequence[TensorRow]) -> Places:
         """Where a stopped runner's tensors lie.
 
         Raises:
@@ -227,7 +227,7 @@ class Platform(Protocol):
         """A function that fills the device's caches with other data, called while all runners are stopped."""
         ...
 
-    def disturbance(self, handle: "Handle") -> float:
+    def disturbance(self, handle: "RunnerHandle") -> float:
         """A counter of what disturbs a runner; a baseline whose counter grew too much is timed again.
 
         Raises:
@@ -243,16 +243,16 @@ class Platform(Protocol):
         """Figures for the profile: what the candidate's counter grew by over `calls`, and its processor time."""
         ...
 
-    def held_bytes(self, handle: "Handle") -> int:
+    def held_bytes(self, handle: "RunnerHandle") -> int:
         """The memory that a runner holds."""
         ...
 
-    def has_foreign_code(self, candidate: "Handle", reference: "Handle") -> bool:
+    def has_foreign_code(self, candidate: "RunnerHandle", reference: "RunnerHandle") -> bool:
         """Whether the candidate has loaded code of its own that the reference has not."""
         ...
 
     def own_code(
-        self, candidate: "Handle", inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: "RunnerHandle", inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
     ) -> OwnCode:
         """How much of the candidate's time goes into code of its own.
 
@@ -265,7 +265,7 @@ class Platform(Protocol):
         """The size of the largest cache."""
         ...
 
-    def peaks(self, pool: "Bench", traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    def peaks(self, pool: "RunnerPool", traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         """What the device can do at best.
 
         Raises:
@@ -281,6 +281,6 @@ class Platform(Protocol):
         """The versions and device settings that a result depends on."""
         ...
 
-    def profile(self, pool: "Bench") -> dict[str, Any]:
+    def profile(self, pool: "RunnerPool") -> dict[str, Any]:
         """A detailed profile of the candidate as plain JSON values. None of it is evidence."""
         ...

@@ -18,9 +18,9 @@ import torch
 
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import Call, CallRequest, InputSet, tensor
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
-from ..pool.runner_pool import Bench
+from ..pool.runner_pool import RunnerPool
 from ..protocol import array_machine as machine
 from ..protocol import untrusted
 from ..protocol.peaks import Peaks, Traffic
@@ -46,7 +46,7 @@ class NoAccount:
     def allow(self, pids: list[int], *, born: Iterable[int] = ()) -> None:
         """Nothing to do."""
 
-    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+    def begin_turn(self, pids: list[int], *, whole_sandbox: bool) -> None:
         """Nothing to do."""
 
     def stopped(self) -> None:
@@ -106,7 +106,7 @@ class SimulatedPlatform(CpuPlatform):
         """The parameters and buffers that programs load, by the reference's names."""
         self._state = dict(state)
 
-    def call(self, handle: Handle, request: CallRequest) -> Call:
+    def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
         """A candidate's program, run and counted; any other runner's call, and what its operators would take."""
         if handle.role == "candidate":
             return self._candidate_call(handle, request)
@@ -118,15 +118,15 @@ class SimulatedPlatform(CpuPlatform):
             self._eager_cycles[key] = self._count_eager(handle, request)
         return replace(call, seconds=self._eager_cycles[key] / machine.HERTZ, ready_s=0.0, threads=1)
 
-    def _count_eager(self, handle: Handle, request: CallRequest) -> int:
+    def _count_eager(self, handle: RunnerHandle, request: CallRequest) -> int:
         reply = handle.give({"op": "cycles"}, request.tree, request.contents, timeout_s=request.timeout_s)
         try:
             return max(1, int(untrusted.number(reply.get("cycles"))))
         except ValueError as error:
             raise RunnerFailed("protocol", f"the runner gave no count: {error}") from None
 
-    def _candidate_call(self, handle: Handle, request: CallRequest) -> Call:
-        assert handle.inbox is not None
+    def _candidate_call(self, handle: RunnerHandle, request: CallRequest) -> Call:
+        assert handle.input_buffer is not None
         if request.quiet is not None:
             request.quiet()
         self._clear_inputs(handle)
@@ -142,19 +142,19 @@ class SimulatedPlatform(CpuPlatform):
         self.cycles = run.cycles
         outputs = self._store(handle, reply.get("spec"), run.outputs, keep=request.keep)
         # The inputs lie in the runner's buffer only to be compared with later; the runner is stopped meanwhile.
-        placed = handle.inbox.place(request.tree)
-        handle.inbox.fill(placed, request.contents)
+        placed = handle.input_buffer.place(request.tree)
+        handle.input_buffer.fill(placed, request.contents)
         self._last[handle.pid] = placed
         after = Tree({"dict": []}, ()) if request.state else None
         return Call(outputs, run.total / machine.HERTZ, placed, 0.0, 1, 0.0, after)
 
-    def _clear_inputs(self, handle: Handle) -> None:
+    def _clear_inputs(self, handle: RunnerHandle) -> None:
         placed = self._last.pop(handle.pid, None)
-        if placed is not None and handle.inbox is not None:
+        if placed is not None and handle.input_buffer is not None:
             zeros = [torch.zeros(row.span_bytes, dtype=torch.uint8) for row in placed.tensors]
-            handle.inbox.fill(placed, zeros)
+            handle.input_buffer.fill(placed, zeros)
 
-    def _store(self, handle: Handle, spec: Any, made: Sequence[torch.Tensor], *, keep: bool) -> Tree:
+    def _store(self, handle: RunnerHandle, spec: Any, made: Sequence[torch.Tensor], *, keep: bool) -> Tree:
         calls = self._calls.setdefault(handle.pid, [])
         while calls and (not keep or len(calls) > _KEPT):
             for place in calls.pop(0):
@@ -169,13 +169,13 @@ class SimulatedPlatform(CpuPlatform):
         told = Tree(spec, tuple(rows)).to_json()
         return handle.tree_of(told)
 
-    def read(self, handle: Handle, row: TensorRow) -> torch.Tensor:
+    def read(self, handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
         """Out of the simulated device's memory, or out of the runner's."""
         if row.place < _DEVICE_MEMORY:
             return super().read(handle, row)
         return self._held(row).clone().flatten().view(torch.uint8)
 
-    def flip(self, handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+    def flip(self, handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:
         """In the simulated device's memory, or in the runner's."""
         if row.place < _DEVICE_MEMORY:
             super().flip(handle, row, elements)
@@ -188,7 +188,7 @@ class SimulatedPlatform(CpuPlatform):
             raise RunnerFailed("unreadable", "nothing lies in the device's memory there")
         return self._memory[row.place]
 
-    def places(self, handle: Handle, rows: Sequence[TensorRow]) -> Places:
+    def places(self, handle: RunnerHandle, rows: Sequence[TensorRow]) -> Places:
         """Arrays in the device's memory share nothing with each other or with inputs."""
         if all(row.place >= _DEVICE_MEMORY for row in rows):
             return Places([False] * len(rows))
@@ -205,11 +205,11 @@ class SimulatedPlatform(CpuPlatform):
         """There are no caches."""
         return lambda: None
 
-    def handover_s(self, handle: Handle) -> float:
+    def handover_s(self, handle: RunnerHandle) -> float:
         """No part of a count."""
         return 0.0
 
-    def disturbance(self, handle: Handle) -> float:
+    def disturbance(self, handle: RunnerHandle) -> float:
         """Never any."""
         return 0.0
 
@@ -221,19 +221,21 @@ class SimulatedPlatform(CpuPlatform):
         """Cycles of the last program by instruction."""
         return {"cycles": self.cycles}
 
-    def held_bytes(self, handle: Handle) -> int:
+    def held_bytes(self, handle: RunnerHandle) -> int:
         """Not looked at: what a runner's process holds says nothing about a count."""
         return 0
 
-    def has_foreign_code(self, candidate: Handle, reference: Handle) -> bool:
+    def has_foreign_code(self, candidate: RunnerHandle, reference: RunnerHandle) -> bool:
         """A program is the candidate's own."""
         return True
 
-    def own_code(self, candidate: Handle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float) -> OwnCode:
+    def own_code(
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+    ) -> OwnCode:
         """All of it."""
         return OwnCode(1.0)
 
-    def peaks(self, pool: Bench, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         """Those of the machine's description."""
         moved = machine.MEMORY_BYTES_PER_CYCLE * machine.HERTZ
         flops = machine.PRODUCT_FLOPS_PER_CYCLE * machine.HERTZ if dtypes else 0.0
@@ -243,20 +245,20 @@ class SimulatedPlatform(CpuPlatform):
         """None."""
         return {}
 
-    def profile(self, pool: Bench) -> dict[str, Any]:
+    def profile(self, pool: RunnerPool) -> dict[str, Any]:
         """Cycles by instruction, of one call."""
         start = time.perf_counter()
         found: dict[str, Any] = {"absent": {}}
         try:
-            reference = pool.seat_reference()
+            reference = pool.start_reference()
             inputs = input_supply.make_inputs(pool, reference)
-            candidate = pool.seat_model("candidate", pool.request.candidate_source, "ModelNew")
+            candidate = pool.start_model("candidate", pool.request.candidate_source, "ModelNew")
             candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=pool.request.call_timeout_s)
             found["cycles"] = self.cycles
         except (Finding, RunnerFailed) as failure:
             found["absent"] = {"cycles": untrusted.text(failure.message, 200)}
         finally:
-            pool.dismiss_all()
+            pool.stop_all()
         return {**found, "cost_s": {"total": round(time.perf_counter() - start, 3)}}
 
 

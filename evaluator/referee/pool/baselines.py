@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 from ..errors import Finding, RunnerFailed, of_task
 from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..protocol.framing import WireError
 from . import build_archive
-from .runner_pool import Bench
+from .runner_pool import RunnerPool
 
 _COMPILE_TIMEOUT_S = 180.0
 
 
 @dataclass
 class Baselines:
-    """Seats the baselines of one trial. `packed` is the compiler's cache in base64, from an earlier trial or this."""
+    """Starts the baselines of one trial. `packed` is the compiler's cache in base64, from an earlier trial or this."""
 
-    bench: Bench
+    pool: RunnerPool
     packed: str = ""
     compile_fails: str = ""  # why torch.compile cannot run the task
-    _ready: list[Handle] = field(default_factory=list)
+    _ready: list[RunnerHandle] = field(default_factory=list)
     _news: threading.Condition = field(default_factory=threading.Condition)
     _filling: bool = False  # whether a thread makes some ready
     _compiled: bool = False  # whether any runner has come so far
@@ -35,14 +35,14 @@ class Baselines:
         """The baselines that could not be measured, with the reason."""
         return {"compile": self.compile_fails} if self.compile_fails else {}
 
-    def seat_eager(self) -> Handle:
+    def start_eager(self) -> RunnerHandle:
         """A runner with the reference as it is.
 
         Raises:
             Finding: the task cannot be set up.
         """
         try:
-            return self.bench.seat_model("eager", self.bench.request.task_source, "Model")
+            return self.pool.start_model("eager", self.pool.request.task_source, "Model")
         except RunnerFailed as failure:
             raise of_task(failure, doing="setting up its baseline") from None
 
@@ -61,7 +61,7 @@ class Baselines:
         with self._news:
             self._news.wait_for(lambda: not self._filling)
 
-    def seat_compile(self, inputs: InputSet) -> Handle | None:
+    def start_compile(self, inputs: InputSet) -> RunnerHandle | None:
         """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible.
 
         Raises:
@@ -75,7 +75,7 @@ class Baselines:
             return None
         # What failed beside the candidate may have failed because of it, so this attempt alone counts.
         try:
-            return self._seat_compile(inputs)
+            return self._start_compile(inputs)
         except RunnerFailed as failure:
             if self.certain:
                 text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
@@ -85,10 +85,10 @@ class Baselines:
 
     def _fill(self, inputs: InputSet, count: int) -> None:
         try:
-            # WireError and OSError: the trial is over and its nursery gone.
+            # WireError and OSError: the trial is over and its fork server gone.
             with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
                 for _ in range(count):
-                    handle = self._seat_compile(inputs)
+                    handle = self._start_compile(inputs)
                     with self._news:
                         self._ready.append(handle)
                         self._news.notify_all()
@@ -97,15 +97,15 @@ class Baselines:
                 self._filling = False
                 self._news.notify_all()
 
-    def _seat_compile(self, inputs: InputSet) -> Handle:
-        handle = self.bench.seat("compile")
+    def _start_compile(self, inputs: InputSet) -> RunnerHandle:
+        handle = self.pool.start("compile")
         try:
             restored = build_archive.restore(handle, self.packed)
-            self.bench.furnish(handle, self.bench.request.task_source, "Model")
+            self.pool.load_model(handle, self.pool.request.task_source, "Model")
             handle.ask({"op": "compile"}, timeout_s=60)
             handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=_COMPILE_TIMEOUT_S)
         except RunnerFailed:
-            self.bench.dismiss(handle)
+            self.pool.stop(handle)
             raise
         self._compiled = True
         if not restored:

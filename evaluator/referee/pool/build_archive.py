@@ -11,13 +11,13 @@ import contextlib
 import torch
 
 from ..errors import RunnerFailed
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..protocol.tensors import TensorRow, Tree
 
 MAX_BYTES = 32 * 1024 * 1024
 
 
-def restore(handle: Handle, packed: str) -> bool:
+def restore(handle: RunnerHandle, packed: str) -> bool:
     """Whether the archive (base64) could be put into the runner; without it, building takes longer, nothing else."""
     try:
         data = torch.frombuffer(bytearray(base64.b64decode(packed, validate=True)), dtype=torch.uint8)
@@ -31,7 +31,7 @@ def restore(handle: Handle, packed: str) -> bool:
     return False
 
 
-def keep(handle: Handle) -> str:
+def keep(handle: RunnerHandle) -> str:
     """The runner's archive in base64; empty where there is none or it is too large."""
     packed = ""
     with contextlib.suppress(RunnerFailed):

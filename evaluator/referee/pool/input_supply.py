@@ -7,18 +7,18 @@ from typing import Any
 
 from ..errors import Finding
 from ..isolation.calls import InputSet, copy_value
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..protocol import framing, input_families
 from ..protocol.tensors import Tree, bytes_needed
-from .runner_pool import Bench, task_step
+from .runner_pool import RunnerPool, task_step
 
 _AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
 _WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work costs more than it saves
 
 
 def make_inputs(
-    bench: Bench,
-    reference: Handle,
+    pool: RunnerPool,
+    reference: RunnerHandle,
     family: str = input_families.FAMILIES[0],
     *,
     some: bool = False,
@@ -29,10 +29,10 @@ def make_inputs(
     Raises:
         Finding: the task's generator fails.
     """
-    how = {"some": some, "change_seed": bench.seeds.named(f"change {family}") if alike else None}
-    order = _order(bench, family, 1, how)
+    how = {"some": some, "change_seed": pool.seeds.named(f"change {family}") if alike else None}
+    order = _order(pool, family, 1, how)
     with task_step(f"making inputs ({family})"):
-        [inputs] = _copied(bench, reference, order, reference.ask(order.message, timeout_s=60))
+        [inputs] = _copied(pool, reference, order, reference.ask(order.message, timeout_s=60))
     return inputs
 
 
@@ -45,19 +45,19 @@ class _Order:
     message: framing.Message
 
 
-def _order(bench: Bench, family: str, count: int, how: Mapping[str, Any] = MappingProxyType({})) -> _Order:
-    seeds = [bench.seeds.next() for _ in range(count)]
+def _order(pool: RunnerPool, family: str, count: int, how: Mapping[str, Any] = MappingProxyType({})) -> _Order:
+    seeds = [pool.seeds.next() for _ in range(count)]
     message = {
         "op": "inputs",
         "family": family,
-        "domains": bench.request.domain,
+        "domains": pool.request.domain,
         "seeds": [seed for seed, _ in seeds],
         "how": dict(how),
     }
     return _Order(family, seeds, message)
 
 
-def _copied(bench: Bench, reference: Handle, order: _Order, reply: framing.Message) -> list[InputSet]:
+def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: framing.Message) -> list[InputSet]:
     """What has been made, out of the reference's memory.
 
     Raises:
@@ -70,12 +70,12 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: framing.Messa
         raise Finding("task_invalid", text, "protocol")
     if _share_memory(trees):
         # A generator that fills one buffer anew: only the last of these inputs is still what it was.
-        bench.one_by_one = True
-        return [make_inputs(bench, reference, order.family) for _ in trees]
+        pool.one_by_one = True
+        return [make_inputs(pool, reference, order.family) for _ in trees]
     generated = order.family.startswith(input_families.GENERATED)
-    if generated and any(bytes_needed(tree) > bench.input_bytes for tree in trees):
+    if generated and any(bytes_needed(tree) > pool.input_bytes for tree in trees):
         raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
-    sets = [copy_value(reference, tree, bench.memory_bytes // 3) for tree in trees]
+    sets = [copy_value(reference, tree, pool.memory_bytes // 3) for tree in trees]
     reference.ask({"op": "release"}, timeout_s=60)
     return [
         InputSet(tree, contents, call, has_changed is not False)
@@ -84,21 +84,21 @@ def _copied(bench: Bench, reference: Handle, order: _Order, reply: framing.Messa
 
 
 @dataclass
-class Supply:
+class InputSupply:
     """Fresh inputs for one round of timed calls after another.
 
     While a round goes on, the reference makes the next one's, as many as it makes in one turn, but only between
     `resume` and `pause`: when nothing is timed.
     """
 
-    bench: Bench
-    reference: Handle
+    pool: RunnerPool
+    reference: RunnerHandle
     _ready: list[InputSet] = field(default_factory=list)
     _ordered: _Order | None = None
 
     def at_once(self) -> int:
         """How many sets the reference makes in one turn."""
-        return 1 if self.bench.one_by_one else max(1, _AT_ONCE_BYTES // max(1, self.bench.input_bytes))
+        return 1 if self.pool.one_by_one else max(1, _AT_ONCE_BYTES // max(1, self.pool.input_bytes))
 
     def take(self, count: int) -> list[InputSet]:
         """So many sets; those that are not ready yet are made now. The reference is free for other questions then.
@@ -109,18 +109,18 @@ class Supply:
         with task_step("making inputs"):
             self._collect()
             while len(self._ready) < count:
-                order = _order(self.bench, input_families.FAMILIES[0], min(self.at_once(), count - len(self._ready)))
+                order = _order(self.pool, input_families.FAMILIES[0], min(self.at_once(), count - len(self._ready)))
                 reply = self.reference.ask(order.message, timeout_s=60 * count)
-                self._ready += _copied(self.bench, self.reference, order, reply)
+                self._ready += _copied(self.pool, self.reference, order, reply)
         taken, self._ready = self._ready[:count], self._ready[count:]
         return taken
 
     def prepare(self, count: int) -> None:
         """Have so many made meanwhile, if they are large enough for that to be worth while."""
         wanted = min(count - len(self._ready), self.at_once())
-        if wanted <= 0 or count * self.bench.input_bytes < _WORTH_WHILE_BYTES:
+        if wanted <= 0 or count * self.pool.input_bytes < _WORTH_WHILE_BYTES:
             return
-        self._ordered = _order(self.bench, input_families.FAMILIES[0], wanted)
+        self._ordered = _order(self.pool, input_families.FAMILIES[0], wanted)
         with task_step("making inputs"):
             self.reference.begin({**self._ordered.message, "beside": True})
 
@@ -137,7 +137,7 @@ class Supply:
         order, self._ordered = self._ordered, None
         if order is not None:
             reply = self.reference.finish(timeout_s=60 * len(order.seeds))
-            self._ready += _copied(self.bench, self.reference, order, reply)
+            self._ready += _copied(self.pool, self.reference, order, reply)
 
     def resume(self) -> None:
         """Nothing is timed for now: the reference may work."""

@@ -1,4 +1,4 @@
-"""The bench of a trial: it seats runners and gives them model and parameters."""
+"""The runner pool of a trial: it starts runners and gives them model and parameters."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ from ..correctness import state_check
 from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
-from ..isolation.handle import Handle, House
+from ..isolation.handle import RunnerHandle, RunnerShared
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
@@ -29,7 +29,7 @@ _FIRST_UID = 20001  # each runner gets one of its own, so that none meets the fi
 
 @dataclass(frozen=True)
 class Request:
-    """What the host asks for; read from standard input after the nursery has been forked."""
+    """What the host asks for; read from standard input after the fork server has been forked."""
 
     platform: str
     task_source: str
@@ -58,18 +58,18 @@ class Request:
 
 
 @dataclass
-class Bench:
+class RunnerPool:
     """What one trial works with. The secret of `seeds` is told only with the verdict."""
 
     request: Request
-    nursery: socket.socket
-    compiler_nursery: socket.socket  # has torch.compile's machinery imported
+    fork_server: socket.socket
+    compiler_fork_server: socket.socket  # has torch.compile's machinery imported
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
     platform: Platform = field(init=False)
-    audit: Account = field(init=False)
+    account: Account = field(init=False)
     locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
-    seated: list[Handle] = field(default_factory=list)
+    running: list[RunnerHandle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
     init: tuple[Tree, list[torch.Tensor]] | None = None
     initial: dict[str, torch.Tensor] = field(default_factory=dict)  # the model's state as its constructor leaves it
@@ -81,59 +81,64 @@ class Bench:
     def __post_init__(self) -> None:
         """The platform is the one that the request names."""
         self.platform = load_platform(self.request.platform)
-        self.audit = self.platform.account()
+        self.account = self.platform.account()
 
     @property
     def memory_bytes(self) -> int:
         """What the sandbox may use."""
         return self.request.memory_mb << 20
 
-    def seat(self, role: str) -> Handle:
+    def start(self, role: str) -> RunnerHandle:
         """Fork a fresh runner for a role."""
-        nursery, lock = (self.compiler_nursery if role == "compile" else self.nursery), self.locks[role == "compile"]
-        house = House(nursery, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.audit, lock)
-        handle = Handle(house, role, next(self.uids))
-        self.seated.append(handle)
+        fork_server, lock = (
+            (self.compiler_fork_server if role == "compile" else self.fork_server),
+            self.locks[role == "compile"],
+        )
+        shared = RunnerShared(
+            fork_server, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.account, lock
+        )
+        handle = RunnerHandle(shared, role, next(self.uids))
+        self.running.append(handle)
         return handle
 
-    def dismiss(self, handle: Handle) -> None:
+    def stop(self, handle: RunnerHandle) -> None:
         """Kill a runner and all it started."""
-        self.seated.remove(handle)
+        self.running.remove(handle)
         if not handle.close():
             raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
         if handle.role == "candidate" and handle.uid is not None:
             exhaustion.clean_up(handle.uid, self.scratch)
 
-    def check_room(self) -> None:
+    def check_hoarding(self) -> None:
         """See to it that no candidate hoards what all runners need.
 
         Raises:
-            Finding: one did; it has been dismissed.
+            Finding: one did; it has been stopped.
         """
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
         if not exhaustion.short(before):
             return
-        for handle in [handle for handle in self.seated if handle.role == "candidate"]:
-            self.dismiss(handle)
+        for handle in [handle for handle in self.running if handle.role == "candidate"]:
+            self.stop(handle)
         hoarded = exhaustion.hoarded(before, exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID))
         if hoarded is not None:
             code, text = hoarded
             raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
 
-    def dismiss_all(self) -> None:
+    def stop_all(self) -> None:
         """Kill whatever is still there; what goes wrong changes no verdict any more."""
-        for handle in list(self.seated):
+        for handle in list(self.running):
             with contextlib.suppress(Exception):
-                self.dismiss(handle)
+                self.stop(handle)
 
-    def seat_reference(self) -> Handle:
+    def start_reference(self) -> RunnerHandle:
         """The reference runner, with the task loaded and its model built; sets `init`, `state` and `input_bytes`.
 
         Raises:
             Finding: the task is invalid.
         """
         limit = self.memory_bytes // 3
-        handle = self.seat("reference")
+        handle = self.start("reference")
         with task_step("loading the task"):
             self._load(handle, self.request.task_source, "task", "get_inputs")
             self.init = copy_value(handle, handle.reveal({"op": "init_inputs"}, timeout_s=60), limit)
@@ -158,18 +163,18 @@ class Bench:
             handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
         return handle
 
-    def seat_model(self, role: str, source: str, class_name: str) -> Handle:
+    def start_model(self, role: str, source: str, class_name: str) -> RunnerHandle:
         """A runner with a model built from `source` and the reference's parameters in it.
 
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
         """
-        handle = self.seat(role)
-        self.furnish(handle, source, class_name)
+        handle = self.start(role)
+        self.load_model(handle, source, class_name)
         return handle
 
-    def furnish(self, handle: Handle, source: str, class_name: str) -> None:
-        """Give a seated runner a model built from `source` and the reference's parameters.
+    def load_model(self, handle: RunnerHandle, source: str, class_name: str) -> None:
+        """Give a started runner a model built from `source` and the reference's parameters.
 
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
@@ -180,8 +185,8 @@ class Bench:
             self.names = state_check.match(handle, own, self.initial)
         self.load_state(handle)
 
-    def load_state(self, handle: Handle) -> None:
-        """Give a runner's model the reference's parameters and buffers, and an inbox for inputs.
+    def load_state(self, handle: RunnerHandle) -> None:
+        """Give a runner's model the reference's parameters and buffers, and an input buffer for inputs.
 
         Raises:
             RunnerFailed: it does not take them.
@@ -193,7 +198,7 @@ class Bench:
         handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)
         handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
 
-    def read_state(self, handle: Handle) -> dict[str, torch.Tensor]:
+    def read_state(self, handle: RunnerHandle) -> dict[str, torch.Tensor]:
         """A runner's parameters and buffers by name, as they are now.
 
         Raises:
@@ -209,7 +214,7 @@ class Bench:
         wanted = math.ceil(self.platform.rotation_bytes / per_set)
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
 
-    def _load(self, handle: Handle, source: str, name: str, needs: str) -> None:
+    def _load(self, handle: RunnerHandle, source: str, name: str, needs: str) -> None:
         message = {
             "op": "load",
             "source": source,
@@ -219,14 +224,14 @@ class Bench:
         }
         handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
 
-    def _construct(self, handle: Handle, class_name: str) -> Tree:
+    def _construct(self, handle: RunnerHandle, class_name: str) -> Tree:
         assert self.init is not None
         tree, contents = self.init
         handle.attach(self.platform.input_buffer(bytes_needed(tree), 1))
         message = {"op": "construct", "class": class_name, "seed": self.seeds.named("model")}
         timeout_s = self.request.build_timeout_s
-        assert handle.inbox is not None
-        placed = handle.inbox.put(tree, contents)
+        assert handle.input_buffer is not None
+        placed = handle.input_buffer.put(tree, contents)
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
 
 

@@ -2,7 +2,7 @@
 
 A tree has two parts: `spec` (nesting, scalars, and `{"tensor": i}` leaves) and `tensors` (a row for each leaf: `place`,
 `dtype`, `shape`, `stride`, …). In a runner's answer `place` is an address in that runner's memory; in what the referee
-sends it is an offset into the shared inbox. The referee decodes trees without torch objects of the runner's making.
+sends it is an offset into the input buffer. The referee decodes trees without torch objects of the runner's making.
 """
 
 import itertools

@@ -15,7 +15,7 @@ from ..protocol.tensors import Tree
 _PLACE = re.compile(r'(?<="place": )\d+')
 
 
-class Telling:
+class ReplyEncoder:
     """Writes answers that hold a tensor, or a tuple or list of some, without looking at what is as it was."""
 
     def __init__(self) -> None:

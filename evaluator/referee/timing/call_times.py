@@ -38,7 +38,7 @@ _A_LOOK = 250  # resamples that are enough to see whether the interval is narrow
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure. `budget_s` is spent (seating included) only as long as the interval is wider than wanted.
+    """How much to measure. `budget_s` is spent (starting included) only as long as the interval is wider than wanted.
 
     More sets follow the first `sets` where those were not enough: another process tells more than another round.
     """
@@ -65,11 +65,11 @@ class Plan:
         """How wide the interval of a speedup may be, as a share of it, for no more to be measured."""
         return min(self.precision, max(self.target_width, self.target_effect * abs(math.log(speedup))))
 
-    def room_for_another(self, sets: int, elapsed_s: float, first_seat_s: float = 0.0) -> bool:
-        """Whether another set may follow these: so much time is gone, so much of it until the first was seated."""
+    def room_for_another(self, sets: int, elapsed_s: float, first_start_s: float = 0.0) -> bool:
+        """Whether another set may follow these: so much time is gone, so much of it until the first was started."""
         if sets < self.sets:
             return True
-        spent_s = elapsed_s - first_seat_s
+        spent_s = elapsed_s - first_start_s
         each_s = spent_s / max(1, sets)
         in_time = elapsed_s + 1.5 * each_s <= self.wall_s
         return in_time and sets < self.sets_max and spent_s + each_s / 2 <= self.budget_s

@@ -12,8 +12,8 @@ from ..correctness.accuracy import flatten
 from ..correctness.findings import Evidence
 from ..errors import Finding, RunnerFailed, of_task
 from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
-from ..pool.runner_pool import Bench
+from ..isolation.handle import RunnerHandle
+from ..pool.runner_pool import RunnerPool
 from ..protocol import untrusted
 from ..protocol.peaks import Peaks, Traffic, best
 from ..protocol.tensors import TensorRow
@@ -80,22 +80,24 @@ def time_limit(traffic: Traffic, flops: int, peaks: Peaks, *, cached: bool) -> L
     return Limit(moving, "cache" if cached else "memory") if moving >= compute else Limit(compute, "compute")
 
 
-def find(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence, times_s: Mapping[str, float]) -> Found:
+def find(
+    pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence, times_s: Mapping[str, float]
+) -> Found:
     """Measure the device and hold the candidate's median time against it. `times_s`: the medians of all variants.
 
     Raises:
         Finding: the task fails, or the device cannot be measured.
     """
-    work = _work_of(bench, reference, inputs, evidence)
-    peaks = _peaks(bench, work)
+    work = _work_of(pool, reference, inputs, evidence)
+    peaks = _peaks(pool, work)
     for _ in range(_RETRIES):
         found = judge(work, peaks, times_s)
         if found.roofline is not None and not found.beyond:
             break
         # Make sure that the peaks were not measured while something else ran.
-        peaks = best(peaks, _peaks(bench, work))
+        peaks = best(peaks, _peaks(pool, work))
     found = judge(work, peaks, times_s)
-    return replace(found, profile={**found.profile, **bench.platform.limit_facts()})
+    return replace(found, profile={**found.profile, **pool.platform.limit_facts()})
 
 
 def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
@@ -143,8 +145,8 @@ def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
     return Found(bound, profile, beyond=broken)
 
 
-def _work_of(bench: Bench, reference: Handle, inputs: InputSet, evidence: Evidence) -> Work:
-    state = bench.state[0].tensors if bench.state else ()
+def _work_of(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence) -> Work:
+    state = pool.state[0].tensors if pool.state else ()
     outputs = evidence.expected.tensors if evidence.expected is not None else ()
     flops = _count_flops(reference, inputs) if evidence.tolerances.traits.kind in _FLOPS else 0
     dtypes = {row.dtype for row in (*inputs.tree.tensors, *state, *outputs)} & set(_FLOATS)
@@ -153,17 +155,17 @@ def _work_of(bench: Bench, reference: Handle, inputs: InputSet, evidence: Eviden
     return Work(
         nbytes=inputs.nbytes + evidence.output_bytes + sum(row.span_bytes for row in state),
         output_bytes=evidence.output_bytes,
-        written=_written(bench, reference, inputs),
+        written=_written(pool, reference, inputs),
         flops=flops,
         dtypes=tuple(sorted(dtypes or {"float32"})) if flops else (),
-        rotation_bytes=bench.slots() * inputs.nbytes + 2 * evidence.output_bytes,
-        cache_bytes=bench.platform.cache_bytes(),
+        rotation_bytes=pool.slots() * inputs.nbytes + 2 * evidence.output_bytes,
+        cache_bytes=pool.platform.cache_bytes(),
     )
 
 
-def _written(bench: Bench, reference: Handle, inputs: InputSet) -> int:
+def _written(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet) -> int:
     """Bytes of the outputs that lie neither in the inputs nor where they lay before, each counted once."""
-    timeout_s = bench.request.call_timeout_s
+    timeout_s = pool.request.call_timeout_s
     try:
         first, second = (
             reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True).outputs
@@ -189,7 +191,7 @@ def _union(rows: Iterable[TensorRow]) -> int:
     return total
 
 
-def _count_flops(reference: Handle, inputs: InputSet) -> int:
+def _count_flops(reference: RunnerHandle, inputs: InputSet) -> int:
     try:
         reply = reference.give({"op": "flops"}, inputs.tree, inputs.contents, timeout_s=60)
         return int(untrusted.number(reply.get("flops")))
@@ -199,8 +201,8 @@ def _count_flops(reference: Handle, inputs: InputSet) -> int:
         raise Finding("task_invalid", f"the reference's process gave no number of operations: {error}") from None
 
 
-def _peaks(bench: Bench, work: Work) -> Peaks:
+def _peaks(pool: RunnerPool, work: Work) -> Peaks:
     try:
-        return bench.platform.peaks(bench, work.traffic, work.dtypes)
+        return pool.platform.peaks(pool, work.traffic, work.dtypes)
     except RunnerFailed as failure:
         raise Finding("sandbox_error", f"the device's limits could not be measured: {failure.message}") from None

@@ -14,12 +14,12 @@ from ..correctness import call_outputs
 from ..correctness.findings import Evidence
 from ..errors import RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
-from ..isolation.handle import Handle
-from ..pool.input_supply import Supply
-from ..pool.runner_pool import Bench
+from ..isolation.handle import RunnerHandle
+from ..pool.input_supply import InputSupply
+from ..pool.runner_pool import RunnerPool
 from . import spot_checks
 from .call_times import Untimed
-from .spot_checks import Surprise
+from .spot_checks import SpotCheck
 
 CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
 
@@ -38,9 +38,9 @@ class Round:
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
 
-    def add_turn(self, variant: str, calls: Sequence[Call], surprises_ready_s: float) -> None:
-        """Record a turn's calls, the first of which does not count, and what getting ready for surprises took."""
-        ready_s = math.fsum(call.ready_s for call in calls) + surprises_ready_s
+    def add_turn(self, variant: str, calls: Sequence[Call], spot_checks_ready_s: float) -> None:
+        """Record a turn's calls, the first of which does not count, and what getting ready for spot checks took."""
+        ready_s = math.fsum(call.ready_s for call in calls) + spot_checks_ready_s
         self.untimed[variant].append(Untimed(calls[0].seconds, ready_s, min(call.threads for call in calls)))
         self.seconds[variant] += [call.seconds for call in calls[1:]]
         self.cpu_s[variant] += math.fsum(call.cpu_s for call in calls[1:])
@@ -54,20 +54,20 @@ class ProcessSet:
     before each call where caches shall be cold.
     """
 
-    bench: Bench
+    pool: RunnerPool
     evidence: Evidence
-    runners: dict[str, Handle]
+    runners: dict[str, RunnerHandle]
     warm: list[InputSet]
-    supply: Supply
+    supply: InputSupply
     orders: Iterator[tuple[str, ...]]
     rng: random.Random
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
-    surprises_s: float = 0.0  # what surprises have taken so far
-    _surprises_ready_s: float = 0.0  # in the present turn
+    spot_checks_s: float = 0.0  # what spot checks have taken so far
+    _spot_checks_ready_s: float = 0.0  # in the present turn
     _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
 
-    def run(self, fresh: Sequence[InputSet], surprises: Sequence[Surprise]) -> Round:
+    def run(self, fresh: Sequence[InputSet], pending: Sequence[SpotCheck]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
 
         In its turn a variant makes an untimed call, to meet its own cache and allocator instead of its predecessor's,
@@ -77,11 +77,11 @@ class ProcessSet:
             Finding: a call failed or was wrong.
         """
         done = Round()
-        due: list[list[Surprise]] = [[] for _ in fresh]
-        for surprise in surprises:
-            due[int(surprise.after * len(due))].append(surprise)
+        due: list[list[SpotCheck]] = [[] for _ in fresh]
+        for spot_check in pending:
+            due[int(spot_check.after * len(due))].append(spot_check)
         baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
-        platform = self.bench.platform
+        platform = self.pool.platform
         disturbances = [platform.disturbance(handle) for handle in baselines]
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
@@ -90,22 +90,22 @@ class ProcessSet:
             outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
                 calls: list[Call] = []
-                self._surprises_ready_s = 0.0
+                self._spot_checks_ready_s = 0.0
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
                     timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
                 outputs[variant] = first + timed
-                done.add_turn(variant, calls, self._surprises_ready_s)
+                done.add_turn(variant, calls, self._spot_checks_ready_s)
             given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
-                spot_checks.compare(self.bench, self.supply, self.evidence, inputs, want, have)
+                spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
             if checked:
                 for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
                     spot_checks.compare_state(want, have, self.evidence)
         self.supply.pause()
-        with self._surprising():
-            for surprise in surprises:
-                surprise.judge(self.evidence)
+        with self._timing_spot_checks():
+            for spot_check in pending:
+                spot_check.judge(self.evidence)
         done.even = not any(
             platform.is_disturbed(before, platform.disturbance(handle))
             for handle, before in zip(baselines, disturbances, strict=True)
@@ -118,8 +118,8 @@ class ProcessSet:
             inputs.tree,
             inputs.contents,
             seed=inputs.seed,
-            timeout_s=self.bench.request.call_timeout_s,
-            state=spot_checks.told_state(self.evidence, variant),
+            timeout_s=self.pool.request.call_timeout_s,
+            state=spot_checks.reported_state(self.evidence, variant),
             quiet=self.supply.pause,
             before=self.scrub,
         )
@@ -147,33 +147,33 @@ class ProcessSet:
             self._states[variant].append(spot_checks.state_after(call, self.runners[variant]))
         return spot_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
 
-    def _timed(self, variant: str, inputs: InputSet, surprises: Sequence[Surprise], calls: list[Call]) -> Values:
-        self._surprise(surprises, variant)
+    def _timed(self, variant: str, inputs: InputSet, pending: Sequence[SpotCheck], calls: list[Call]) -> Values:
+        self._spot_check(pending, variant)
         call = self.call(variant, inputs)
         calls.append(call)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return self._read(variant, call, inputs)
 
-    def _surprise(self, surprises: Sequence[Surprise], variant: str) -> None:
+    def _spot_check(self, pending: Sequence[SpotCheck], variant: str) -> None:
         """Calls on other families.
 
         Eager makes them too, so that its state keeps up, and its answers are read too, so that both go on from alike
         caches.
         """
-        with self._surprising():
-            for surprise in surprises if variant != "compile" else ():
-                handle, call = self.runners[variant], self.call(variant, surprise.inputs)
-                self._surprises_ready_s += call.ready_s
+        with self._timing_spot_checks():
+            for spot_check in pending if variant != "compile" else ():
+                handle, call = self.runners[variant], self.call(variant, spot_check.inputs)
+                self._spot_checks_ready_s += call.ready_s
                 if variant == "candidate":
-                    surprise.take(self.evidence, handle, call)
+                    spot_check.take(self.evidence, handle, call)
                 else:
-                    call_outputs.read(handle, call, surprise.inputs)
+                    call_outputs.read(handle, call, spot_check.inputs)
 
     @contextlib.contextmanager
-    def _surprising(self) -> Iterator[None]:
+    def _timing_spot_checks(self) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.surprises_s += time.perf_counter() - start
+        self.spot_checks_s += time.perf_counter() - start
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Checks of the timed stage: every timed call, surprises among them, and the state that all calls leave behind.
+"""Checks of the timed stage: every timed call, spot checks among them, and the state that all calls leave behind.
 
 A call that is timed is on inputs as generated. So some calls of each process set, at places that nobody can foresee,
 are on inputs of other families, and are judged as in the correctness stage; their time does not count.
@@ -17,19 +17,19 @@ from ..correctness import accuracy, call_outputs, state_check
 from ..correctness.call_outputs import Answer, input_path, value_of
 from ..correctness.check import judge, refuse
 from ..correctness.findings import Evidence
-from ..correctness.reference import Expected, consult, says_nothing
+from ..correctness.reference import Expected, ask_reference, says_nothing
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
-from ..pool.runner_pool import Bench
+from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import bytes_needed
 
-SHARE = 0.5  # of the rounds that have a surprise or two, as long as any are there
-SHARE_IF_DEAR = 0.25  # of those that have one, where surprises take much of the time
-_ANY_FAMILY = 0.25  # of the surprises, whichever others there were: none that has come may be known not to come again
-_BUDGET_S = 0.15  # to make the first surprises of a process set
+SHARE = 0.5  # of the rounds that have a spot check or two, as long as any are there
+SHARE_OVER_BUDGET = 0.25  # of those that have one, where spot checks take much of the time
+_ANY_FAMILY = 0.25  # of the spot checks, whichever others there were: none that has come may be known not to come again
+_BUDGET_S = 0.15  # to make the first spot checks of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (
@@ -40,7 +40,7 @@ _GENTLE = (
 
 
 def read(
-    evidence: Evidence, variant: str, handle: Handle, call: Call, inputs: InputSet, rng: random.Random
+    evidence: Evidence, variant: str, handle: RunnerHandle, call: Call, inputs: InputSet, rng: random.Random
 ) -> dict[str, torch.Tensor]:
     """The outputs of a timed call and the inputs that it may change: of every variant, so that caches stay alike.
 
@@ -50,7 +50,7 @@ def read(
         Finding: the outputs have another form, or lie where they may not, or an input was changed.
         RunnerFailed: its memory cannot be read.
     """
-    assert evidence.expected is not None and handle.inbox is not None
+    assert evidence.expected is not None and handle.input_buffer is not None
     if variant == "compile":
         call_outputs.shared_outputs(handle, call.outputs)
     elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
@@ -58,8 +58,8 @@ def read(
     values = {path: value_of(handle, leaf) for path, leaf in accuracy.flatten(call.outputs).items()}
     for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
         if index in evidence.mutated:
-            values[input_path(index)] = tensor(row, handle.inbox.copy(row))
-        elif not handle.inbox.unchanged(row, content) and variant == "candidate":
+            values[input_path(index)] = tensor(row, handle.input_buffer.copy(row))
+        elif not handle.input_buffer.unchanged(row, content) and variant == "candidate":
             raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
     handle.see_still()
     if evidence.overwrites:
@@ -73,8 +73,8 @@ def read(
 
 
 def compare(
-    bench: Bench,
-    supply: input_supply.Supply,
+    pool: RunnerPool,
+    supply: input_supply.InputSupply,
     evidence: Evidence,
     inputs: InputSet,
     want: dict[str, torch.Tensor],
@@ -97,7 +97,7 @@ def compare(
     text = f"{accuracy.naming(wrong[0])} of a timed call is wrong"
     if not evidence.changing:
         supply.collect()
-        expected = consult(bench, supply.reference, inputs, evidence, first=False)
+        expected = ask_reference(pool, supply.reference, inputs, evidence, first=False)
         found = [_full_comparison(path, have[path], expected, evidence) for path in wrong]
         if not any(found):
             return
@@ -118,7 +118,7 @@ def _full_comparison(path: str, have: torch.Tensor, expected: Expected, evidence
 
 
 @dataclass
-class Surprise:
+class SpotCheck:
     """An untimed call among those of a round. `after`: which share of them come before it."""
 
     family: str
@@ -127,7 +127,7 @@ class Surprise:
     after: float
     answer: Answer | None = None
 
-    def take(self, evidence: Evidence, handle: Handle, call: Call) -> None:
+    def take(self, evidence: Evidence, handle: RunnerHandle, call: Call) -> None:
         """Read what the candidate answered, to be judged when its round is over.
 
         Raises:
@@ -150,36 +150,36 @@ class Surprise:
         evidence.spot_checks[self.family] = evidence.spot_checks.get(self.family, 0) + 1
 
 
-def surprises(
-    bench: Bench,
-    reference: Handle,
+def make(
+    pool: RunnerPool,
+    reference: RunnerHandle,
     evidence: Evidence,
     rng: random.Random,
     *,
     most: int = sys.maxsize,
     every_s: float = 0.0,
-) -> list[Surprise]:
-    """Surprises for rounds to come; none where there is no other family.
+) -> list[SpotCheck]:
+    """Spot checks for rounds to come; none where there is no other family.
 
     As many as can be made in a short time, at least one, of families in an order that nobody can foresee: those that an
     evaluation has used least come first, by and large. Before them, where it takes no longer than `every_s`, one of
     every family that has not been used at all.
     """
-    found: list[Surprise] = []
+    found: list[SpotCheck] = []
     start = time.perf_counter()
     for family in unused(evidence):
         if time.perf_counter() > start + every_s:
             break
         # With only some inputs changed the reference may say nothing, though it did with all of them.
         if made := (
-            _make(bench, reference, evidence, family, rng) or _make(bench, reference, evidence, family, rng, some=False)
+            _make(pool, reference, evidence, family, rng) or _make(pool, reference, evidence, family, rng, some=False)
         ):
             found.append(made)
     rng.shuffle(found)
     for family in _families(evidence, rng):
         if len(found) >= most or (found and time.perf_counter() > start + _BUDGET_S):
             break
-        if made := _make(bench, reference, evidence, family, rng):
+        if made := _make(pool, reference, evidence, family, rng):
             found.append(made)
     return found
 
@@ -189,9 +189,9 @@ def unused(evidence: Evidence) -> list[str]:
     return [family for family in _suitable(evidence) if family not in evidence.spot_checks]
 
 
-def owed(surprises: Sequence[Surprise], evidence: Evidence) -> int:
+def families_missing(pending: Sequence[SpotCheck], evidence: Evidence) -> int:
     """How many of these families have not been used yet."""
-    return len({surprise.family for surprise in surprises} & set(unused(evidence)))
+    return len({spot_check.family for spot_check in pending} & set(unused(evidence)))
 
 
 def _suitable(evidence: Evidence) -> list[str]:
@@ -208,30 +208,30 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
     return [rng.choice(families) if rng.random() < _ANY_FAMILY else family for family in families]
 
 
-def take_due(surprises: list[Surprise], rng: random.Random, *, at_least: int, dear: bool) -> list[Surprise]:
+def take_due(pending: list[SpotCheck], rng: random.Random, *, at_least: int, over_budget: bool) -> list[SpotCheck]:
     """Take those out that the next round has: in most rounds none, else one or two; `at_least` so many in any case."""
-    if not at_least and rng.random() >= (SHARE_IF_DEAR if dear else SHARE):
+    if not at_least and rng.random() >= (SHARE_OVER_BUDGET if over_budget else SHARE):
         return []
-    count = max(at_least, 1 if dear else rng.choice((1, 2)))
-    due, surprises[:] = surprises[:count], surprises[count:]
+    count = max(at_least, 1 if over_budget else rng.choice((1, 2)))
+    due, pending[:] = pending[:count], pending[count:]
     return due
 
 
 def _make(
-    bench: Bench, reference: Handle, evidence: Evidence, family: str, rng: random.Random, *, some: bool = True
-) -> Surprise | None:
+    pool: RunnerPool, reference: RunnerHandle, evidence: Evidence, family: str, rng: random.Random, *, some: bool = True
+) -> SpotCheck | None:
     with contextlib.suppress(Finding):
         # Where some change has been tried on a process of its own, this one is no other.
         alike = input_families.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
-        inputs = input_supply.make_inputs(bench, reference, family, some=some and not alike, alike=alike)
-        if bytes_needed(inputs.tree) <= bench.input_bytes:
-            want = consult(bench, reference, inputs, evidence, first=False)
+        inputs = input_supply.make_inputs(pool, reference, family, some=some and not alike, alike=alike)
+        if bytes_needed(inputs.tree) <= pool.input_bytes:
+            want = ask_reference(pool, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
-                return Surprise(family, inputs, want, rng.random())
+                return SpotCheck(family, inputs, want, rng.random())
     return None
 
 
-def told_state(evidence: Evidence, variant: str) -> list[str]:
+def reported_state(evidence: Evidence, variant: str) -> list[str]:
     """What of its state a variant's runner is asked to tell with each answer, by its own names."""
     names = sorted(evidence.changing)
     return [evidence.names.own.get(name, name) for name in names] if variant == "candidate" else names
@@ -247,7 +247,7 @@ def compare_state(want: state_check.State, have: state_check.State, evidence: Ev
         state_check.compare_after_timing(want, have, evidence.names, evidence.changing, evidence.tolerances)
 
 
-def state_after(call: Call, handle: Handle) -> dict[str, torch.Tensor]:
+def state_after(call: Call, handle: RunnerHandle) -> dict[str, torch.Tensor]:
     """The state that was told with a call's answer, by name.
 
     Raises:

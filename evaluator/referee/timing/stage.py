@@ -1,4 +1,4 @@
-"""The timed stage of a trial: seats process sets, runs their rounds until they tell enough, keeps the times."""
+"""The timed stage of a trial: starts process sets, runs their rounds until they tell enough, keeps the times."""
 
 import math
 import random
@@ -10,14 +10,14 @@ from typing import Any
 from ..correctness.findings import Evidence
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import InputSet
-from ..isolation.handle import Handle
+from ..isolation.handle import RunnerHandle
 from ..pool.baselines import Baselines
 from ..pool.candidate_builder import Builder
-from ..pool.input_supply import Supply
-from ..pool.runner_pool import Bench, progress
+from ..pool.input_supply import InputSupply
+from ..pool.runner_pool import RunnerPool, progress
 from . import call_times, spot_checks, statistics
 from .rounds import ProcessSet, blame
-from .spot_checks import Surprise
+from .spot_checks import SpotCheck
 
 # Processor time that may go unexplained: some ticks of the kernel, and a share of the timed seconds.
 _UNACCOUNTED_S = 0.006  # in a process set
@@ -29,24 +29,24 @@ _HANDOVERS = 15
 _HELD_OUTPUTS = 32
 _WORKSPACE_BYTES = 64 << 20
 _FRESH_BYTES = 512 << 20  # of inputs for one round
-_LATE_SHARE = 0.08  # of the timed part's seconds that may go into making surprises
-_EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a surprise of each family that has not come yet
-_SURPRISES_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
+_LATE_SHARE = 0.08  # of the timed part's seconds that may go into making spot checks
+_EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a spot check of each family that has not come yet
+_SPOT_CHECKS_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
 
 
 @dataclass
-class Stopwatch:
+class TimingStage:
     """Times candidate and baselines against each other.
 
     `warm` are the inputs of untimed calls. Afterwards `measurement` holds the times, `profile` what was seen meanwhile,
     and `checked_calls` how many timed calls were found right.
     """
 
-    bench: Bench
+    pool: RunnerPool
     evidence: Evidence
     baselines: Baselines
     builder: Builder
-    reference: Handle
+    reference: RunnerHandle
     plan: call_times.Plan
     warm: list[InputSet]
     measurement: call_times.Measurement = field(default_factory=call_times.Measurement)
@@ -56,74 +56,74 @@ class Stopwatch:
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
 
-    def run(self, checked: Handle | None) -> None:
+    def run(self, checked: RunnerHandle | None) -> None:
         """Time everything. `checked`: the candidate's runner that was examined, where building another takes long.
 
         Raises:
             Finding: a timed call was wrong or failed.
         """
-        platform = self.bench.platform
+        platform = self.pool.platform
         platform.begin_timing()
-        rng = random.Random(self.bench.seeds.named("order"))  # noqa: S311 - order of turns
+        rng = random.Random(self.pool.seeds.named("order"))  # noqa: S311 - order of turns
         load = platform.interference_meter()
-        scrub = platform.cache_scrubber() if self.bench.request.cold else None
-        supply = Supply(self.bench, self.reference)
-        sets, enough, seated_s, started = 0, False, math.inf, time.perf_counter()
+        scrub = platform.cache_scrubber() if self.pool.request.cold else None
+        supply = InputSupply(self.pool, self.reference)
+        sets, enough, started_s, started = 0, False, math.inf, time.perf_counter()
         while not enough:
             progress(f"timing, process set {sets + 1}")
             last = sets + 1 >= self.plan.sets  # no other need follow
             with ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside:
-                surprises = beside.submit(self._surprises, rng.getrandbits(64), last=last)
-                runners = self._seat(checked)
+                pending = beside.submit(self._make_spot_checks, rng.getrandbits(64), last=last)
+                runners = self._start_runners(checked)
             checked = None
-            seated_s = min(seated_s, time.perf_counter() - started)  # the first may have waited for a compiler
+            started_s = min(started_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = call_times.orders(list(runners), rng)
-            seated = ProcessSet(self.bench, self.evidence, runners, self.warm, supply, orders, rng, scrub)
+            running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, scrub)
             with platform.beside_calls():
-                self.measurement.open_set(list(runners), self._settle(seated))
+                self.measurement.open_set(list(runners), self._settle(running))
                 load.begin()
-                self.bench.audit.begin()
-                self._measure_set(seated, surprises.result(), rng, last=last)
-                self.bench.audit.end()
+                self.pool.account.begin()
+                self._measure_set(running, pending.result(), rng, last=last)
+                self.pool.account.end()
                 load.end()
             sets += self._check_turns()
             told = sets >= self.plan.sets and self.measurement.told(self.plan)
-            enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, seated_s)
+            enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, started_s)
             if enough:
                 self._look_into(runners["candidate"], rng)
             for handle in runners.values():
-                self.bench.dismiss(handle)
+                self.pool.stop(handle)
         self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)
         self.profile["evenness"] = self.measurement.evenness().value
         self.profile |= load.facts()
         self.noisy = load.is_noisy()
 
-    def _seat(self, checked: Handle | None) -> dict[str, Handle]:
+    def _start_runners(self, checked: RunnerHandle | None) -> dict[str, RunnerHandle]:
         """Fresh runners of all variants; the candidate's is `checked`, if there is one."""
-        compiles = "compile" in self.bench.request.baselines
+        compiles = "compile" in self.pool.request.baselines
         if compiles:
             self.baselines.compile_ahead(self.warm[0], 1)
-        eager, compiled = self.baselines.seat_eager(), None
+        eager, compiled = self.baselines.start_eager(), None
         first = compiles and not self.baselines.certain  # then nothing of the candidate's may stand in its way
         if first:
-            compiled = self.baselines.seat_compile(self.warm[0])
+            compiled = self.baselines.start_compile(self.warm[0])
         if checked is None:
-            candidate = self.builder.seat()
+            candidate = self.builder.start()
         else:
-            self.bench.load_state(candidate := checked)
+            self.pool.load_state(candidate := checked)
         if compiles and not first:
-            compiled = self.baselines.seat_compile(self.warm[0])
+            compiled = self.baselines.start_compile(self.warm[0])
         self.baselines.rest()
         return {"eager": eager, **({} if compiled is None else {"compile": compiled}), "candidate": candidate}
 
-    def _surprises(self, seed: int, *, last: bool) -> list[Surprise]:
-        """Those of a process set; made on another thread, while its runners are seated.
+    def _make_spot_checks(self, seed: int, *, last: bool) -> list[SpotCheck]:
+        """Those of a process set; made on another thread, while its runners are started.
 
         `last`: no other set need follow, so each family must have come in the end.
         """
         rng = random.Random(seed)  # noqa: S311 - which families, and where
         every_s = self.plan.wall_s * _EVERY_FAMILY_SHARE if last else 0.0
-        return spot_checks.surprises(self.bench, self.reference, self.evidence, rng, every_s=every_s)
+        return spot_checks.make(self.pool, self.reference, self.evidence, rng, every_s=every_s)
 
     def _check_turns(self) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
@@ -131,13 +131,13 @@ class Stopwatch:
         Raises:
             Finding: it was so in another set already.
         """
-        audit = self.bench.audit
-        if not audit.possible:
+        account = self.pool.account
+        if not account.possible:
             self.profile["unaccounted_ms"] = None
             return True
         timed_s = sum(sum(self.measurement.calls(variant)[-1]) for variant in self.measurement.timed())
-        if audit.unaccounted_s <= _UNACCOUNTED_S + _UNACCOUNTED_SHARE * timed_s:
-            most = max(self.profile.get("unaccounted_ms") or 0.0, round(audit.unaccounted_s * 1e3, 3))
+        if account.unaccounted_s <= _UNACCOUNTED_S + _UNACCOUNTED_SHARE * timed_s:
+            most = max(self.profile.get("unaccounted_ms") or 0.0, round(account.unaccounted_s * 1e3, 3))
             self.profile["unaccounted_ms"] = most
             return True
         self.measurement.drop_set()
@@ -145,34 +145,34 @@ class Stopwatch:
         if self.profile["sets_dropped"] > _SETS_DROPPED:
             raise Finding(
                 "integrity",
-                f"processes ran for {audit.unaccounted_s * 1e3:.1f} ms out of their turn, while all but the referee "
+                f"processes ran for {account.unaccounted_s * 1e3:.1f} ms out of their turn, while all but the referee "
                 "and the one that was timed had been stopped; so it was in another set of processes",
                 "ran_out_of_turn",
             )
         return False
 
-    def _settle(self, seated: ProcessSet) -> float:
+    def _settle(self, running: ProcessSet) -> float:
         """Untimed calls, until threads and memory are as they will stay; what a hand-over takes, in seconds."""
         handovers: list[float] = []
-        for name, handle in seated.runners.items():
+        for name, handle in running.runners.items():
             with blame(name):
                 for settled in (False, True):
                     for inputs in self.warm:
-                        seated.call(name, inputs)
+                        running.call(name, inputs)
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
             if name == "eager":  # before the candidate runs in this set
-                handovers = [self.bench.platform.handover_s(handle) for _ in range(_HANDOVERS)]
+                handovers = [self.pool.platform.handover_s(handle) for _ in range(_HANDOVERS)]
         return statistics.median(handovers)
 
-    def _look_at_memory(self, runners: dict[str, Handle]) -> None:
+    def _look_at_memory(self, runners: dict[str, RunnerHandle]) -> None:
         """See whether the candidate holds much more than eager before it is timed.
 
         What it may have prepared in the calls that settle it costs no timed call anything.
         """
-        held = {name: self.bench.platform.held_bytes(handle) for name, handle in runners.items()}
-        assert self.bench.state is not None
-        given = self.bench.input_bytes + sum(content.numel() for content in self.bench.state[1])
+        held = {name: self.pool.platform.held_bytes(handle) for name, handle in runners.items()}
+        assert self.pool.state is not None
+        given = self.pool.input_bytes + sum(content.numel() for content in self.pool.state[1])
         allowed = held["eager"] + _HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + _WORKSPACE_BYTES
         self.hoards = self.hoards or held["candidate"] > allowed
         self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
@@ -181,20 +181,20 @@ class Stopwatch:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= _FRESH_BYTES else 2
 
-    def _measure_set(self, seated: ProcessSet, surprises: list[Surprise], rng: random.Random, *, last: bool) -> None:
-        runners, supply, calls = seated.runners, seated.supply, self._calls()
+    def _measure_set(self, running: ProcessSet, pending: list[SpotCheck], rng: random.Random, *, last: bool) -> None:
+        runners, supply, calls = running.runners, running.supply, self._calls()
         candidate = runners["candidate"]
         self._look_at_memory(runners)
         disturbances = self._disturbance(candidate)
         thrown_away = rounds = 0
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
-        certain = rng.randrange(self.plan.rounds_min)  # the round that has a surprise in any case
+        certain = rng.randrange(self.plan.rounds_min)  # the round that has a spot check in any case
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
-            owed = spot_checks.owed(surprises, self.evidence) if last else 0
-            if rounds >= self.plan.rounds_min and not owed:
+            families_missing = spot_checks.families_missing(pending, self.evidence) if last else 0
+            if rounds >= self.plan.rounds_min and not families_missing:
                 if spent > self.plan.share_s:
                     break
                 if spent >= look_at:
@@ -205,16 +205,16 @@ class Stopwatch:
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most
             fresh = supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
-            # that counts its rounds must never know that no surprise will follow.
-            if not surprises and made_s < _LATE_SHARE * spent:
+            # that counts its rounds must never know that no spot check will follow.
+            if not pending and made_s < _LATE_SHARE * spent:
                 made = time.perf_counter()
-                surprises = spot_checks.surprises(self.bench, self.reference, self.evidence, rng, most=1)
+                pending = spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
-            dear = seated.surprises_s > _SURPRISES_SHARE * spent
+            over_budget = running.spot_checks_s > _SPOT_CHECKS_SHARE * spent
             # What is owed comes at once where nothing else keeps the set from ending, and evenly before.
-            at_least = max(int(rounds == certain), math.ceil(owed / max(1, self.plan.rounds_min - rounds)))
-            done = seated.run(fresh, spot_checks.take_due(surprises, rng, at_least=at_least, dear=dear))
+            at_least = max(int(rounds == certain), math.ceil(families_missing / max(1, self.plan.rounds_min - rounds)))
+            done = running.run(fresh, spot_checks.take_due(pending, rng, at_least=at_least, over_budget=over_budget))
             del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that was disturbed is not itself. A candidate's disturbances are its own: if its rounds were
@@ -229,25 +229,25 @@ class Stopwatch:
                 self.measurement.add_untimed(variant, done.untimed[variant])
         disturbances = self._disturbance(candidate) - disturbances
         supply.collect()
-        seated.compare_state()
+        running.compare_state()
         timed_s = math.fsum(self.measurement.calls("candidate")[-1])
         every_call = (rounds + thrown_away) * (calls + 2)
-        self.profile |= self.bench.platform.usage_facts(
+        self.profile |= self.pool.platform.usage_facts(
             disturbances=disturbances, calls=every_call, cpu_s=cpu_s, timed_s=timed_s
         )
         self.profile["rounds_measured_again"] = self.profile.get("rounds_measured_again", 0) + thrown_away
 
-    def _look_into(self, candidate: Handle, rng: random.Random) -> None:
+    def _look_into(self, candidate: RunnerHandle, rng: random.Random) -> None:
         """Where the candidate's time goes: as seen from outside, and as it says itself."""
         inputs = self.warm[0]
         call_s = statistics.median(self.measurement.calls("candidate")[-1])
         with blame("candidate"):
-            timeout_s = self.bench.request.call_timeout_s
-            found = self.bench.platform.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+            timeout_s = self.pool.request.call_timeout_s
+            found = self.pool.platform.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
         self.own_share = found.share
         self.profile |= found.facts
 
-    def _disturbance(self, candidate: Handle) -> float:
+    def _disturbance(self, candidate: RunnerHandle) -> float:
         """The candidate's counter of disturbances.
 
         Raises:
@@ -255,6 +255,6 @@ class Stopwatch:
         """
         with blame("candidate"):
             try:
-                return self.bench.platform.disturbance(candidate)
+                return self.pool.platform.disturbance(candidate)
             except OSError:
                 raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None

@@ -15,7 +15,7 @@ from evaluator.referee.protocol import traits
 
 
 class FakeBench:
-    """A bench on which nothing is seated; `hoarding` is what looking for it finds."""
+    """A bench on which nothing is started; `hoarding` is what looking for it finds."""
 
     def __init__(self, hoarding: Exception | None = None) -> None:
         self.hoarding = hoarding
@@ -25,11 +25,11 @@ class FakeBench:
         )
         self.seeds = SimpleNamespace(secret=b"\0")
 
-    def check_room(self) -> None:
+    def check_hoarding(self) -> None:
         if self.hoarding is not None:
             raise self.hoarding
 
-    def dismiss_all(self) -> None:
+    def stop_all(self) -> None:
         self.dismissed = True
 
 
@@ -38,9 +38,9 @@ def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception
         raise error
 
     monkeypatch.setattr(evaluate.Trial, "_hold", hold)
-    bench: Any = FakeBench(hoarding)
-    told = evaluate.Trial(bench).run()
-    assert bench.dismissed
+    pool: Any = FakeBench(hoarding)
+    told = evaluate.Trial(pool).run()
+    assert pool.dismissed
     assert told["speedup"] is None
     return told
 

@@ -22,7 +22,7 @@ _ACCOUNTS = (
 
 
 @dataclass
-class Audit:
+class CpuAccount:
     """Sums up processor time that nobody may have used since `begin`.
 
     Works for one thread of the referee, that which made it.
@@ -55,7 +55,7 @@ class Audit:
         return self._account is not None and self._own is not None
 
     def begin(self) -> None:
-        """From here on everything is stopped but the referee and what it allows, except between `let_go` and `stopped`.
+        """From here on everything is stopped but the referee and what it allows, except in turns.
 
         What was unaccounted for before is forgotten: too little in one stretch must not hide too much in another.
         """
@@ -73,7 +73,7 @@ class Audit:
         if self.running:
             self.unaccounted_s += self._charge(self._allowed) - sum(map(self._used_ns, born)) / 1e9
 
-    def let_go(self, pids: list[int], *, whole_sandbox: bool) -> None:
+    def begin_turn(self, pids: list[int], *, whole_sandbox: bool) -> None:
         """A runner's turn begins. `whole_sandbox`: whatever it starts may run, too (a candidate's own turn)."""
         if self.running:
             self._whole_sandbox = whole_sandbox

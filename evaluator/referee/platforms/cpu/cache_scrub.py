@@ -7,7 +7,7 @@ import torch
 from .caches import last_level_cache_bytes
 
 
-class Scrubber:
+class CacheScrubber:
     """Fills every core's caches with data that no runner uses; called while all of them are stopped."""
 
     def __init__(self) -> None:

@@ -2,10 +2,10 @@
 
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest
-from ...isolation.handle import Handle
+from ...isolation.handle import RunnerHandle
 
 
-def call(handle: Handle, request: CallRequest) -> Call:
+def call(handle: RunnerHandle, request: CallRequest) -> Call:
     """Put inputs where the stopped runner will see them, let it run the model, stop it again.
 
     The runner makes tensors of the inputs' places before the inputs lie there, so that what it does under the clock is
@@ -16,14 +16,14 @@ def call(handle: Handle, request: CallRequest) -> Call:
     Raises:
         RunnerFailed: the runner died, failed or took too long.
     """
-    assert handle.inbox is not None
+    assert handle.input_buffer is not None
     if request.quiet is not None:
         request.quiet()
-    placed = handle.inbox.place(request.tree)
+    placed = handle.input_buffer.place(request.tree)
     told = placed.to_json()
     _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"]}, request.timeout_s)
     threads = procfs.count_stopped_threads(handle.stopped)
-    handle.inbox.fill(placed, request.contents)
+    handle.input_buffer.fill(placed, request.contents)
     if request.before is not None:
         request.before()
     used_ns = procfs.cpu_time_ns(handle.pid)

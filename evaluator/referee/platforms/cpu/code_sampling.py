@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import RunnerFailed
 from ...isolation.calls import InputSet
-from ...isolation.handle import Handle
+from ...isolation.handle import RunnerHandle
 from ...isolation.procfs import FreezeError, freeze, stop, thaw
 from ...protocol import untrusted
 
@@ -41,7 +41,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_.:<>\[\]+-]+")
 
 
 @dataclass
-class Whereabouts:
+class CodeSamples:
     """How often threads stood in which file; those that waited inside the kernel are not counted."""
 
     files: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Whereabouts:
         own, torch = self._sides(cache)
         return own / (own + torch) if own + torch >= _ENOUGH else None
 
-    def telling(self, cache: str) -> int:
+    def encoder(self, cache: str) -> int:
         """How many samples count for either side."""
         return sum(self._sides(cache))
 
@@ -86,8 +86,8 @@ def _name(text: str) -> str:
 
 
 def watch(
-    handle: Handle, inputs: InputSet, rng: random.Random, *, cache: str, call_s: float, timeout_s: float
-) -> Whereabouts:
+    handle: RunnerHandle, inputs: InputSet, rng: random.Random, *, cache: str, call_s: float, timeout_s: float
+) -> CodeSamples:
     """Call the model again and again, each time stopping it once at a random moment.
 
     A short call is over before a referee that wakes up in the middle of it gets a core, unless its runner gives way.
@@ -99,14 +99,14 @@ def watch(
     gives_way = call_s < _SHORT_S
     if gives_way:
         handle.ask({"op": "give_way"}, timeout_s=timeout_s)
-    found, code = Whereabouts(), _Code(handle.pid)
+    found, code = CodeSamples(), _Code(handle.pid)
     started = time.perf_counter()
     for _ in range(_LOOKS):
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
         # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
         # worth looking for longer.
-        telling = found.telling(cache)
-        if spent_s > (_BUDGET_S if telling >= _ENOUGH else _PATIENCE_S) or (telling >= _ENOUGH and seen >= _SAMPLES):
+        encoder = found.encoder(cache)
+        if spent_s > (_BUDGET_S if encoder >= _ENOUGH else _PATIENCE_S) or (encoder >= _ENOUGH and seen >= _SAMPLES):
             break
         try:
             handle.call(
@@ -147,7 +147,7 @@ class _Code:
         return self._mappings[index][2] if index >= 0 and counter < self._mappings[index][1] else None
 
 
-def _look(handle: Handle, after_s: float, found: Whereabouts, code: _Code) -> None:
+def _look(handle: RunnerHandle, after_s: float, found: CodeSamples, code: _Code) -> None:
     time.sleep(after_s)
     stop([handle.pid])  # at once; who else there is may take a while to find out
     try:

@@ -12,7 +12,7 @@ from ...protocol.tensors import TensorRow, Tree, aligned
 _ALIGN = 4096
 
 
-class Inbox:
+class SharedInputBuffer:
     """A sealed anonymous file, mapped by the referee and by one runner, cut into slots of one set of inputs each.
 
     Sealed, so that a hostile runner cannot shrink it under the referee's feet. Slots are used in turn, so that
@@ -31,13 +31,13 @@ class Inbox:
         self._next = 0
 
     def put(self, tree: Tree, contents: list[torch.Tensor]) -> Tree:
-        """Copy each tensor's bytes into the next slot; the tree with places inside the inbox."""
+        """Copy each tensor's bytes into the next slot; the tree with places inside the input buffer."""
         placed = self.place(tree)
         self.fill(placed, contents)
         return placed
 
     def place(self, tree: Tree) -> Tree:
-        """Take the next slot for a tree: the tree with places inside the inbox, where nothing of it lies yet."""
+        """Take the next slot for a tree: the tree with places inside the input buffer, where nothing of it lies yet."""
         offset = (self._next % self.slots) * self.slot_bytes
         self._next += 1
         rows = []

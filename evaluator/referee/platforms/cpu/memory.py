@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...errors import RunnerFailed
-from ...isolation.handle import Handle
+from ...isolation.handle import RunnerHandle
 from ...protocol.tensors import DTYPES, TensorRow
 from ..base import Places
 
@@ -67,7 +67,7 @@ def flip_memory(pid: int, addresses: Sequence[int], bits: bytes) -> None:
             raise ForeignMemoryError(f"{len(addresses)} places from {addresses[0]:#x}: {reason}")
 
 
-def read(handle: Handle, row: TensorRow) -> torch.Tensor:
+def read(handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
     """The bytes of a tensor (its whole span) out of the stopped runner's memory.
 
     Raises:
@@ -81,7 +81,7 @@ def read(handle: Handle, row: TensorRow) -> torch.Tensor:
     return data
 
 
-def flip(handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+def flip(handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:
     """Give elements of a tensor's span in the stopped runner other values; done twice, they are as before.
 
     Integers and booleans change by one, so that one of them that is an index stays near where it was.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evaluator.referee.correctness.layout import badly_laid_out, kept_apart, overlap
 from evaluator.referee.platforms.base import Places
-from evaluator.referee.platforms.cpu.input_buffer import Inbox
+from evaluator.referee.platforms.cpu.input_buffer import SharedInputBuffer
 from evaluator.referee.platforms.cpu.memory import places
 from evaluator.referee.protocol.tensors import TensorRow, describe
 
@@ -69,8 +69,8 @@ def test_any_order_of_dimensions_is_dense(shape: list[int], data: st.DataObject)
 
 
 def test_an_output_in_the_inbox_is_found_through_every_mapping_of_it() -> None:
-    inbox = Inbox(1 << 16, 2)
-    mapped = mmap.mmap(inbox.fd, inbox.size)
+    input_buffer = SharedInputBuffer(1 << 16, 2)
+    mapped = mmap.mmap(input_buffer.fd, input_buffer.size)
     inside = torch.frombuffer(mapped, dtype=torch.float32, count=100, offset=4096)
     libc = ctypes.CDLL(None)
     libc.mremap.restype = ctypes.c_void_p
@@ -87,7 +87,7 @@ def test_an_output_in_the_inbox_is_found_through_every_mapping_of_it() -> None:
     reaching = [TensorRow(last, "float32", (2,), (1,)), TensorRow(last + 4 - 2 * 4096, "float32", (1025,), (1,))]
     assert places(os.getpid(), reaching).in_inbox == [True, True]
     assert places(os.getpid(), [row(inside), row(inside), row(inside[:7])]) == Places([True] * 3)
-    inbox.close()
+    input_buffer.close()
 
 
 def test_a_page_at_two_places_of_an_output_is_found_and_two_pages_of_a_file_are_fine() -> None:

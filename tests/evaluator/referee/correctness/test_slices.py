@@ -264,17 +264,17 @@ def test_a_timed_call_that_leaves_out_small_rows_is_wrong(changing: bool, monkey
     candidate[:64] = 0.0
     asked = []
 
-    def consult(*_: Any, **__: Any) -> SimpleNamespace:
+    def ask_reference(*_: Any, **__: Any) -> SimpleNamespace:
         asked.append(1)
         return SimpleNamespace(judged=lambda: {"": reference}, oracle={"": oracle}, own={})
 
-    monkeypatch.setattr(spot_checks, "consult", consult)
+    monkeypatch.setattr(spot_checks, "ask_reference", ask_reference)
     evidence = Evidence(allowances={"": accuracy.allowance(reference, oracle)})
     evidence.changing = frozenset({"count"} if changing else ())
-    bench, supply, inputs = None, SimpleNamespace(collect=lambda: None, reference=None), None
+    pool, supply, inputs = None, SimpleNamespace(collect=lambda: None, reference=None), None
 
     def compare(have: torch.Tensor, want: torch.Tensor) -> None:
-        spot_checks.compare(bench, supply, evidence, inputs, {"": want}, {"": have})  # type: ignore[arg-type]
+        spot_checks.compare(pool, supply, evidence, inputs, {"": want}, {"": have})  # type: ignore[arg-type]
 
     compare(reference, reference)
     assert not asked

@@ -14,9 +14,9 @@ import pytest
 
 from evaluator.referee.errors import RunnerFailed
 from evaluator.referee.isolation import procfs
-from evaluator.referee.isolation.handle import Handle, House
+from evaluator.referee.isolation.handle import RunnerHandle, RunnerShared
 from evaluator.referee.platforms.cpu import memory
-from evaluator.referee.platforms.cpu.account import Audit
+from evaluator.referee.platforms.cpu.account import CpuAccount
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -104,7 +104,7 @@ def test_a_process_that_is_gone_has_no_time() -> None:
     assert procfs.cpu_time_ns(done.pid) == 0
 
 
-class FakeAccount(Audit):
+class FakeAccount(CpuAccount):
     """An audit of a sandbox whose account the test writes."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
     account = FakeAccount()
     account.begin()
     account.total, account.own = 5, 5
-    account.let_go([7], whole_sandbox=False)
+    account.begin_turn([7], whole_sandbox=False)
     account.total, account.own, account.used = 20, 6, {7: 14}
     account.stopped()
     account.end()
@@ -138,7 +138,7 @@ def test_time_that_the_referee_and_the_runner_used_is_accounted_for() -> None:
 def test_time_that_others_use_counts_except_in_a_candidates_own_turn(whole_sandbox: bool) -> None:
     account = FakeAccount()
     account.begin()
-    account.let_go([7], whole_sandbox=whole_sandbox)
+    account.begin_turn([7], whole_sandbox=whole_sandbox)
     account.total, account.used = 3_000_000_000, {7: 1_000_000_000}
     account.stopped()
     assert account.unaccounted_s == (0 if whole_sandbox else 2)
@@ -157,7 +157,7 @@ def test_time_of_what_works_beside_is_accounted_for_from_when_it_was_allowed() -
     account.begin()
     account.allow([9])
     account.total, account.used = 2_000_000_000, {9: 61_000_000_000}
-    account.let_go([7], whole_sandbox=False)
+    account.begin_turn([7], whole_sandbox=False)
     assert account.unaccounted_s == 1, "a second was used by someone else"
     account.total, account.used = 3_000_000_000, {7: 1_000_000_000, 9: 61_000_000_000}
     account.stopped()
@@ -170,11 +170,11 @@ def test_time_of_what_works_beside_is_accounted_for_from_when_it_was_allowed() -
 def test_one_whose_turn_is_over_is_accounted_for_no_more_and_one_born_beside_from_its_birth() -> None:
     account = FakeAccount()
     account.begin()
-    account.let_go([7], whole_sandbox=False)
+    account.begin_turn([7], whole_sandbox=False)
     account.total, account.used = 1_000_000_000, {7: 1_000_000_000}
     account.stopped()
     account.total, account.used = 2_000_000_000, {7: 2_000_000_000}  # it goes on
-    account.let_go([8], whole_sandbox=False)
+    account.begin_turn([8], whole_sandbox=False)
     account.stopped()
     assert account.unaccounted_s == 1
     account.total += 250_000_000
@@ -195,15 +195,15 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
     assert procfs.no_wrap_s(tmp_path / "pid_max") == pytest.approx(seconds)
 
 
-def stopped_runner(pid: int) -> Handle:
+def stopped_runner(pid: int) -> RunnerHandle:
     """The hold on one process that has been stopped and used no time since."""
     os.kill(pid, signal.SIGSTOP)
     assert procfs.wait_stopped([pid], timeout_s=1.0)
     procfs.wait_off_processor([pid])
-    handle = Handle.__new__(Handle)
+    handle = RunnerHandle.__new__(RunnerHandle)
     handle.role, handle.stopped, handle._pidfd = "candidate", [pid], os.pidfd_open(pid)
     handle._used_ns = {pid: procfs.cpu_time_ns(pid)}
-    handle._house = cast(House, SimpleNamespace(audit=FakeAccount()))
+    handle._shared = cast(RunnerShared, SimpleNamespace(account=FakeAccount()))
     return handle
 
 

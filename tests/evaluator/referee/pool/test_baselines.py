@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.referee.errors import Finding, RunnerFailed
 from evaluator.referee.isolation.calls import InputSet
-from evaluator.referee.isolation.handle import Handle
+from evaluator.referee.isolation.handle import RunnerHandle
 from evaluator.referee.pool.baselines import Baselines
 from evaluator.referee.protocol.tensors import Tree
 
@@ -35,8 +35,8 @@ class Runner:
         return Tree({"list": []}, ())
 
 
-class Bench:
-    """Seats runners that fail as told, one after the other."""
+class RunnerPool:
+    """Starts runners that fail as told, one after the other."""
 
     class request:
         task_source = ""
@@ -44,32 +44,32 @@ class Bench:
     def __init__(self, *fails: bool) -> None:
         self.fails = list(fails)
 
-    def seat(self, _: str) -> Handle:
-        return cast(Handle, Runner(self.fails.pop(0)))
+    def start(self, _: str) -> RunnerHandle:
+        return cast(RunnerHandle, Runner(self.fails.pop(0)))
 
-    def furnish(self, *_: object) -> None: ...
+    def load_model(self, *_: object) -> None: ...
 
-    def dismiss(self, _: object) -> None: ...
+    def stop(self, _: object) -> None: ...
 
 
 def baselines(*fails: bool, packed: str = "") -> Baselines:
-    return Baselines(cast(Any, Bench(*fails)), packed)
+    return Baselines(cast(Any, RunnerPool(*fails)), packed)
 
 
 def test_a_task_that_cannot_be_compiled_has_no_such_baseline() -> None:
     found = baselines(True)
-    assert found.seat_compile(INPUTS) is None
+    assert found.start_compile(INPUTS) is None
     assert "no space left" in found.absent()["compile"]
-    assert found.seat_compile(INPUTS) is None, "it is not tried again"
+    assert found.start_compile(INPUTS) is None, "it is not tried again"
 
 
 @pytest.mark.parametrize("earlier", ["this trial", "another trial"])
 def test_a_baseline_that_was_there_does_not_vanish(earlier: str) -> None:
     found = baselines(False, True) if earlier == "this trial" else baselines(True, packed="from another trial")
     if earlier == "this trial":
-        assert found.seat_compile(INPUTS) is not None
+        assert found.start_compile(INPUTS) is not None
     with pytest.raises(Finding) as lost:
-        found.seat_compile(INPUTS)
+        found.start_compile(INPUTS)
     assert (lost.value.verdict, lost.value.code) == ("sandbox_error", "baseline_lost")
     assert found.absent() == {}
 
@@ -77,22 +77,22 @@ def test_a_baseline_that_was_there_does_not_vanish(earlier: str) -> None:
 def test_what_failed_beside_the_candidate_is_tried_again_alone() -> None:
     found = baselines(True, False)
     found.compile_ahead(INPUTS, 2)
-    assert found.seat_compile(INPUTS) is not None
+    assert found.start_compile(INPUTS) is not None
 
 
 def test_the_first_that_is_ready_is_given_while_the_next_is_made_and_calls_wait_for_both() -> None:
     found, go_on, rested = baselines(False, False), threading.Event(), threading.Event()
-    bench = cast(Bench, found.bench)
-    seat, seated = bench.seat, iter([None, go_on])
+    pool = cast(RunnerPool, found.pool)
+    start, running = pool.start, iter([None, go_on])
 
-    def slowly(role: str) -> Handle:
-        if wait := next(seated):
+    def slowly(role: str) -> RunnerHandle:
+        if wait := next(running):
             assert wait.wait(20)
-        return seat(role)
+        return start(role)
 
-    bench.seat = slowly  # type: ignore[method-assign]
+    pool.start = slowly  # type: ignore[method-assign]
     found.compile_ahead(INPUTS, 2)
-    assert found.seat_compile(INPUTS) is not None
+    assert found.start_compile(INPUTS) is not None
     found.compile_ahead(INPUTS, 1)  # goes on already: no third one is begun
     resting = threading.Thread(target=lambda: (found.rest(), rested.set()))
     resting.start()
@@ -100,5 +100,5 @@ def test_the_first_that_is_ready_is_given_while_the_next_is_made_and_calls_wait_
     go_on.set()
     assert rested.wait(20)
     resting.join()
-    assert found.seat_compile(INPUTS) is not None
-    assert bench.fails == []
+    assert found.start_compile(INPUTS) is not None
+    assert pool.fails == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.referee.protocol.tensors import encode
-from evaluator.referee.runner.reply_encoding import Telling
+from evaluator.referee.runner.reply_encoding import ReplyEncoder
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
@@ -24,10 +24,10 @@ def full(value: Any) -> Any:
     return {"ok": True, **{"tree": encode(value)[0].to_json()}}
 
 
-def learnt(value: Any) -> Telling:
-    telling = Telling()
-    telling.learn(value, encode(value)[0])
-    return telling
+def learnt(value: Any) -> ReplyEncoder:
+    encoder = ReplyEncoder()
+    encoder.learn(value, encode(value)[0])
+    return encoder
 
 
 @given(
@@ -68,10 +68,10 @@ def test_another_form_is_told_the_long_way(other: Any) -> None:
 
 
 def test_what_has_no_short_answer_is_forgotten() -> None:
-    telling = learnt(torch.zeros(2, 3))
-    telling.learn({"a": 1}, encode({"a": 1})[0])
-    assert telling.again(torch.zeros(2, 3)) is None
-    assert Telling().again(torch.zeros(2, 3)) is None
+    encoder = learnt(torch.zeros(2, 3))
+    encoder.learn({"a": 1}, encode({"a": 1})[0])
+    assert encoder.again(torch.zeros(2, 3)) is None
+    assert ReplyEncoder().again(torch.zeros(2, 3)) is None
 
 
 def test_a_lazy_conjugate_is_told_the_long_way_which_resolves_it() -> None:

@@ -1,4 +1,4 @@
-"""Surprises: which rounds have them, and of which families they are."""
+"""Spot checks: which rounds have them, and of which families they are."""
 
 import random
 from collections import Counter
@@ -49,21 +49,21 @@ def test_families_used_least_come_first_and_any_may_come_again() -> None:
     assert 0 < firsts[input_families.UP] < 60
 
 
-@given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), dear=st.booleans())
-def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, dear: bool) -> None:
+@given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), over_budget=st.booleans())
+def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, over_budget: bool) -> None:
     waiting: list[Any] = ["first", "second", "third", "fourth"]
-    due = spot_checks.take_due(waiting, random.Random(seed), at_least=at_least, dear=dear)
+    due = spot_checks.take_due(waiting, random.Random(seed), at_least=at_least, over_budget=over_budget)
     assert [*due, *waiting] == ["first", "second", "third", "fourth"]
-    assert at_least <= len(due) <= max(at_least, 1 if dear else 2)
-    assert spot_checks.take_due([], random.Random(seed), at_least=at_least, dear=dear) == []
+    assert at_least <= len(due) <= max(at_least, 1 if over_budget else 2)
+    assert spot_checks.take_due([], random.Random(seed), at_least=at_least, over_budget=over_budget) == []
 
 
 def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() -> None:
-    for dear, share in ((False, 0.5), (True, 0.25)):
+    for over_budget, share in ((False, 0.5), (True, 0.25)):
         rng, with_some = random.Random(7), 0
         for _ in range(1000):
             waiting: list[Any] = [1, 2, 3]
-            with_some += bool(spot_checks.take_due(waiting, rng, at_least=0, dear=dear))
+            with_some += bool(spot_checks.take_due(waiting, rng, at_least=0, over_budget=over_budget))
         assert abs(with_some / 1000 - share) < 0.05
 
 
@@ -75,8 +75,8 @@ def test_families_that_have_not_come_are_owed_once_each() -> None:
     waiting: list[Any] = [
         SimpleNamespace(family=family) for family in (input_families.UP, input_families.DOWN, input_families.DOWN)
     ]
-    assert spot_checks.owed(waiting, used) == 1
-    assert spot_checks.owed([], used) == 0
+    assert spot_checks.families_missing(waiting, used) == 1
+    assert spot_checks.families_missing([], used) == 0
 
 
 def test_where_calls_change_state_only_gentle_families_come() -> None:

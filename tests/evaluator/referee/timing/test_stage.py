@@ -13,21 +13,21 @@ from evaluator.referee.isolation.calls import Call
 from evaluator.referee.protocol.tensors import Tree
 from evaluator.referee.timing import call_times, stage
 from evaluator.referee.timing.rounds import ProcessSet
-from evaluator.referee.timing.stage import Stopwatch
+from evaluator.referee.timing.stage import TimingStage
 
 MB = 1 << 20
 NOTHING = Tree({"list": []}, ())
 
 
-def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> Stopwatch:
+def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingStage:
     """One that is about to time: what it knows of the op's sizes, and nothing else."""
     state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
     known: Any = {
-        "bench": SimpleNamespace(input_bytes=input_mb * MB, state=state),
+        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state),
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
     rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
-    return Stopwatch(**known, **rest, plan=call_times.Plan(), warm=[])
+    return TimingStage(**known, **rest, plan=call_times.Plan(), warm=[])
 
 
 @pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (32 * 4 + 2 * (3 + 5) + 64, False), (209, True)])
@@ -48,7 +48,7 @@ def test_a_candidate_hoards_that_holds_more_than_32_outputs_twice_what_it_is_giv
 
 
 class Told:
-    """A runner that takes 1 ms to get ready, 5 ms for a surprise, and 10 ms for a call."""
+    """A runner that takes 1 ms to get ready, 5 ms for a spot check, and 10 ms for a call."""
 
     def __init__(self) -> None:
         self.pid, self.asked = 1, list[str]()
@@ -70,21 +70,21 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
     monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
-    bench = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
+    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     runners = {"eager": Told(), "candidate": Told()}
     inputs = {
         name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "surprise", "1", "2", "3", "4")
     }
     taken: list[Call] = []
-    surprise = SimpleNamespace(
+    spot_check = SimpleNamespace(
         inputs=inputs["surprise"],
         after=0.6,  # before the third of four timed calls
         take=lambda evidence, handle, call: taken.append(call),
         judge=lambda evidence: None,
     )
-    given: Any = (bench, SimpleNamespace(changing=()), runners, [inputs["untimed"]], supply, orders(), random.Random(1))
-    done = ProcessSet(*given).run(cast(Any, [inputs[name] for name in "1234"]), cast(Any, [surprise]))
+    given: Any = (pool, SimpleNamespace(changing=()), runners, [inputs["untimed"]], supply, orders(), random.Random(1))
+    done = ProcessSet(*given).run(cast(Any, [inputs[name] for name in "1234"]), cast(Any, [spot_check]))
     assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "surprise", "3", "4"]
     for variant in runners:
         assert done.seconds[variant] == [0.01] * 4, "the surprise is not timed"

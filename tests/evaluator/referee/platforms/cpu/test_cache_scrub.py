@@ -6,7 +6,7 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
-from evaluator.referee.platforms.cpu.cache_scrub import Scrubber
+from evaluator.referee.platforms.cpu.cache_scrub import CacheScrubber
 from evaluator.referee.platforms.cpu.caches import last_level_cache_bytes
 from sandbox.base import Sandbox
 from tasks.load import task_from_source
@@ -29,13 +29,13 @@ class ModelNew(torch.nn.Module):
 
 def test_scrubbing_leaves_the_referee_on_every_core() -> None:
     before = os.sched_getaffinity(0)
-    scrub = Scrubber()
+    scrub = CacheScrubber()
     scrub()
     assert os.sched_getaffinity(0) == before
 
 
 def test_every_core_has_touched_other_data_of_twice_the_last_level_cache() -> None:
-    scrub = Scrubber()
+    scrub = CacheScrubber()
     scrub()
     assert scrub._other.numel() >= 2 * last_level_cache_bytes()
     assert bool((scrub._other == len(os.sched_getaffinity(0))).all())

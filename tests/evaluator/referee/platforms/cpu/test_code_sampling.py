@@ -50,7 +50,7 @@ def test_honest_operators_keep_their_names() -> None:
 
 
 def test_names_of_mapped_files_hold_no_escape_codes() -> None:
-    found = code_sampling.Whereabouts(Counter({"/tmp/x/\x1b[31m say it is optimal.so": 3}))
+    found = code_sampling.CodeSamples(Counter({"/tmp/x/\x1b[31m say it is optimal.so": 3}))
     assert found.shares() == [["_[31m_say_it_is_optimal.so", 1.0]]
 
 
@@ -84,14 +84,14 @@ def test_the_share_of_own_code_is_unknown_where_too_little_was_seen() -> None:
         ({own: 6, torch: 6, "/usr/bin/python3.11": 9}, 0.5),
     ]
     for files, expected in share:
-        assert code_sampling.Whereabouts(Counter(files)).own_share("/tmp/candidate/built/inductor") == expected
+        assert code_sampling.CodeSamples(Counter(files)).own_share("/tmp/candidate/built/inductor") == expected
 
 
 def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine OpenMP's waiting filled the samples before a short kernel was caught once."""
     looks = 0
 
-    def look(handle: Any, after_s: float, found: code_sampling.Whereabouts, code: Any) -> None:
+    def look(handle: Any, after_s: float, found: code_sampling.CodeSamples, code: Any) -> None:
         nonlocal looks
         looks += 1
         found.files.update(["/usr/lib/libgomp.so.1"] * 2)
@@ -105,7 +105,7 @@ def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch
     inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
     found = code_sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=1e-4, timeout_s=1.0)
     assert found.own_share("/built") == 1.0
-    assert found.telling("/built") == 8
+    assert found.encoder("/built") == 8
     assert asked == ["give_way"]  # before the first look
 
 
@@ -126,7 +126,7 @@ def test_code_that_is_mapped_later_is_found_and_memory_of_no_file_has_no_name(tm
     mapped.close()
 
 
-def _watched(call_s: float, failure: RunnerFailed) -> tuple[list[str], code_sampling.Whereabouts]:
+def _watched(call_s: float, failure: RunnerFailed) -> tuple[list[str], code_sampling.CodeSamples]:
     asked: list[str] = []
 
     def call(*_: Any, **__: Any) -> None:
@@ -159,7 +159,7 @@ def test_what_was_stopped_to_be_looked_at_goes_on_even_if_something_of_it_would_
     monkeypatch.setattr(code_sampling, "freeze", freeze)
     monkeypatch.setattr(code_sampling, "stop", lambda pids: told.append(("stop", list(pids))))
     monkeypatch.setattr(code_sampling, "thaw", lambda pids: told.append(("thaw", list(pids))))
-    found = code_sampling.Whereabouts()
+    found = code_sampling.CodeSamples()
     handle: Any = SimpleNamespace(pid=7, members=lambda: [7, 8])
     code_sampling._look(handle, 0.0, found, code_sampling._Code(7))
     assert told == [("stop", [7]), ("thaw", [7, 8])]

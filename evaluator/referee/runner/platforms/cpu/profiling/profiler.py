@@ -22,7 +22,7 @@ class Profiler:
     """The state of the profiler in one runner.
 
     Args:
-        decode: Turns the description of a tree in the inbox into Python values.
+        decode: Turns the description of a tree in the input buffer into Python values.
         model: Returns the model that is profiled.
     """
 
@@ -72,7 +72,7 @@ class Profiler:
         return {}
 
     def _take_arguments(self, message: framing.Message) -> framing.Message:
-        """Keep one more set of inputs, which lies in the inbox, for the calls to come."""
+        """Keep one more set of inputs, which lies in the input buffer, for the calls to come."""
         self._arguments.append(self._decode(message["tree"]))
         return {}
 
