@@ -11,15 +11,17 @@ from evaluator.referee import errors, evaluate
 from evaluator.referee.correctness import tolerances
 from evaluator.referee.errors import Finding, RunnerFailed, names_role
 from evaluator.referee.isolation import exhaustion
+from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.protocol import traits
 
 
-class FakeBench:
-    """A bench on which nothing is started; `hoarding` is what looking for it finds."""
+class FakePool:
+    """A pool in which nothing is started; `hoarding` is what looking for it finds."""
 
     def __init__(self, hoarding: Exception | None = None) -> None:
         self.hoarding = hoarding
-        self.dismissed = False
+        self.stopped = False
+        self.platform = load_platform("cpu")
         self.request = SimpleNamespace(
             measure_budget_s=1.0, precision=0.2, compile_cache="", build_cache="", baselines=("eager",)
         )
@@ -30,7 +32,7 @@ class FakeBench:
             raise self.hoarding
 
     def stop_all(self) -> None:
-        self.dismissed = True
+        self.stopped = True
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception | None = None) -> dict[str, Any]:
@@ -38,9 +40,9 @@ def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception
         raise error
 
     monkeypatch.setattr(evaluate.Trial, "_hold", hold)
-    pool: Any = FakeBench(hoarding)
+    pool: Any = FakePool(hoarding)
     told = evaluate.Trial(pool).run()
-    assert pool.dismissed
+    assert pool.stopped
     assert told["speedup"] is None
     return told
 

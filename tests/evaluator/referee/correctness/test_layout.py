@@ -68,7 +68,7 @@ def test_any_order_of_dimensions_is_dense(shape: list[int], data: st.DataObject)
     assert bool(badly_laid_out(row(got.contiguous()), row(gaps))) == (got.numel() > 1)
 
 
-def test_an_output_in_the_inbox_is_found_through_every_mapping_of_it() -> None:
+def test_an_output_in_the_input_buffer_is_found_through_every_mapping_of_it() -> None:
     input_buffer = SharedInputBuffer(1 << 16, 2)
     mapped = mmap.mmap(input_buffer.fd, input_buffer.size)
     inside = torch.frombuffer(mapped, dtype=torch.float32, count=100, offset=4096)
@@ -81,11 +81,11 @@ def test_an_output_in_the_inbox_is_found_through_every_mapping_of_it() -> None:
     untouched = torch.frombuffer(mmap.mmap(-1, 1 << 20), dtype=torch.float32)
     values = [inside, twice, own, shared, untouched, torch.zeros(0)]
     found = places(os.getpid(), [row(value) for value in values])
-    assert found.in_inbox == [True, True, False, False, False, False]
+    assert found.in_input_buffer == [True, True, False, False, False, False]
     assert found.folded  # `inside` and `twice`
     last = row(twice).place + 4096 - 4
     reaching = [TensorRow(last, "float32", (2,), (1,)), TensorRow(last + 4 - 2 * 4096, "float32", (1025,), (1,))]
-    assert places(os.getpid(), reaching).in_inbox == [True, True]
+    assert places(os.getpid(), reaching).in_input_buffer == [True, True]
     assert places(os.getpid(), [row(inside), row(inside), row(inside[:7])]) == Places([True] * 3)
     input_buffer.close()
 

@@ -127,9 +127,9 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
 
 
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
-    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    before, count = os.sched_getaffinity(0), torch.get_num_threads()
     with affinity.on_the_callers(), threads.beside_the_callers(before):
         assert os.sched_getaffinity(0) == (before - {min(before)} or before)
         assert torch.get_num_threads() == 1
     assert os.sched_getaffinity(0) == before
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == count
