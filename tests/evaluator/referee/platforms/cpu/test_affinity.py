@@ -12,6 +12,7 @@ from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
 from evaluator.referee.platforms.cpu import affinity
 from evaluator.referee.runner.platforms.cpu import imports as cpu_imports
+from evaluator.referee.runner.platforms.cpu import threads as placement
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
@@ -128,7 +129,7 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
 
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
     before, count = os.sched_getaffinity(0), torch.get_num_threads()
-    with affinity.on_the_callers(), threads.beside_the_callers(before):
+    with affinity.on_the_callers(), placement.beside_the_callers(before):
         assert os.sched_getaffinity(0) == (before - {min(before)} or before)
         assert torch.get_num_threads() == 1
     assert os.sched_getaffinity(0) == before
