@@ -24,7 +24,7 @@ from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
-from .reply_encoding import Telling
+from .reply_encoding import ReplyEncoder
 
 _MAX_TRACE = 4000
 
@@ -45,9 +45,9 @@ class Runner:
         self.built = built  # where torch.compile and load_inline put what they build
         self.module: Any = None
         self.model: Any = None
-        self.inbox: mmap.mmap | None = None
+        self.input_buffer: mmap.mmap | None = None
         self.kept: list[Any] = []  # whatever the referee has been told the address of
-        self.telling = Telling()
+        self.encoder = ReplyEncoder()
 
     def commands(self) -> Commands:
         """What the referee may ask for, by name."""
@@ -91,10 +91,10 @@ class Runner:
                     framing.send(self.sock, {"ok": True, **reply})
 
     def attach(self, message: framing.Message) -> framing.Message:
-        """Map the inbox that the referee has just passed along as a file descriptor."""
+        """Map the input buffer that the referee has just passed along as a file descriptor."""
         _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
         size = message["size"]
-        self.inbox = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self.input_buffer = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         os.close(fds[0])
         return {}
 
@@ -180,7 +180,7 @@ class Runner:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
             value = self.model(*build(message["spec"], tensors))
-            if not message["state"] and (answer := self.telling.again(value)) is not None:
+            if not message["state"] and (answer := self.encoder.again(value)) is not None:
                 self.kept.append(value)
                 return answer
             tree, outputs = encode(value)
@@ -189,7 +189,7 @@ class Runner:
             if message["state"]:
                 reply["state"] = self._reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
             else:
-                self.telling.learn(value, tree)
+                self.encoder.learn(value, tree)
             return reply
 
     def oracle(self, message: framing.Message) -> framing.Message:
@@ -245,7 +245,7 @@ class Runner:
             raise _Closed from None
 
     def _at(self, row: Any) -> torch.Tensor:
-        return view(self.inbox, row)
+        return view(self.input_buffer, row)
 
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""

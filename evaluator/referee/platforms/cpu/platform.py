@@ -9,18 +9,18 @@ import torch
 
 from ...errors import RunnerFailed
 from ...isolation.calls import Call, CallRequest, InputSet
-from ...isolation.handle import Handle
-from ...pool.runner_pool import Bench
+from ...isolation.handle import RunnerHandle
+from ...pool.runner_pool import RunnerPool
 from ...protocol.peaks import Peaks, Traffic
 from ...protocol.tensors import TensorRow
 from ...timing.call_times import RESOLUTION, Plan
 from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
 from . import affinity, clock, code_sampling, memory
-from .account import Audit
-from .cache_scrub import Scrubber
+from .account import CpuAccount
+from .cache_scrub import CacheScrubber
 from .caches import last_level_cache_bytes
 from .host_load import LoadMeter
-from .input_buffer import Inbox
+from .input_buffer import SharedInputBuffer
 from .peaks import measured_peaks
 from .profiling import mode
 from .versions import versions
@@ -51,13 +51,13 @@ class CpuPlatform:
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Runners hold the state themselves."""
 
-    def handover_s(self, handle: Handle) -> float:
+    def handover_s(self, handle: RunnerHandle) -> float:
         """The time of a question that asks for nothing."""
         return handle.handover_s()
 
     def account(self) -> Account:
         """The kernel's account of the sandbox's processor time."""
-        return Audit()
+        return CpuAccount()
 
     def interference_meter(self) -> InterferenceMeter:
         """What others made of this machine's cores."""
@@ -65,21 +65,21 @@ class CpuPlatform:
 
     def input_buffer(self, slot_bytes: int, slots: int) -> InputBuffer:
         """A sealed file in memory."""
-        return Inbox(slot_bytes, slots)
+        return SharedInputBuffer(slot_bytes, slots)
 
-    def call(self, handle: Handle, request: CallRequest) -> Call:
+    def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
         """See `clock.call`."""
         return clock.call(handle, request)
 
-    def read(self, handle: Handle, row: TensorRow) -> torch.Tensor:
+    def read(self, handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
         """See `memory.read`."""
         return memory.read(handle, row)
 
-    def flip(self, handle: Handle, row: TensorRow, elements: Sequence[int]) -> None:
+    def flip(self, handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:
         """See `memory.flip`."""
         memory.flip(handle, row, elements)
 
-    def places(self, handle: Handle, rows: Sequence[TensorRow]) -> Places:
+    def places(self, handle: RunnerHandle, rows: Sequence[TensorRow]) -> Places:
         """See `memory.places`."""
         return memory.places(handle.pid, rows)
 
@@ -93,9 +93,9 @@ class CpuPlatform:
 
     def cache_scrubber(self) -> Callable[[], None]:
         """Fills every core's caches."""
-        return Scrubber()
+        return CacheScrubber()
 
-    def disturbance(self, handle: Handle) -> float:
+    def disturbance(self, handle: RunnerHandle) -> float:
         """Page faults so far."""
         return memory.page_faults(handle.pid)
 
@@ -110,11 +110,11 @@ class CpuPlatform:
             "page_faults_per_call": round(disturbances / max(1, calls), 1),
         }
 
-    def held_bytes(self, handle: Handle) -> int:
+    def held_bytes(self, handle: RunnerHandle) -> int:
         """Resident memory of all its processes."""
         return sum(map(memory.resident_bytes, handle.members()))
 
-    def has_foreign_code(self, candidate: Handle, reference: Handle) -> bool:
+    def has_foreign_code(self, candidate: RunnerHandle, reference: RunnerHandle) -> bool:
         """Whether it has mapped executable files of its own making."""
         own, others = (
             set(filter(code_sampling.is_own, code_sampling.executable_files(handle.pid)))
@@ -122,7 +122,9 @@ class CpuPlatform:
         )
         return bool(own - others)
 
-    def own_code(self, candidate: Handle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float) -> OwnCode:
+    def own_code(
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+    ) -> OwnCode:
         """As seen from outside, and torch's operators as the candidate's process names them."""
         cache = f"{candidate.home}/built/inductor"
         found = code_sampling.watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s)
@@ -136,7 +138,7 @@ class CpuPlatform:
         """The last-level cache."""
         return last_level_cache_bytes()
 
-    def peaks(self, pool: Bench, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         """Measured in a runner that has loaded nothing foreign."""
         return measured_peaks(pool, traffic, dtypes)
 
@@ -148,6 +150,6 @@ class CpuPlatform:
         """See `versions.versions`."""
         return versions()
 
-    def profile(self, pool: Bench) -> dict[str, Any]:
+    def profile(self, pool: RunnerPool) -> dict[str, Any]:
         """Stacks, operators, use of the processor, and what g++ says of loops."""
         return mode.run(pool)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ....isolation.calls import InputSet
-from ....isolation.handle import Handle
-from ....pool.runner_pool import Bench
+from ....isolation.handle import RunnerHandle
+from ....pool.runner_pool import RunnerPool
 from ....protocol import framing
 from . import compiler_remarks
 
@@ -27,7 +27,7 @@ class ProfiledRunner:
         left_s: Returns the seconds that are left for the profile; no answer may take longer.
     """
 
-    handle: Handle
+    handle: RunnerHandle
     folder: Path
     left_s: Callable[[], float]
 
@@ -49,13 +49,13 @@ class ProfiledRunner:
         self.handle.give(message, inputs.tree, inputs.contents, timeout_s=self.left_s())
 
 
-def start(bench: Bench, left_s: Callable[[], float]) -> ProfiledRunner:
+def start(pool: RunnerPool, left_s: Callable[[], float]) -> ProfiledRunner:
     """Start a candidate runner and put the compiler shims on its PATH; no foreign code is loaded yet.
 
     Raises:
         RunnerFailed: it cannot be started or prepared.
     """
-    handle = bench.seat("candidate")
+    handle = pool.start("candidate")
     runner = ProfiledRunner(handle, Path(handle.home) / "profile", left_s)
     compilers = {name: path for name in compiler_remarks.COMPILERS if (path := shutil.which(name)) is not None}
     shims = {name: compiler_remarks.shim(path, runner.folder) for name, path in compilers.items()}

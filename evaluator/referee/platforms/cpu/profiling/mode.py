@@ -10,7 +10,7 @@ from typing import Any
 from ....errors import Finding
 from ....evaluate import stage
 from ....pool import input_supply
-from ....pool.runner_pool import Bench, progress
+from ....pool.runner_pool import RunnerPool, progress
 from ....protocol.untrusted import text
 from . import native
 from .native import Observed
@@ -18,7 +18,7 @@ from .native import Observed
 _INPUT_SETS = 2  # the calls use them in turn
 
 
-def run(bench: Bench) -> dict[str, Any]:
+def run(pool: RunnerPool) -> dict[str, Any]:
     """Profile the candidate. `measure_budget_s` of the request bounds the time of all that is done here."""
     start = time.perf_counter()
     cost_s: dict[str, float] = {}
@@ -26,21 +26,21 @@ def run(bench: Bench) -> dict[str, Any]:
 
     def left_s() -> float:
         """Seconds that are left of the budget; at least one, so that an answer that is due is not cut off."""
-        return max(1.0, bench.request.measure_budget_s - (time.perf_counter() - start))
+        return max(1.0, pool.request.measure_budget_s - (time.perf_counter() - start))
 
     try:
         with stage(cost_s, "inputs"):
             progress("profile: making inputs")
-            reference = bench.seat_reference()
-            inputs = [input_supply.make_inputs(bench, reference) for _ in range(_INPUT_SETS)]
-            bench.dismiss(reference)
+            reference = pool.start_reference()
+            inputs = [input_supply.make_inputs(pool, reference) for _ in range(_INPUT_SETS)]
+            pool.stop(reference)
         with stage(cost_s, "native"):
             progress("profile: watching calls")
-            native.observe(bench, inputs, left_s, observed)
+            native.observe(pool, inputs, left_s, observed)
     except Finding as finding:
         observed.give_up(text(finding.message, 200))
     finally:
-        bench.dismiss_all()
+        pool.stop_all()
     return {
         **observed.parts,
         "absent": observed.absent,

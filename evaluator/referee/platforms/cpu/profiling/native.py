@@ -15,7 +15,7 @@ from typing import Any
 
 from ....errors import RunnerFailed
 from ....isolation.calls import InputSet
-from ....pool.runner_pool import Bench
+from ....pool.runner_pool import RunnerPool
 from ....protocol import untrusted
 from ....protocol.untrusted import number, share, text
 from . import compiler_remarks, launch
@@ -45,7 +45,7 @@ class Observed:
                 self.absent.setdefault(name, reason)
 
 
-def observe(bench: Bench, inputs: list[InputSet], left_s: Callable[[], float], observed: Observed) -> None:
+def observe(pool: RunnerPool, inputs: list[InputSet], left_s: Callable[[], float], observed: Observed) -> None:
     """Build the candidate and observe its calls.
 
     Args:
@@ -58,13 +58,13 @@ def observe(bench: Bench, inputs: list[InputSet], left_s: Callable[[], float], o
         Finding: the candidate's processes cannot be killed.
     """
     try:
-        runner = launch.start(bench, left_s)
+        runner = launch.start(pool, left_s)
     except RunnerFailed as failure:
         observed.give_up(f"the profiled runner could not be started: {_reason(failure)}")
         return
     failed = ""
     try:
-        bench.furnish(runner.handle, bench.request.candidate_source, "ModelNew")
+        pool.load_model(runner.handle, pool.request.candidate_source, "ModelNew")
         for each in inputs:
             runner.give_arguments(each)
         calls = observed.parts["calls"] = _calls(runner)
@@ -81,7 +81,7 @@ def observe(bench: Bench, inputs: list[InputSet], left_s: Callable[[], float], o
     _vectorization(runner, observed)
     if failed:
         observed.give_up(failed)
-    bench.dismiss(runner.handle)
+    pool.stop(runner.handle)
 
 
 def _reason(error: Exception) -> str:
