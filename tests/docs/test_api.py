@@ -5,17 +5,21 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
+from db.accounts.idempotency import KEPT_FOR
 from db.store import Store
 from service.settings import Settings
 from service.submissions.access import Role
 from service.submissions.jobs import OPTIONS
+from tasks.text import MAX_SOURCE_BYTES
 from web.api.events import MAX_TEXT_CHARS
+from web.api.schemas.jobs import MAX_SOURCE_CHARS
 from web.app import create_app
-from web.broadcast import MAX_LISTENERS
+from web.broadcast import MAX_LISTENERS, MAX_LISTENERS_PER_USER
 from web.dependencies import Dependencies
 from web.security.rate_limit import FAILURES_A_MINUTE
-from web.security.request_body import MAX_BODY_BYTES
+from web.security.request_body import BODY_TIMEOUT_S, MAX_BODY_BYTES, MAX_LOGIN_BYTES
 from web.security.sessions import LIFETIME_S
+from web.security.timeouts import READ_TIMEOUT_S, REQUEST_TIMEOUT_S
 
 DOCS = Path(__file__).parents[2] / "docs"
 API = (DOCS / "api.md").read_text()
@@ -34,14 +38,38 @@ def test_what_a_job_may_set_is_named():
     assert set(re.findall(r"`([a-z_]+)`", section)) - {"high", "task"} == {*OPTIONS, "priority"}
 
 
-def test_the_bounds_are_those_of_the_code():
-    assert f"{MAX_BODY_BYTES // 1024**2} MiB" in API
-    assert f"{MAX_TEXT_CHARS:,} characters" in API
-    assert f"takes {MAX_LISTENERS:,} of them" in API
-    assert f"{FAILURES_A_MINUTE} a minute from an address" in ACCESS
-    assert LIFETIME_S == 12 * 3600
-    assert f"KERNELWRIGHT_REQUESTS_A_MINUTE`, {Settings.model_fields['requests_a_minute'].default};" in ACCESS
+def limits_of(page):
+    return dict(re.findall(r"^\| (.+?) \| (.+?) \|$", page.partition("## Limits")[2], flags=re.MULTILINE))
+
+
+def test_the_limits_of_requests_are_those_of_the_code():
+    assert limits_of(API) == {
+        "limit": "value",
+        "---": "---",
+        "body of a request, uncompressed": f"{MAX_BODY_BYTES // 1024**2} MiB",
+        "source of an op": f"{MAX_SOURCE_BYTES // 1024} KiB",
+        "source of a candidate": f"{MAX_SOURCE_CHARS // 1024**2} MiB",
+        "text within an event": f"{MAX_TEXT_CHARS:,} characters",
+        "listeners of events, of one server": f"{MAX_LISTENERS:,}",
+        "listeners of events, of one user": f"{MAX_LISTENERS_PER_USER}",
+        "time that an idempotency key is kept": f"{KEPT_FOR.days} days",
+    }
+
+
+def test_the_limits_of_clients_are_those_of_the_code():
+    requests = "requests of a token to one server process (`KERNELWRIGHT_REQUESTS_A_MINUTE`; 0 for none)"
+    assert limits_of(ACCESS) == {
+        "limit": "value",
+        "---": "---",
+        requests: f"{Settings.model_fields['requests_a_minute'].default} a minute",
+        "requests from an address with tokens that are not valid": f"{FAILURES_A_MINUTE} a minute",
+        "a browser's session": f"{LIFETIME_S // 3600} hours",
+        "body of a request": f"{MAX_BODY_BYTES // 1024**2} MiB, within {BODY_TIMEOUT_S:.0f} s",
+        "body of a login": f"{MAX_LOGIN_BYTES // 1024} KiB",
+        "head of a request, after the connection or the last response": f"{REQUEST_TIMEOUT_S:.0f} s",
+        "reading a response": f"{READ_TIMEOUT_S:.0f} s",
+    }
 
 
 def test_every_role_is_explained():
-    assert re.findall(r"^\| ([a-z]+) \|", ACCESS, flags=re.MULTILINE) == ["role", *Role]
+    assert re.findall(r"^\| ([a-z]+) \|", ACCESS.partition("## Quotas")[0], flags=re.MULTILINE) == ["role", *Role]
