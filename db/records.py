@@ -385,7 +385,7 @@ class WorkerStatus(StrEnum):
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker process and its device. `device` names the device, `kind` is the same for all devices of its model."""
+    """A worker process and its device. `device` names the device, `kind` is the hash of its device class."""
 
     id: str
     owner: Owner

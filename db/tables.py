@@ -255,7 +255,7 @@ class BatchRow(Base):
 
 
 class WorkerRow(Base):
-    """A worker process for one device of its host. `kind` is a short hash, the same for all devices of that model."""
+    """A worker process for one device of its host. `kind` is the hash of the device class."""
 
     __tablename__ = "workers"
     __table_args__ = (Index(None, "status"),)

@@ -90,7 +90,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
 
 
 def test_times_are_those_of_the_code():
-    assert "after its last beat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
+    assert "15 s after its last heartbeat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
     assert COUNT_INTERVAL_S == 15  # "at most 15 s old"
     assert main.END_S <= 15 and server.SHUTDOWN_TIMEOUT_S <= 15  # "within 15 s"
 
