@@ -17,7 +17,7 @@ from evaluator.referee.timing.call_times import (
 )
 from evaluator.referee.timing.outliers import CREDIT, SURE, UNCLEAR, UNEVEN
 from evaluator.referee.timing.rounds import CHECKED
-from evaluator.referee.timing.stage import _FRESH_BYTES, _LATE_SHARE, _SURPRISES_SHARE
+from evaluator.referee.timing.stage import _FRESH_BYTES, _LATE_SHARE, _SPOT_CHECKS_SHARE
 from service.settings import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "timing.md").read_text()
@@ -47,12 +47,12 @@ def test_the_pages_constants_are_the_plans() -> None:
     assert f"narrower than {plan.target_width * 100:g} % of the value" in text
     assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
     assert f"wider than {plan.precision * 100:g} % (`KERNELWRIGHT_PRECISION`, {plan.precision:g} unless set" in text
-    assert plan.precision == Settings().precision == Effort().precision == Request("").precision
+    assert plan.precision == Settings().precision == Effort().precision == Request("cpu", "").precision
     assert f"1.1 is wanted to within {plan.wanted_width(1.1) / 2 * 100:g} %," in text
     for speedup, within in ((1.1, 1.2), (1.5, 5.1), (2.3, 10), (3, 10)):
         assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
     assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
-    assert f"more than {_SURPRISES_SHARE:.0%}".replace("%", " %") + " of the time" in text
+    assert f"more than {_SPOT_CHECKS_SHARE:.0%}".replace("%", " %") + " of the time" in text
     assert "one or two with a chance of a half" in text and spot_checks.SHARE == 1 / 2
     assert "with a chance of a quarter" in text and spot_checks.SHARE_IF_DEAR == 1 / 4
 
