@@ -197,6 +197,15 @@ class Tool:
     description: str
     parameters: Mapping[str, JSON]
 
+    def to_json(self) -> dict[str, JSON]:
+        """In the form of the Chat Completions protocol."""
+        function: dict[str, JSON] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
 
 @dataclass(frozen=True)
 class ToolCall:

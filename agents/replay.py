@@ -52,7 +52,7 @@ def resume_state_from_events(events: Iterable[Event], *, wall_s: float = 0.0) ->
                 open_calls[key, attempt] = float(data["worst_usd"]), int(data["worst_tokens"])
             case "llm_call":
                 open_calls.pop((str(data["key"]), int(data["attempt"])), None)
-                replies[str(data["key"])] = reply_of(data)
+                replies[str(data["key"])] = reply_from_event(data)
                 cost_usd += float(data["cost_usd"] or 0.0)
                 prompt_tokens += int(data["prompt_tokens"])
                 completion_tokens += int(data["completion_tokens"])
@@ -72,7 +72,7 @@ def resume_state_from_events(events: Iterable[Event], *, wall_s: float = 0.0) ->
     return ResumeState(spent, replies, attempts, frozenset(evaluated))
 
 
-def reply_of(data: Mapping[str, Any]) -> Reply:
+def reply_from_event(data: Mapping[str, Any]) -> Reply:
     """The reply in the data of an `llm_call` event."""
     calls = tuple(
         ToolCall(str(call["id"]), str(call["function"]["name"]), str(call["function"]["arguments"]))

@@ -8,6 +8,7 @@ from agents.builtin.advisor import FALLBACK_CHANGE, JudgeInput, advice_reply, ad
 from agents.builtin.catalog import parse_names
 from agents.builtin.compiler import Compiler, WrittenCandidate
 from agents.builtin.errors import BuiltinError
+from agents.llm.models import CHARS_PER_TOKEN
 from agents.prompting.sections import parse
 from sandbox.base import Sandbox
 
@@ -16,7 +17,6 @@ ABOUT = (
     "I am builtin/compiler, a compiler search and not a language model. I answer kernelwright's Coder and Judge"
     " requests: messages with a <request> and a <reference> section. I cannot chat."
 )
-_CHARS_PER_TOKEN = 4  # a rough average of English text and code
 
 
 def open_builtin(sandbox: Sandbox) -> "CompilerLLM":
@@ -92,7 +92,7 @@ class CompilerLLM:
 
         text = self.answer(messages)
         asked = sum(len(_text(message)) for message in messages)
-        prompt, completion = -(-asked // _CHARS_PER_TOKEN), -(-len(text) // _CHARS_PER_TOKEN)
+        prompt, completion = -(-asked // CHARS_PER_TOKEN), -(-len(text) // CHARS_PER_TOKEN)
         model_response.choices[0].message.content = text
         model_response.choices[0].finish_reason = "stop"
         model_response.model = MODEL

@@ -246,7 +246,7 @@ class LiteLLMClient:
         if key := self._keys.get(provider_of(model)):
             arguments["api_key"] = key
         if tools:
-            arguments["tools"] = [_tool_json(tool) for tool in tools]
+            arguments["tools"] = [tool.to_json() for tool in tools]
         if self._api_base is not None and provider_of(model) in _OPENAI_COMPATIBLE:
             arguments["api_base"] = self._api_base
             if "/" not in model:
@@ -342,13 +342,6 @@ def _mode_arguments(mode: ResponseMode) -> dict[str, Any]:
             return {"stream": True}
         case ResponseMode.WHOLE:
             return {}
-
-
-def _tool_json(tool: Tool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-    }
 
 
 def _backoff_s(failures: int) -> float:

@@ -25,7 +25,7 @@ _LONG_PROMPT_PRICE = re.compile(r"(input|output)_cost_per_token_above_(\d+)k_tok
 
 MAX_TOKENS = 10**9  # in a count of one prompt or reply, whatever a provider says
 MAX_COUNTED_CHARS = 200_000  # LiteLLM's tokenizer is slow on longer texts
-_CHARS_PER_TOKEN = 4  # a rough average of English text and code
+CHARS_PER_TOKEN = 4  # a rough average of English text and code
 _TOKENS_PER_MESSAGE = 4
 
 
@@ -181,7 +181,7 @@ def _estimated_tokens(litellm: ModuleType, model: str, text: str) -> int:
     if len(text) <= MAX_COUNTED_CHARS:
         with contextlib.suppress(Exception):  # a reply must not be lost for the sake of an estimate
             return int(litellm.token_counter(model=model, text=text))
-    return -(-len(text) // _CHARS_PER_TOKEN)
+    return -(-len(text) // CHARS_PER_TOKEN)
 
 
 def _model_info(litellm: ModuleType, model: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.llm.ledger import request_digest
-from agents.llm.models import MANUAL
+from agents.llm.models import CHARS_PER_TOKEN, MANUAL
 from agents.manual.files import (
     MAX_REPLY_BYTES,
     ReplyFile,
@@ -37,7 +37,6 @@ from agents.protocols import (
 
 PREFIX = f"{MANUAL}/"
 POLL_S = 0.1
-_CHARS_PER_TOKEN = 4  # a rough average of English text and code
 
 
 class ManualLLM:
@@ -88,8 +87,8 @@ class ManualLLM:
         return Reply(
             text=text,
             model=model,
-            prompt_tokens=sum(len(message.content) for message in messages) // _CHARS_PER_TOKEN,
-            completion_tokens=len(found.text) // _CHARS_PER_TOKEN,
+            prompt_tokens=sum(len(message.content) for message in messages) // CHARS_PER_TOKEN,
+            completion_tokens=len(found.text) // CHARS_PER_TOKEN,
             cost_usd=0.0,
             latency_s=time.monotonic() - started,
             truncated=found.truncated,
@@ -102,7 +101,7 @@ class ManualLLM:
 
     def reply_limit(self, model: str) -> int:
         """The tokens of the largest reply file that is read."""
-        return MAX_REPLY_BYTES // _CHARS_PER_TOKEN
+        return MAX_REPLY_BYTES // CHARS_PER_TOKEN
 
     def _claim_prompt(self, folder: Path, model: str, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
         """The stem of a file with this prompt: one of an earlier run whose reply is not recorded, or a new one."""

@@ -58,7 +58,7 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-def outside(text: str) -> str:
+def text_outside_sections(text: str) -> str:
     """The text of a message before, between and after its sections."""
     parts, end = [], 0
     for section in _sections(text):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any
 
-from agents.prompting.sections import outside, parse
+from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
 from tasks.outcomes import NO_CANDIDATE, candidate_hash
@@ -254,7 +254,7 @@ def _sections(content: str, sections: Mapping[str, str], seen: _PromptState, sho
             yield label(name)
             yield from (prose if name in _PROSE else verbatim)(body)
     seen.sections.update(sections)
-    rest = outside(content)
+    rest = text_outside_sections(content)
     if rest and rest not in seen.rest:
         seen.rest.add(rest)
         yield from prose(rest)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from agents.llm.ledger import request_digest
-from agents.protocols import Tool
 from agents.strategies.tool_calls import TOOLS
 from db.records import JobRecord
 from db.store import Store
@@ -95,7 +94,7 @@ def openai_line(each: JobCall) -> dict[str, Any]:
     if call.tool_calls:
         answer["tool_calls"] = [dict(tool_call) for tool_call in call.tool_calls]
     messages = [*(dict(message) for message in call.messages), answer]
-    offered = {"tools": [_offered(tool) for tool in TOOLS]} if _had_tools(call) else {}
+    offered = {"tools": [tool.to_json() for tool in TOOLS]} if _had_tools(call) else {}
     return {"messages": messages, **offered, "metadata": _metadata(each.job, call)}
 
 
@@ -128,11 +127,6 @@ def json_line(each: JobCall) -> str:
 def _had_tools(call: LinkedCall) -> bool:
     """Whether a call offered TOOLS. An earlier version offered others, which are not known any more."""
     return call.key is not None and call.key.endswith(f":{request_digest(call.model, call.messages, TOOLS)}")
-
-
-def _offered(tool: Tool) -> dict[str, Any]:
-    about = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": about}
 
 
 def _metadata(job: JobRecord, call: LinkedCall) -> dict[str, Any]:

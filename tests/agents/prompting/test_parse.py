@@ -18,7 +18,7 @@ from agents.prompting.parse import (
     extract_advice,
     extract_candidate,
 )
-from agents.prompting.sections import SECTIONS, outside, parse, render
+from agents.prompting.sections import SECTIONS, parse, render, text_outside_sections
 
 GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 OTHER = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    x = 1\n"
@@ -263,7 +263,7 @@ def test_sections_are_what_the_plain_expression_says(text: str) -> None:
     for name, body in SLOW_SECTION.findall(text):
         expected.setdefault(name, body)
     assert parse(text) == expected
-    assert outside(text) == SLOW_SECTION.sub("", text).strip()
+    assert text_outside_sections(text) == SLOW_SECTION.sub("", text).strip()
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_message_of_tags_alone_takes_no_time(unit: str) -> None:
     started = time.monotonic()
     text = unit * (MAX_REPLY_CHARS // len(unit))
     parse(text)
-    outside(text)
+    text_outside_sections(text)
     assert time.monotonic() - started < 5
 
 
