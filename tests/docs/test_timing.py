@@ -1,64 +1,52 @@
-"""docs/timing.md says what the code does."""
+"""The tables of docs/timing.md say what the code does."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from evaluator.evaluate import Effort
-from evaluator.referee.pool.input_supply import _AT_ONCE_BYTES
 from evaluator.referee.pool.runner_pool import Request
-from evaluator.referee.timing import roofline, spot_checks
-from evaluator.referee.timing.call_times import (
-    HANDOVERS_AT_LEAST,
-    READY_EXTRA,
-    RESOLUTION,
-    UNTIMED_EXTRA,
-    WAKING_A_THREAD_S,
-    Plan,
-)
-from evaluator.referee.timing.outliers import CREDIT, SURE, UNCLEAR, UNEVEN
-from evaluator.referee.timing.rounds import CHECKED
-from evaluator.referee.timing.stage import _FRESH_BYTES, _LATE_SHARE, _SPOT_CHECKS_SHARE
+from evaluator.referee.timing.call_times import Plan
 from service.settings import Settings
+from tasks.outcomes import CODE_TEXTS, TAGS, Verdict
+from tests.support.doc_tables import constant, quantities, table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "timing.md").read_text()
+CONSTANTS = table(PAGE, "name")
 
 
-def test_the_pages_constants_are_the_plans() -> None:
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_the_table_of_constants_is_the_codes(name: str) -> None:
+    assert quantities(CONSTANTS[name][0]) == pytest.approx(constant(name))
+
+
+def test_the_text_uses_constants_of_the_table_only() -> None:
+    used = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bPlan\.\w+", PAGE.partition("## Constants")[0]))
+    shown = {"Plan." + name.rpartition(".")[2] if ".Plan." in name else name.rpartition(".")[2] for name in CONSTANTS}
+    assert {name for name in used if not name.startswith("KERNELWRIGHT_")} <= shown
+
+
+def test_the_defaults_are_the_same_everywhere() -> None:
     plan = Plan()
-    text = re.sub(r"\s+", " ", PAGE)
-    assert f"At least {plan.sets} sets of freshly forked processes" in text
-    assert f"At least {plan.rounds_min} rounds a set" in text
-    assert f"{plan.calls // 2} timed ones (1, where four inputs take more than {_FRESH_BYTES >> 20} MB)" in text
-    assert f"up to {_AT_ONCE_BYTES >> 20} MB of them" in text
-    assert f"by more than {UNTIMED_EXTRA:.0%}".replace("%", " %") in text and CHECKED == 1 / 8
-    assert f"a quarter more than a baseline, {READY_EXTRA:.0%} of the turn's timed calls".replace("%", " %") in text
-    assert f"{WAKING_A_THREAD_S * 1e6:g} µs a call for each thread that it has and no baseline has" in text
-    assert f"up to {plan.retries} times a set" in text
-    for cut, most in UNEVEN:
-        assert f"{most:g} times without the slowest {cut:.0%}".replace("%", " %") in text
-    assert f"at least {SURE:.0%}".replace("%", " %") + " of resampled measurements" in text
-    assert f"in {UNCLEAR:.0%}".replace("%", " %") + " of resampled measurements only" in text
-    assert "up to a quarter of its middle" in text and CREDIT == 1 / 4
-    assert f"less than {HANDOVERS_AT_LEAST:g} such questions in half of the sets" in text
-    assert f"at most {plan.set_s:g} s ({plan.rounds_min} rounds in any case)" in text
-    assert f"{plan.budget_s:g} s unless set" in text
     assert plan.budget_s == Settings().measure_s == Effort().measure_budget_s
-    assert f"To either side {RESOLUTION * 100:g} % is added" in text
-    assert f"narrower than {plan.target_width * 100:g} % of the value" in text
-    assert f"than {plan.target_effect * 100:g} % of its logarithm" in text
-    assert f"wider than {plan.precision * 100:g} % (`KERNELWRIGHT_PRECISION`, {plan.precision:g} unless set" in text
-    assert plan.precision == Settings().precision == Effort().precision == Request("cpu", "").precision
-    assert f"1.1 is wanted to within {plan.wanted_width(1.1) / 2 * 100:g} %," in text
-    for speedup, within in ((1.1, 1.2), (1.5, 5.1), (2.3, 10), (3, 10)):
-        assert round(plan.wanted_width(speedup) / 2 * 100, 1) == within
-    assert f"{_LATE_SHARE:.0%}".replace("%", " %") + " of the time" in text
-    assert f"more than {_SPOT_CHECKS_SHARE:.0%}".replace("%", " %") + " of the time" in text
-    assert "one or two with a chance of a half" in text and spot_checks.SHARE == 1 / 2
-    assert "with a chance of a quarter" in text and spot_checks.SHARE_IF_DEAR == 1 / 4
+    assert plan.precision == Settings().precision == Effort().precision == Request("", "").precision
 
 
-def test_the_pages_limits_are_those_that_times_are_held_to() -> None:
-    words = " ".join(PAGE.split())
-    assert f"A time below {roofline._MARGIN} of what writing the outputs alone takes" in words
-    assert f"{1 - roofline._NOISE:.0%}".replace("%", " %") + " left for noise" in words
-    assert f"within {roofline._NEAR} times of it" in words
+def test_the_wanted_widths_are_the_plans() -> None:
+    widths = table(PAGE, "speedup")
+    assert len(widths) == 4
+    for speedup, [within] in widths.items():
+        assert quantities(within) == pytest.approx([Plan().wanted_width(float(speedup)) / 2], abs=0.0005)
+
+
+def test_results_have_the_verdicts_codes_and_ranks_that_the_page_says() -> None:
+    results = table(PAGE, "result")
+    for row in results:
+        kind, *names = row.replace("`", "").replace(",", "").split(" ")
+        if kind == "tag":
+            assert TAGS[names[0]].ranked == (names[1:] == ["ranked"])
+        else:
+            assert kind == "verdict" and names[0] in set(Verdict)
+            assert set(names[1:]) <= set(CODE_TEXTS[names[0]])
+    assert all(any(row.startswith(f"tag `{name}`") for row in results) for name, tag in TAGS.items() if not tag.ranked)

@@ -12,7 +12,7 @@ from ..protocol import framing, input_families
 from ..protocol.tensors import Tree, bytes_needed
 from .runner_pool import RunnerPool, task_step
 
-_AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
+AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
 _WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work costs more than it saves
 
 
@@ -98,7 +98,7 @@ class InputSupply:
 
     def at_once(self) -> int:
         """How many sets the reference makes in one turn."""
-        return 1 if self.pool.one_by_one else max(1, _AT_ONCE_BYTES // max(1, self.pool.input_bytes))
+        return 1 if self.pool.one_by_one else max(1, AT_ONCE_BYTES // max(1, self.pool.input_bytes))
 
     def take(self, count: int) -> list[InputSet]:
         """So many sets; those that are not ready yet are made now. The reference is free for other questions then.

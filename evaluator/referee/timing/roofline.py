@@ -19,9 +19,9 @@ from ..protocol.peaks import Peaks, Traffic, best
 from ..protocol.tensors import TensorRow
 
 _RETRIES = 2
-_MARGIN = 0.7  # a time below this share of what writing the outputs takes is impossible, not good
-_NOISE = 0.9  # peaks are measured, too: what stays above this share of a limit has not broken it
-_NEAR = 1.2  # a baseline within this factor of a limit could not be there if it were one
+MARGIN = 0.7  # a time below this share of what writing the outputs takes is impossible, not good
+NOISE = 0.9  # peaks are measured, too: what stays above this share of a limit has not broken it
+NEAR = 1.2  # a baseline within this factor of a limit could not be there if it were one
 _FLOPS = ("matmul", "other")  # kinds of op that may hold what torch's counter counts
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 
@@ -121,22 +121,22 @@ def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
         "output_bytes": work.output_bytes,
     }
     writing_s = work.written / peaks.written_bytes_per_s
-    if candidate_s < _MARGIN * writing_s:
+    if candidate_s < MARGIN * writing_s:
         text = (
             f"the candidate takes {candidate_s * 1e3:.3f} ms; this machine needs at least {writing_s * 1e3:.3f} ms to "
             "write the outputs alone"
         )
         return Found(None, profile, impossible=text)
     limit = time_limit(work.traffic, work.flops, peaks, cached=False)
-    if candidate_s < _NOISE * limit.seconds:
+    if candidate_s < NOISE * limit.seconds:
         # Its inputs lay in the caches, where the referee had just written them, and it made use of that.
         limit = time_limit(work.traffic, work.flops, peaks, cached=True)
     bound = {"bound": limit.bound, "limit_ms": limit.seconds * 1e3, "fraction": limit.seconds / candidate_s}
     name, baseline_s = min(
         ((name, seconds) for name, seconds in times_s.items() if name != "candidate"), key=lambda pair: pair[1]
     )
-    broken = candidate_s < _NOISE * limit.seconds
-    if baseline_s < _NOISE * limit.seconds or (broken and baseline_s <= _NEAR * limit.seconds):
+    broken = candidate_s < NOISE * limit.seconds
+    if baseline_s < NOISE * limit.seconds or (broken and baseline_s <= NEAR * limit.seconds):
         profile["roofline_note"] = (
             f"no limit is known: {name} takes {baseline_s * 1e3:.3f} ms, though the reference's {limit.bound} traffic "
             f"would need {limit.seconds * 1e3:.3f} ms; this op can be done with less"

@@ -28,7 +28,7 @@ from ..protocol.tensors import bytes_needed
 
 SHARE = 0.5  # of the rounds that have a spot check or two, as long as any are there
 SHARE_OVER_BUDGET = 0.25  # of those that have one, where spot checks take much of the time
-_ANY_FAMILY = 0.25  # of the spot checks, whichever others there were: none that has come may be known not to come again
+ANY_FAMILY = 0.25  # of the spot checks, whichever others there were: none that has come may be known not to come again
 _BUDGET_S = 0.15  # to make the first spot checks of a process set
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
@@ -205,7 +205,7 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
     families = _suitable(evidence)
     rng.shuffle(families)
     families.sort(key=lambda family: evidence.spot_checks.get(family, 0))
-    return [rng.choice(families) if rng.random() < _ANY_FAMILY else family for family in families]
+    return [rng.choice(families) if rng.random() < ANY_FAMILY else family for family in families]
 
 
 def take_due(pending: list[SpotCheck], rng: random.Random, *, at_least: int, over_budget: bool) -> list[SpotCheck]:

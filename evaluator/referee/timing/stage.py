@@ -20,18 +20,18 @@ from .rounds import ProcessSet, blame
 from .spot_checks import SpotCheck
 
 # Processor time that may go unexplained: some ticks of the kernel, and a share of the timed seconds.
-_UNACCOUNTED_S = 0.006  # in a process set
-_UNACCOUNTED_SHARE = 0.01
-_SETS_DROPPED = 1  # for what ran out of its turn
+UNACCOUNTED_S = 0.006  # in a process set
+UNACCOUNTED_SHARE = 0.01
+SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
 # What a candidate may hold beyond what eager holds, once settled: so many times its outputs (whose memory may wait to
 # be used again), twice its inputs and parameters (kept in another form, say), and a workspace.
-_HELD_OUTPUTS = 32
-_WORKSPACE_BYTES = 64 << 20
-_FRESH_BYTES = 512 << 20  # of inputs for one round
-_LATE_SHARE = 0.08  # of the timed part's seconds that may go into making spot checks
-_EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a spot check of each family that has not come yet
-_SPOT_CHECKS_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
+HELD_OUTPUTS = 32
+WORKSPACE_BYTES = 64 << 20
+FRESH_BYTES = 512 << 20  # of inputs for one round
+LATE_SHARE = 0.08  # of the timed part's seconds that may go into making spot checks
+EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a spot check of each family that has not come yet
+SPOT_CHECKS_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
 
 
 @dataclass
@@ -122,7 +122,7 @@ class TimingStage:
         `last`: no other set need follow, so each family must have come in the end.
         """
         rng = random.Random(seed)  # noqa: S311 - which families, and where
-        every_s = self.plan.wall_s * _EVERY_FAMILY_SHARE if last else 0.0
+        every_s = self.plan.wall_s * EVERY_FAMILY_SHARE if last else 0.0
         return spot_checks.make(self.pool, self.reference, self.evidence, rng, every_s=every_s)
 
     def _check_turns(self) -> bool:
@@ -136,13 +136,13 @@ class TimingStage:
             self.profile["unaccounted_ms"] = None
             return True
         timed_s = sum(sum(self.measurement.calls(variant)[-1]) for variant in self.measurement.timed())
-        if account.unaccounted_s <= _UNACCOUNTED_S + _UNACCOUNTED_SHARE * timed_s:
+        if account.unaccounted_s <= UNACCOUNTED_S + UNACCOUNTED_SHARE * timed_s:
             most = max(self.profile.get("unaccounted_ms") or 0.0, round(account.unaccounted_s * 1e3, 3))
             self.profile["unaccounted_ms"] = most
             return True
         self.measurement.drop_set()
         self.profile["sets_dropped"] = self.profile.get("sets_dropped", 0) + 1
-        if self.profile["sets_dropped"] > _SETS_DROPPED:
+        if self.profile["sets_dropped"] > SETS_DROPPED:
             raise Finding(
                 "integrity",
                 f"processes ran for {account.unaccounted_s * 1e3:.1f} ms out of their turn, while all but the referee "
@@ -173,13 +173,13 @@ class TimingStage:
         held = {name: self.pool.platform.held_bytes(handle) for name, handle in runners.items()}
         assert self.pool.state is not None
         given = self.pool.input_bytes + sum(content.numel() for content in self.pool.state[1])
-        allowed = held["eager"] + _HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + _WORKSPACE_BYTES
+        allowed = held["eager"] + HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + WORKSPACE_BYTES
         self.hoards = self.hoards or held["candidate"] > allowed
         self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
 
     def _calls(self) -> int:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
-        return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= _FRESH_BYTES else 2
+        return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= FRESH_BYTES else 2
 
     def _measure_set(self, running: ProcessSet, pending: list[SpotCheck], rng: random.Random, *, last: bool) -> None:
         runners, supply, calls = running.runners, running.supply, self._calls()
@@ -206,12 +206,12 @@ class TimingStage:
             fresh = supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            if not pending and made_s < _LATE_SHARE * spent:
+            if not pending and made_s < LATE_SHARE * spent:
                 made = time.perf_counter()
                 pending = spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
-            over_budget = running.spot_checks_s > _SPOT_CHECKS_SHARE * spent
+            over_budget = running.spot_checks_s > SPOT_CHECKS_SHARE * spent
             # What is owed comes at once where nothing else keeps the set from ending, and evenly before.
             at_least = max(int(rounds == certain), math.ceil(families_missing / max(1, self.plan.rounds_min - rounds)))
             done = running.run(fresh, spot_checks.take_due(pending, rng, at_least=at_least, over_budget=over_budget))

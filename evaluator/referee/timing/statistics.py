@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 RESAMPLES = 1000
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 # By number of groups: Student's quantile for 80 % over the normal distribution's. (For 95 % two groups would need six
 # times as much, of which most would be for nothing: rounds within a set vary, too.)
-_FEW_GROUPS = {2: 2.402, 3: 1.472, 4: 1.278, 5: 1.196, 6: 1.152, 7: 1.124, 8: 1.104}
+FEW_GROUPS = {2: 2.402, 3: 1.472, 4: 1.278, 5: 1.196, 6: 1.152, 7: 1.124, 8: 1.104}
 
 
 def median(values: Sequence[float]) -> float:
@@ -67,7 +67,7 @@ def _interval(
 
     Percentile bootstrap after Efron and Tibshirani (1993), with the two levels drawn one after the other as in Davison
     and Hinkley (1997), 3.8. Drawing k groups from k shows (k - 1) / k of the variance between them, so their distances
-    from what they come to together are made larger by the root of its inverse; and by `_FEW_GROUPS`, because so few
+    from what they come to together are made larger by the root of its inverse; and by `FEW_GROUPS`, because so few
     also often lie near each other by chance.
     """
     groups = [group for group in groups if group.numel()]
@@ -76,7 +76,7 @@ def _interval(
     generator = torch.Generator().manual_seed(seed)
     count = len(groups)
     value = float(estimate(torch.cat([group.flatten() for group in groups]).unsqueeze(0)))
-    apart = math.sqrt(count / (count - 1)) * _FEW_GROUPS.get(count, 1.0) - 1 if count > 1 else 0.0
+    apart = math.sqrt(count / (count - 1)) * FEW_GROUPS.get(count, 1.0) - 1 if count > 1 else 0.0
     moved = [group + apart * (float(estimate(group.flatten().unsqueeze(0))) - value) for group in groups]
     chosen = torch.randint(count, (resamples, count), generator=generator)
     widest = max(group.numel() for group in groups)
@@ -87,7 +87,7 @@ def _interval(
             rows = (chosen[:, slot] == index).nonzero().squeeze(1)
             picks = torch.randint(len(group), (len(rows), len(group)), generator=generator)
             draws[rows, slot * widest : slot * widest + group.numel()] = group[picks].flatten(1)
-    tail = (1 - _CONFIDENCE) / 2
+    tail = (1 - CONFIDENCE) / 2
     estimates = estimate(draws)
     estimates = estimates.clamp(
         min(float(group.min()) for group in groups), max(float(group.max()) for group in groups)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...isolation.procfs import descendants
 
-_NOISY_CORES = 0.25  # kept busy by others while calls were timed
+NOISY_CORES = 0.25  # kept busy by others while calls were timed
 _STAT = Path("/proc/stat")
 _TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
@@ -45,7 +45,7 @@ class LoadMeter:
     def is_noisy(self) -> bool:
         """Whether others kept more than a quarter of a core busy."""
         others = self.others_cores()
-        return others is not None and others > _NOISY_CORES
+        return others is not None and others > NOISY_CORES
 
     def facts(self) -> dict[str, Any]:
         """How many cores others kept busy; None where that cannot be told."""

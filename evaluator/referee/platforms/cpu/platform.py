@@ -25,7 +25,7 @@ from .peaks import measured_peaks
 from .profiling import mode
 from .versions import versions
 
-_FEW_FAULTS = 32  # page faults of a baseline in a round that change nothing that can be seen
+FEW_FAULTS = 32  # page faults of a baseline in a round that change nothing that can be seen
 
 
 class CpuPlatform:
@@ -101,7 +101,7 @@ class CpuPlatform:
 
     def is_disturbed(self, before: float, after: float) -> bool:
         """A baseline that meets fresh pages is not itself."""
-        return after - before > _FEW_FAULTS
+        return after - before > FEW_FAULTS
 
     def usage_facts(self, *, disturbances: float, calls: int, cpu_s: float, timed_s: float) -> dict[str, Any]:
         """Cores kept busy and page faults."""
