@@ -112,3 +112,12 @@ def test_cycles_are_the_same_each_time_and_the_interval_has_no_width(docker_sand
         "start": 200, "input": 2048, "state": 32, "multiply": 1024, "relu": 1024, "add": 1024, "store": 2048,
     }  # fmt: skip
     assert first.latency_ms["candidate"].median == pytest.approx(7400 * 1e-6)
+
+
+def test_the_exemplar_of_the_array_machine_is_faster_than_eager(docker_sandbox: Sandbox) -> None:
+    texts = load_platform("simulated").prompts()
+    task, source = ((texts.folder / "exemplars" / f"normalization{part}.py").read_text() for part in ("_task", ""))
+    small = task_from_source(task.replace("4096, 1024", "256, 1024"), name="layer_norm_relu")
+    found = evaluate(small, source, sandbox=docker_sandbox, platform=load_platform("simulated"), effort=EFFORT)
+    assert found.verdict == Verdict.PASSED and found.speedup is not None
+    assert found.speedup["eager"].value > 1.5

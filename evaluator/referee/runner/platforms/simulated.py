@@ -265,13 +265,17 @@ class _Cycles(Mode):  # type: ignore[no-untyped-call]
             self.total += machine.product_cycles(int(formula(*args, **(kwargs or {}), out_val=out)))
         else:
             name = func._schema.name.rpartition("::")[2].rstrip("_")
-            each = machine.UNARY.get(_TORCH_NAMES.get(name, name), (1, None))[0]
+            each = _TORCH_CYCLES.get(name) or machine.UNARY.get(name, (1, None))[0]
             elements = max((value.numel() for value in (*given, *made)), default=0)
             self.total += machine.lane_cycles(elements, each)
         return out
 
 
-_TORCH_NAMES = {"neg": "negative", "abs": "absolute", "gelu": "erf", "silu": "sigmoid", "_softmax": "exp"}
+_TORCH_CYCLES = {
+    "neg": 1, "abs": 1, "pow": 2, "div": 4, "silu": 9, "gelu": 11, "_softmax": 14, "_log_softmax": 22,
+    "native_layer_norm": 9, "native_batch_norm": 9, "native_group_norm": 9, "_fused_rms_norm": 6,
+}  # fmt: skip
+"""Cycles for each group of `LANES` elements that operators of torch take, by the instructions that they consist of."""
 
 
 def _count(runner: "Runner", message: Message) -> int:
