@@ -1,10 +1,16 @@
 """Cancellation of a running use case, by a signal or from another process."""
 
 import contextlib
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 POLL_S = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Cancelled(Exception):
@@ -38,6 +44,11 @@ class CancelToken:
     def requested(self) -> bool:
         """Whether cancellation was requested."""
         return self.event.is_set()
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status that tells a shell which signal requested the cancellation; None without a signal."""
+        return None if self.signal_number is None else 128 + self.signal_number
 
 
 class CancelGroup:
@@ -100,3 +111,38 @@ def cancel_when(
     finally:
         over.set()
         watcher.join(timeout=10)
+
+
+@contextlib.contextmanager
+def cancel_on_signals(
+    cancel: CancelToken, saying: str | None = "stopping and keeping the best so far"
+) -> Iterator[None]:
+    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so.
+
+    `saying` is what is told on stderr then; None where that holds nothing but JSON.
+    """
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if cancel.signal_number is not None:
+            if sys.stderr.isatty():
+                _say(_SHOW_CURSOR)
+            os._exit(128 + number)
+        cancel.signal_number = number
+        if saying is not None:
+            _say(f"\n{saying} (again to quit at once)\n".encode())
+        cancel.request("interrupted")
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: bytes) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        os.write(2, text)

@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.commands import (
-    audit,
-    batch,
-    database,
-    dev,
-    evaluate,
-    jobs,
-    leaderboard,
-    mcp,
-    optimize,
-    system,
-    tasks,
-    tokens,
-    worker,
-)
+from service.cli.commands import admin, batch, evaluate, jobs, leaderboard, optimize, processes, system, tasks
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -76,19 +62,8 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    optimize.add_to(app)
-    evaluate.add_to(app)
-    tasks.add_to(app)
-    leaderboard.add_to(app)
-    jobs.add_to(app)
-    batch.add_to(app)
-    mcp.add_to(app)
-    worker.add_to(app)
-    system.add_to(app)
-    database.add_to(app)
-    tokens.add_to(app)
-    audit.add_to(app)
-    dev.add_to(app)
+    for commands in (optimize, evaluate, tasks, leaderboard, jobs, batch, system, admin, processes):
+        commands.add_to(app)
     for add_to in more:
         add_to(app)
     return app

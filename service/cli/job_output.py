@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from agents.llm.models import is_builtin
 from service.cancellation import CancelToken
 from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
-from service.cli.signals import exit_status
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
@@ -208,4 +207,4 @@ def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
         show_report(report)
     if job.status != "done":
         note(f"go on with: kernelwright jobs resume {job.id}")
-    return exit_status(cancel) or 0
+    return cancel.exit_status or 0

@@ -7,9 +7,8 @@ from fastapi import APIRouter, Query, Response
 
 from db.records import JobStatus
 from service.errors import Conflict
-from service.jobs.export import kernel_text
+from service.jobs.export import kernel_text, report_text
 from service.jobs.query import get_job, list_jobs, show_job
-from service.jobs.report import report_text
 from service.submissions.jobs import cancel_for, resume_for, submit_for
 from service.tasks import find_task
 from service.version import program_version

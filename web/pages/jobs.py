@@ -8,9 +8,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from db.errors import NotInStore
 from db.records import EvaluationRecord, JobStatus
-from service.jobs.export import kernel_text
+from service.jobs.export import kernel_text, report_text
 from service.jobs.query import JobDetails, RoundLine, show_job
-from service.jobs.report import report_text
 from service.submissions.access import Principal, may_change
 from service.submissions.jobs import cancel_for, resume_for
 from service.version import program_version

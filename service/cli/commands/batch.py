@@ -144,7 +144,6 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     from service.batches.manage import show_batch
     from service.cancellation import CancelToken
     from service.cli.commands.batch_output import show_outcome, show_refused
-    from service.cli.signals import exit_status
 
     cancel = CancelToken()
     details = show_batch(store, batch_id)
@@ -153,7 +152,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
         run_here(details, settings=settings, store=store, cancel=cancel)
         details = show_batch(store, batch_id)
     show_outcome(details, detached=detach, as_json=as_json)
-    return exit_status(cancel) or 0
+    return cancel.exit_status or 0
 
 
 def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
@@ -163,9 +162,9 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
         SandboxUnavailable: there is no sandbox to work with.
     """
     from db.records import JobStatus
+    from service.cancellation import cancel_on_signals
     from service.cli.output import note
     from service.cli.progress import show_progress
-    from service.cli.signals import cancel_on_signals
     from service.jobs.local import run_batch
 
     waiting = details.line.counts.get(JobStatus.QUEUED, 0)

@@ -47,11 +47,10 @@ def evaluate(
 
     The exit status is 0 whatever the verdict; scripts read the verdict from --json.
     """
-    from service.cancellation import Cancelled, CancelToken
+    from service.cancellation import Cancelled, CancelToken, cancel_on_signals
     from service.cli.job_output import show_results
     from service.cli.output import note
     from service.cli.progress import show_progress
-    from service.cli.signals import cancel_on_signals, exit_status
     from service.database import open_store
     from service.evaluate import evaluate_file
     from service.settings import load_settings
@@ -86,9 +85,9 @@ def evaluate(
     except Cancelled:
         if not results:
             note("error: stopped before there was a verdict")
-            return exit_status(cancel) or 1
+            return cancel.exit_status or 1
         note(f"stopped after {len(results)} of {repeat} evaluations")
     finally:
         store.close()
     show_results(results, repeat, profile=profile, platform=settings.platform, as_json=as_json)
-    return exit_status(cancel) or 0
+    return cancel.exit_status or 0

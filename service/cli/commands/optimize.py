@@ -51,10 +51,9 @@ def optimize(
     The default model, builtin/compiler, is a compiler search and not an LLM; it needs no key and no network.
     """
     from agents.llm.models import is_builtin
-    from service.cancellation import CancelToken
+    from service.cancellation import CancelToken, cancel_on_signals
     from service.cli.job_output import NOT_AN_LLM, finish
     from service.cli.progress import show_progress
-    from service.cli.signals import cancel_on_signals
     from service.database import open_store
     from service.jobs.local import optimize as run
     from service.settings import load_settings

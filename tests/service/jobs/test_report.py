@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.jobs.report import _roofline, _summary
+from service.jobs.export import _roofline, _summary
 from tasks.outcomes import TAGS
 
 
