@@ -1,4 +1,4 @@
-"""What a job has cost at the most: what was billed, and calls whose reply was lost at their worst."""
+"""The total budget of a batch: what its jobs have cost at most, and what is left for the next one."""
 
 import math
 
@@ -14,7 +14,7 @@ from service.jobs.query import end_job
 
 
 def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
-    """What earlier runs of a job cost at the most, in dollars, also where its process died without a word."""
+    """The most that earlier runs of a job may have cost, in dollars, including runs whose process died."""
     if job.status is JobStatus.DONE:
         return job.cost_usd + job.unsettled_usd
     if job.started_at is None:
@@ -33,11 +33,13 @@ OWN_BUDGET = "own_budget_usd"
 
 
 def allot_budget(session: Session, job_id: int) -> float:
-    """Set what a job that is about to run may cost in all, in its options, and return it in dollars.
+    """Store in a job's options what it may cost in all, and return that in dollars.
 
-    To be called right after the job was taken, in the same transaction. 0 says that nothing is left: it must not run;
-    call `finish_without_budget`. Infinity says that nothing bounds it: it is of no batch, its batch has no total, or
-    its models cost nothing; its options are as they were.
+    Call this right after the job was claimed, in the same transaction.
+
+    Returns:
+        The dollars. 0 if nothing is left: the job must not run; call `finish_without_budget`. Infinity if nothing
+        bounds the job: it has no batch, its batch has no total, or its models are free; its options stay as they are.
 
     Raises:
         NotInStore: there is no such job.
@@ -63,8 +65,7 @@ def allot_budget(session: Session, job_id: int) -> float:
 
 
 def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
-    """End a job that `owner` took and for which nothing is left of its batch's total; it can be resumed with a larger
-    one."""
+    """End a job that `owner` claimed although its batch's total is spent. It can be resumed with a larger total."""
     job = jobs.get_job(session, job_id)
     total = None if job.batch_id is None else batches.get_batch(session, job.batch_id).budget_usd
     detail = f"nothing is left of the {total or 0.0:.2f} dollars of batch {job.batch_id}"
@@ -76,7 +77,7 @@ def _is_free(job: JobRecord | JobCost) -> bool:
 
 
 def _committed(session: Session, job: JobCost) -> float:
-    """What of the total is gone or reserved for a job, in dollars."""
+    """How much of the total a job has used or reserved, in dollars."""
     if job.status is not JobStatus.RUNNING:
         return worst_paid_usd(session, job)
     bound = job.options.get("budget_usd")

@@ -1,4 +1,4 @@
-"""Which of two stored evaluations is the better one, by the agents' rule."""
+"""The journal of a job: stores its events, and the rows that follow from them."""
 
 import threading
 from collections import Counter
@@ -18,12 +18,12 @@ from service.jobs.liveness import require_owned
 
 
 def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
-    """Whether `new` takes the place of `best`, or is good enough to be the first."""
+    """Whether `new` replaces `best`, or is good enough to be the first."""
     return is_better(_ranked(new), None if best is None else _ranked(best))
 
 
 def _ranked(kept: EvaluationRecord) -> Outcome:
-    """As much of an evaluation as tells which of two is better."""
+    """The part of an evaluation that decides which of two is better."""
     measurements = kept.measurements
     return Outcome(
         kept.candidate_hash,
@@ -42,9 +42,15 @@ _KEPT_ELSEWHERE = {"candidate": ("source",), "llm_call": ("messages", "reply", "
 
 
 class Journal:
-    """The `record` callable of one job; several threads may call it. `past` are the events that are stored already:
-    a job that is taken up again comes by them once more. With an `owner`, nothing is written once the job is not his.
-    `write` does what it is given, which may fail with a StoreError, and may try it more than once.
+    """The `record` callable of one job; several threads may call it.
+
+    Args:
+        store: the store.
+        job_id: the job.
+        observer: called with each event after it was stored.
+        past: events that are stored already; a resumed job passes them again.
+        owner: if given, nothing is written once another process has the job.
+        write: performs a write, which may fail with a StoreError; it may try more than once.
     """
 
     def __init__(
@@ -67,10 +73,10 @@ class Journal:
         self.round = 0
 
     def __call__(self, event: Event) -> None:
-        """Store an event, unless it is; it is there for good when this returns.
+        """Store an event unless it is stored. It is durable when this returns.
 
         Raises:
-            JobLost: someone else has the job now.
+            JobLost: another process has the job now.
         """
         with self._lock:
             self.round = event.round
@@ -118,7 +124,7 @@ class Journal:
                 jobs.set_unsettled(session, job_id, float(data.get("unsettled_usd") or 0.0))
 
     def _keep_best(self, session: Session, digest: str) -> None:
-        """Note a better candidate, unless an earlier run of the job had a better one yet: its event is not new now."""
+        """Store a better candidate, unless an earlier run of the job had an even better one."""
         new = results.find_evaluation(session, self._job_id, digest)
         kept = jobs.get_job(session, self._job_id).best_evaluation_id
         if new is None:

@@ -1,4 +1,4 @@
-"""Who runs a job, told so that another process can find out whether it still lives."""
+"""Whether the process that runs a job is alive: its identity, its heartbeat, and its ownership of the job."""
 
 import contextlib
 import logging
@@ -25,14 +25,13 @@ def this_process() -> Owner:
 
 
 def died_on_this_host(owner: Owner) -> bool:
-    """Whether the owner was a process of this host, since it was last started, and is gone. Another host may go by the
-    name of ours."""
+    """Whether the owner was a process of this host since its boot, and has ended. Host names need not be unique."""
     process = processes.ProcessIdentity.from_label(owner.started)
     return process is not None and processes.same_boot(process) and is_dead(owner)
 
 
 def runs_on_this_host(owner: Owner) -> bool:
-    """Whether the owner is certainly a process of this host that is there, however long it has been silent."""
+    """Whether the owner is certainly a live process of this host, however long it has been silent."""
     process, own = processes.ProcessIdentity.from_label(owner.started), processes.this_process()
     if process is None or owner.host != socket.gethostname():
         return False
@@ -41,7 +40,7 @@ def runs_on_this_host(owner: Owner) -> bool:
 
 
 def is_dead(owner: Owner) -> bool:
-    """Whether the owner certainly runs no more. Nothing is known of processes on other hosts: they count as alive."""
+    """Whether the owner has certainly ended. Processes on other hosts cannot be checked and count as alive."""
     if owner.host != socket.gethostname():
         return False
     process = processes.ProcessIdentity.from_label(owner.started)
@@ -58,10 +57,12 @@ log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Beats from `start` on until `stop`.
+    """Writes a heartbeat every `HEARTBEAT_S` seconds, from `start` until `stop`.
 
-    `beat` writes one, and says whether we still count as alive; once we do not, `lost` is set and `on_lost`
-    called.
+    Args:
+        store: where to write it.
+        beat: writes one heartbeat, and returns whether the owner still counts as alive.
+        on_lost: called once when the owner no longer counts as alive; `lost` is set before.
     """
 
     def __init__(
@@ -76,21 +77,21 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the heartbeat."""
         self._over.set()
 
     def is_running(self) -> bool:
-        """Whether its thread is there."""
+        """Whether the heartbeat's thread is alive."""
         return self._thread.is_alive()
 
     def uninterrupted_s(self) -> float:
-        """For how long our own beats have come through without a gap, in seconds; 0 while they do not.
+        """For how many seconds heartbeats have been written without a gap; 0 after a gap.
 
-        Who cannot write to the store, or was paused, knows nothing of the silence of others.
+        A process that cannot write to the store, or was paused, cannot tell whether other processes are silent.
         """
         last, since = self._last, self._since
         return 0.0 if time.monotonic() - last > _GAP_S else time.monotonic() - since
@@ -121,7 +122,7 @@ LOST = "lost"
 
 @contextlib.contextmanager
 def job_heartbeat(store: Store, job_id: int, owner: Owner, cancel: CancelToken) -> Iterator[None]:
-    """Beat for a job that `owner` runs, for the length of the block; once it is not his, `cancel` is requested."""
+    """Write heartbeats for a job during the block. Cancel the work once `owner` no longer runs the job."""
     heartbeat = Heartbeat(
         store, lambda session: jobs.record_heartbeat(session, job_id, owner), on_lost=lambda: cancel.request(LOST)
     )
@@ -133,17 +134,17 @@ def job_heartbeat(store: Store, job_id: int, owner: Owner, cancel: CancelToken) 
 
 
 def require_owned(session: Session, job_id: int, owner: Owner) -> None:
-    """Find out, in a transaction that writes to a job, whether it is still `owner`'s, and keep it so until the end.
+    """Check in a transaction that `owner` still runs a job, and lock it so until the transaction ends.
 
     Raises:
-        JobLost: others have it now.
+        JobLost: another process has the job now.
     """
     if not jobs.lock_if_owned(session, job_id, owner):
         raise job_lost(job_id)
 
 
 def job_lost(job_id: int) -> JobLost:
-    """Says that a job is others' now."""
+    """The error that another process has a job now."""
     return JobLost(
         f"job {job_id}: others have it now, for this process was not heard of;"
         f" `kernelwright jobs show {job_id}` says how it stands"

@@ -1,4 +1,4 @@
-"""The same evaluation as the evaluator, the agents and the store each want it."""
+"""Evaluations as the agents and the store need them, and saving of tasks and evaluations."""
 
 import uuid
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _NO_FIGURES = frozenset({"samples_ms", "absent"})
 
 
 def measurements_of(evaluation: Evaluation) -> Measurements:
-    """The numbers that queries need."""
+    """The figures that queries need."""
     over_eager = _interval(evaluation, "eager")
     over_compile = _interval(evaluation, "compile")
     medians = _medians(evaluation)
@@ -41,7 +41,7 @@ def measurements_of(evaluation: Evaluation) -> Measurements:
 
 
 def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: str, evaluation_id: str) -> Outcome:
-    """What the agents get to know."""
+    """The evaluation as the agents get it."""
     measurements = measurements_of(evaluation)
     return Outcome(
         candidate_hash=candidate_hash,
@@ -67,7 +67,7 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
 def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
     """The figures that a Judge may cite, by dotted name; empty unless the candidate was measured.
 
-    Names that come from the candidate's process (operators, files) are as the referee let them pass.
+    Names from the candidate's process (operators, files) have been checked by the referee.
     """
     if not evaluation.latency_ms:
         return {}
@@ -80,7 +80,7 @@ def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
 
 
 def _figures(name: str, value: object, depth: int = 0) -> dict[str, JSON]:
-    """The numbers inside of a profile, those in tables by the name in their first column."""
+    """The numbers in a profile; those in tables are named by their first column."""
     if isinstance(value, bool) or value is None:
         return {}
     if isinstance(value, int | float):
@@ -98,7 +98,7 @@ def _figures(name: str, value: object, depth: int = 0) -> dict[str, JSON]:
 
 
 def device_name(evaluation: Evaluation) -> str:
-    """The one line that names the device in tables and on the leaderboard."""
+    """The device's name in tables and on the leaderboard."""
     device = evaluation.provenance.get("device")
     return str(device.get("name", "unknown")) if isinstance(device, Mapping) else "unknown"
 
@@ -112,7 +112,7 @@ def _medians(evaluation: Evaluation) -> dict[str, float]:
 
 
 def save_task(session: Session, task: Task) -> int:
-    """The task's id in the store."""
+    """Store a task; its id."""
     return tasks.add_task(
         session,
         suite=task.suite,
@@ -134,7 +134,7 @@ def save_evaluation(
     round_number: int,
     evaluation_id: str | None = None,
 ) -> str:
-    """Keep a candidate and what it is worth; the evaluation's id, a new one if none is given."""
+    """Store a candidate and its evaluation; the evaluation's id, which is a new one unless given."""
     candidate_id = results.add_candidate(
         session, job_id, round_number=round_number, candidate_hash=candidate_hash(source), source=source
     )

@@ -1,4 +1,4 @@
-"""Candidates built before their evaluation is due: beside each other, and while models still write others."""
+"""Builds candidates before their evaluation, several at a time, while models still write others."""
 
 import contextlib
 import threading
@@ -52,7 +52,7 @@ class Prebuilder:
         self._enough.clear()
 
     def close(self) -> None:
-        """End those that still run; nothing is begun any more."""
+        """Stop running builds and start no more."""
         self._over.set()
         self._enough.set()
         self._pool.shutdown(wait=True, cancel_futures=True)

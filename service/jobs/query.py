@@ -1,4 +1,4 @@
-"""Looking at jobs, stopping them, and telling which of them died."""
+"""Reading jobs, cancelling and ending them, and marking those whose process died."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +23,11 @@ WORKER_LOST = "worker_lost"
 
 @dataclass(frozen=True)
 class RoundLine:
-    """One round as people read it. `change` is what the candidate was meant to change; `retracted` says that what
-    was found was taken back since.
+    """One round of a job as people read it.
+
+    Attributes:
+        change: what the candidate was meant to change.
+        retracted: whether the evaluation was taken back.
     """
 
     number: int
@@ -48,9 +51,12 @@ class RoundLine:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """What a job's models may have cost beyond what was billed, and the figures of its strategy, when it last ended.
+    """What is known when a job ends, beyond its row.
 
-    `unpriced_calls` are those whose price nobody knew: the dollars of a job that has some say too little.
+    Attributes:
+        unsettled_usd: the most that calls whose reply was lost may have cost.
+        summary: figures of the strategy.
+        unpriced_calls: calls whose price is unknown; the dollars of a job with such calls are too low.
     """
 
     unsettled_usd: float = 0.0
@@ -125,7 +131,7 @@ def show_job(store: Store, job_id: int) -> JobDetails:
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:
-    """Ask a running job to stop (its process looks every two seconds), or cancel one that nobody runs.
+    """Cancel a job. The process of a running one checks for this every two seconds.
 
     Raises:
         NotInStore: there is none with this id.
@@ -146,7 +152,7 @@ def end_job(
     detail: str = "",
     round_number: int = 0,
 ) -> bool:
-    """End a job that `owner` runs, and say so in its events; False if it is not his any more."""
+    """End a job that `owner` runs, and record the event; False if another process has it by now."""
     error = detail if status is JobStatus.FAILED else None
     ended = jobs.finish_job(session, job_id, owner, status=status, stop_reason=reason, error=error)
     if ended:
@@ -155,7 +161,7 @@ def end_job(
 
 
 def cancel_requested(store: Store, job_id: int) -> bool:
-    """Whether someone asked a job to stop; not while the store does not answer: whoever writes next will say so."""
+    """Whether a job's cancellation was requested; False while the store does not answer."""
     try:
         with store.read() as session:
             return jobs.cancel_requested(session, job_id)
@@ -164,9 +170,9 @@ def cancel_requested(store: Store, job_id: int) -> bool:
 
 
 def mark_dead_jobs(store: Store) -> None:
-    """Mark the running jobs whose processes have died as interrupted; those that a worker ran wait for another one.
+    """Mark running jobs whose process died as interrupted; those of a worker are queued again.
 
-    Commands of other hosts count as dead once they are silent for as long as a worker that counts as lost.
+    A command on another host counts as dead after the same silence as a lost worker.
     """
     with store.read() as session:
         dead = [job for job in jobs.list_jobs(session, status=JobStatus.RUNNING) if _is_dead(session, job)]
@@ -183,7 +189,7 @@ def mark_dead_jobs(store: Store) -> None:
 def _is_dead(session: Session, job: JobRecord) -> bool:
     if job.owner is None:
         return False
-    # Of workers, only those of this very machine: another may go by its name, and keepers look after the rest.
+    # Of workers, only those of this machine: reconcilers take care of the rest.
     if died_on_this_host(job.owner) or job.worker_id is not None:
         return died_on_this_host(job.owner)
     if job.heartbeat_at is None:  # an earlier version runs it
@@ -192,13 +198,13 @@ def _is_dead(session: Session, job: JobRecord) -> bool:
 
 
 def read_events(store: Store, job_id: int) -> list[Event]:
-    """A job's events without what is bulky: candidates' sources, and what models were asked and said."""
+    """A job's events without their large parts: sources of candidates, prompts and replies."""
     with store.read() as session:
         return [Event(event.kind, event.round, event.data) for event in results.list_events(session, job_id)]
 
 
 def read_full_events(store: Store, job_id: int) -> list[Event]:
-    """A job's events as the agents recorded them, with candidates' sources and what models were asked and said."""
+    """A job's events as the agents recorded them."""
     with store.read() as session:
         sources = results.list_candidate_sources(session, job_id)
         calls = {call.key: call for call in results.list_llm_calls(session, job_id) if call.key is not None}
@@ -216,13 +222,13 @@ def read_full_events(store: Store, job_id: int) -> list[Event]:
 
 
 def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeState]:
-    """A job's events, and what they tell of what it did and paid for, for whoever takes it up again."""
+    """A job's events, and what they say about work that was done and paid for."""
     events = read_full_events(store, job_id)
     return events, resume_state_from_events(events, wall_s=worked_s(store, job_id))
 
 
 def worked_s(store: Store, job_id: int) -> float:
-    """For how long a job was run, in seconds: from each start to the last event before the next one."""
+    """For how many seconds a job was run: from each start to the last event before the next one."""
     with store.read() as session:
         events = results.list_events(session, job_id)
     total_s, began, last = 0.0, None, None
@@ -237,7 +243,7 @@ def worked_s(store: Store, job_id: int) -> float:
 
 
 def last_end(events: Sequence[Event]) -> JobEnd:
-    """What the last `job_stopped` event says, with the calls until now; nothing else for a job that never ended."""
+    """What the last `job_stopped` event says; only the number of unpriced calls for a job that has not ended."""
     unpriced = sum(event.kind == "llm_call" and event.data.get("cost_usd") is None for event in events)
     for event in reversed(events):
         if event.kind == "job_stopped":
@@ -249,9 +255,12 @@ def last_end(events: Sequence[Event]) -> JobEnd:
 def round_lines(
     events: list[Event], best: str | None = None, judged: Sequence[tuple[str, int, bool]] = ()
 ) -> tuple[RoundLine, ...]:
-    """The rounds that a job's events tell of; the last one may still be under way.
+    """The rounds of a job, from its events; the last one may be under way.
 
-    `best` is a candidate's hash, `judged` what db.evaluations.results.list_retracted says of the job.
+    Args:
+        events: the job's events.
+        best: the hash of the best candidate.
+        judged: what `db.evaluations.results.retractions` returns for the job.
     """
     lines: dict[int, RoundLine] = {}
     changes = {1: "first candidate"}
@@ -286,7 +295,7 @@ def round_lines(
 
 
 def _is_retracted(line: RoundLine, judged: Sequence[tuple[str, int, bool]]) -> bool:
-    """Whether the evaluation that a round shows was taken back: its own one, or that of the round it repeats."""
+    """Whether the evaluation of a round was taken back: its own, or that of the round which it repeats."""
     found = [(number, retracted) for digest, number, retracted in judged if digest == line.candidate_hash]
     own = [retracted for number, retracted in found if number == line.number]
     every = own or [retracted for _, retracted in found]

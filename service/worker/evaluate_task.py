@@ -1,4 +1,4 @@
-"""One evaluation from the queue: on this worker's device, kept in the store for whoever asked for it."""
+"""Runs one evaluation of the queue on this worker's device and stores the result."""
 
 import logging
 from typing import Any
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 def run_evaluation(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any]) -> None:
-    """Evaluate the candidate that the arguments name, unless that was done, or its job has ended.
+    """Evaluate the candidate that the arguments name, unless that was done or its job has ended.
 
     Raises:
-        Cancelled: this worker is to end; somebody else must do it.
+        Cancelled: this worker is stopping; another one must evaluate.
         SandboxUnavailable: this worker's sandbox cannot run anything.
-        StoreError: the store does not answer, and this worker is to end.
+        StoreError: the store does not answer, and this worker is stopping.
     """
     with worker.running.new_token() as cancel:
         _run(worker, evaluation_id, arguments, cancel)
@@ -83,7 +83,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
 
 
 def _find(worker: WorkerContext, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
-    """The job and the candidate's source, or None where there is nothing to do."""
+    """The job and the candidate's source, or None if there is nothing to do."""
     with worker.store.read() as session:
         if worker.running.requested() or not workers.is_live(session, worker.worker_id):
             raise Cancelled

@@ -1,4 +1,4 @@
-"""The worker process: it begins, beats, works, and gives back what it has begun when it is to end."""
+"""The worker process: runs jobs and evaluations of the queue, and queues again what is unfinished when it stops."""
 
 import contextlib
 import logging
@@ -31,7 +31,7 @@ from service.worker.reconcile import Reconciler
 
 POLL_S = 0.25
 END_S = 6.0
-"""How long a worker that is to end waits for its jobs and evaluations to stop."""
+"""How long a stopping worker waits for its jobs and evaluations to stop."""
 
 _SWEEP_S = 30.0
 _KEPT_IN_QUEUE = timedelta(days=2)
@@ -40,18 +40,24 @@ log = logging.getLogger(__name__)
 
 
 class GivenUp(Unavailable):
-    """Others took this worker for dead and do its work; it must end."""
+    """Other workers took this one for dead and have taken over its work. This process must end."""
 
 
 def run_worker(
     settings: Settings, store: Store, cancel: CancelToken, *, on_ready: Callable[[WorkerContext], None]
 ) -> None:
-    """Work for the device that the settings name until a stop is requested.
+    """Work for the device that the settings name until cancellation is requested.
+
+    Args:
+        settings: the platform, device and sandbox to work with.
+        store: the store.
+        cancel: stops the worker.
+        on_ready: called once the worker takes work.
 
     Raises:
         BadRequest: the platform is unknown.
-        SandboxUnavailable: there is no sandbox to work in, or there is none any more; what was begun is given back.
-        GivenUp: this process was paused or cut off for so long that others have taken over.
+        SandboxUnavailable: there is no sandbox to work in, or it has failed; work that was begun is queued again.
+        GivenUp: this process was paused or cut off for so long that other workers have taken over.
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=False) as sandbox:
@@ -83,7 +89,7 @@ def run_worker(
 
 
 def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
-    """Start DBOS: from now on it calls `run_job` and `run_evaluation` in threads of its own."""
+    """Start DBOS, which then calls `run_job` and `run_evaluation` in its own threads."""
     config: DBOSConfig = {
         "name": APPLICATION,
         "system_database_url": queue_url(worker.settings),
@@ -113,7 +119,7 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
 
 @contextlib.contextmanager
 def _held(worker: WorkerContext, faults: list[BaseException]) -> Iterator[None]:
-    """Keep DBOS from taking for done what somebody else must do: hold it until this process is gone."""
+    """Block DBOS's thread after a failure until this process ends, so that DBOS does not record the work as done."""
     try:
         yield
     except (Cancelled, SandboxUnavailable, StoreError) as error:
@@ -139,8 +145,8 @@ def _register(worker: WorkerContext) -> None:
 
 
 def _work(worker: WorkerContext, heartbeat: Heartbeat, cancel: CancelToken, faults: list[BaseException]) -> None:
-    """Keep the queue true until the end; a store that does not answer is waited for."""
-    keeper = Reconciler(worker.store, worker.queue, heartbeat.uninterrupted_s)
+    """Reconcile the queue with the store until the worker stops. Wait for a store that does not answer."""
+    reconciler = Reconciler(worker.store, worker.queue, heartbeat.uninterrupted_s)
     next_look = next_sweep = 0.0
     while not cancel.event.wait(POLL_S) and not faults:
         if heartbeat.lost.is_set() or not heartbeat.is_running() or (worker.running.requested() and not faults):
@@ -149,13 +155,13 @@ def _work(worker: WorkerContext, heartbeat: Heartbeat, cancel: CancelToken, faul
         try:
             if now >= next_look:
                 next_look = now + HEARTBEAT_S
-                if keeper.take_over():
-                    next_sweep = now  # a worker of this host may have left a container behind
+                if reconciler.take_over():
+                    next_sweep = now  # a lost worker of this host may have left a container
             if now >= next_sweep:
                 _sweep(worker)
                 next_sweep = now + _SWEEP_S
                 worker.queue.forget(utc_now() - _KEPT_IN_QUEUE)
-            keeper.enqueue_waiting()
+            reconciler.enqueue_waiting()
         except StoreError as error:
             log.error("store: %s", error)
             cancel.event.wait(HEARTBEAT_S)
@@ -177,7 +183,7 @@ def _sweep(worker: WorkerContext) -> None:
 
 
 def _end(worker: WorkerContext) -> None:
-    """Stop what runs and put it back in line. The process must exit after this: DBOS's threads may still wait."""
+    """Stop all work and queue it again. The process must exit after this: DBOS's threads may still be blocked."""
     worker.running.request(INTERRUPTED)
     _tell(worker, stopped=False)
     deadline = time.monotonic() + END_S

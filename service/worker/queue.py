@@ -1,10 +1,10 @@
 """The queue, on DBOS: which workers may take a job or an evaluation, and in which order.
 
-The store is the truth: a job with status `queued` waits, whatever the queue holds, and workers put it in line (again)
-whenever it is missing there. So the queue's database can be lost, and needs no backup.
+The store is authoritative: a job with status `queued` waits, whatever the queue holds, and workers enqueue it whenever
+it is missing. The queue's database can be lost and needs no backup.
 
-Jobs that have begun stay with the kind of device and the sandbox that they began in, for speedups in others are other
-numbers. A job that asks for a sandbox is never in line for a worker with another one.
+Jobs that have begun stay with the device class and the sandbox that they began in, because speedups in others are not
+comparable. A job that requires a sandbox is never queued for a worker with another one.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ RUN_EVALUATION = "run_evaluation"
 
 APPLICATION = "kernelwright"
 PROTOCOL = "2"
-"""Workers of one protocol share a queue, whatever their version; to be raised when what is put in line changes."""
+"""Workers with the same protocol share a queue. Raise it when the form of queued items changes."""
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
 _MAY_END = ("ENQUEUED", "PENDING", "DELAYED")
@@ -34,7 +34,7 @@ _ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 
 
 def queue_url(settings: Settings) -> str:
-    """Where DBOS keeps the queue: a file beside an SQLite store, else a schema of its own in the same database."""
+    """The queue's database: a file beside an SQLite store, or else a schema of its own in the store's database."""
     url = make_url(settings.store_url)
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{str(url.database).removesuffix('.db')}-queue.db"
@@ -42,27 +42,30 @@ def queue_url(settings: Settings) -> str:
 
 
 def jobs_queue(platform: str, sandbox: str | None = None, kind: str | None = None) -> str:
-    """Where jobs wait: new ones for any worker of the platform, or for one with the sandbox that they ask for; those
-    that have begun for one with their sandbox and kind of device."""
+    """The name of a queue of jobs.
+
+    New jobs wait for any worker of the platform, or for one with the sandbox that they require.
+    Jobs that have begun wait for a worker with their sandbox and device class.
+    """
     return "-".join(part for part in ("jobs", platform, sandbox, kind) if part is not None)
 
 
 def evaluations_queue(platform: str, sandbox: str, kind: str) -> str:
-    """Where evaluations wait for a device of a kind, and a sandbox."""
+    """The name of the queue of evaluations for a device class and a sandbox."""
     return f"evaluations-{platform}-{sandbox}-{kind}"
 
 
 class WorkQueue:
-    """Puts work in line and says what became of it. Safe to share between threads.
+    """The queue of jobs and evaluations. Safe to share between threads.
 
-    Every method raises StoreError where the queue's database does not answer.
+    Every method raises StoreError if the queue's database does not answer.
     """
 
     def __init__(self, client: DBOSClient) -> None:
         self._client = client
 
     def add_job(self, job: JobRecord) -> None:
-        """Put a job in line for this attempt; does nothing if it is."""
+        """Enqueue a job for its current attempt, unless it is in the queue."""
         kind, sandbox = started_device_class(job), required_sandbox(job)
         options: EnqueueOptions = {
             "workflow_name": RUN_JOB,
@@ -74,7 +77,7 @@ class WorkQueue:
             self._client.enqueue(options, job.id, job.attempt)
 
     def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
-        """Put an evaluation in line for a device of this kind and the job's sandbox; does nothing if it is, or was."""
+        """Enqueue an evaluation for a device class and the job's sandbox, unless it is or was in the queue."""
         options: EnqueueOptions = {
             "workflow_name": RUN_EVALUATION,
             "workflow_id": evaluation_workflow(evaluation_id, job.attempt),
@@ -85,7 +88,7 @@ class WorkQueue:
             self._client.enqueue(options, evaluation_id, arguments)
 
     def failure_of(self, evaluation_id: str, attempt: int) -> str | None:
-        """Why no result will come of an evaluation any more, if it is not in the store; None while one may."""
+        """Why an evaluation that is not in the store will have no result; None while it may still have one."""
         with _failures_named():
             status = self._client.retrieve_workflow(evaluation_workflow(evaluation_id, attempt)).get_status()
         if status.status in _MAY_END:
@@ -93,7 +96,7 @@ class WorkQueue:
         return str(status.error) if status.error is not None else "it was taken out of the queue"
 
     def jobs_known(self, waiting: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], bool]:
-        """Of these jobs (id, attempt) those that were ever in line: True while they may yet be run from it."""
+        """Which of these jobs (id, attempt) were ever in the queue; True for those that may still run from it."""
         names = {job_workflow(*waits): waits for waits in waiting}
         if not names:
             return {}
@@ -102,18 +105,18 @@ class WorkQueue:
         return {names[workflow.workflow_id]: workflow.status in _MAY_END for workflow in found}
 
     def withdraw_evaluation(self, evaluation_id: str, attempt: int) -> None:
-        """Take an evaluation out of line that nobody waits for any more."""
+        """Remove an evaluation that nobody waits for from the queue."""
         with _failures_named():
             self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
 
     def busy_workers(self) -> set[str]:
-        """The ids of the workers that have begun something and not ended it, living or not."""
+        """The ids of workers that have begun work and not finished it, alive or not."""
         with _failures_named():
             found = self._client.list_workflows(status="PENDING", load_input=False, load_output=False)
         return {str(workflow.executor_id) for workflow in found}
 
     def take_over(self, worker_id: str) -> int:
-        """Put what a lost worker had begun back in line; how much it was. Whoever comes to it finds what is done."""
+        """Enqueue the unfinished work of a lost worker again; the number of items."""
         with _failures_named():
             found = self._client.list_workflows(
                 status="PENDING", executor_id=worker_id, load_input=False, load_output=False
@@ -123,7 +126,7 @@ class WorkQueue:
         return len(found)
 
     def forget(self, before: datetime, *, at_most: int = 500) -> int:
-        """Remove what ended before this moment, which nobody asks for any more; how much it was."""
+        """Remove items that ended before a moment; the number of items."""
         with _failures_named():
             found = self._client.list_workflows(
                 status=_ENDED,
@@ -136,12 +139,12 @@ class WorkQueue:
         return len(found)
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self._client.destroy()
 
 
 def open_queue(settings: Settings) -> WorkQueue:
-    """The queue that a worker of this protocol has made."""
+    """The queue of workers with this program's protocol."""
     return WorkQueue(
         DBOSClient(
             system_database_url=queue_url(settings),
@@ -154,23 +157,23 @@ def open_queue(settings: Settings) -> WorkQueue:
 
 
 def job_workflow(job_id: int, attempt: int) -> str:
-    """DBOS's name for an attempt at a job."""
+    """The DBOS id of an attempt at a job."""
     return f"job-{job_id}-{attempt}"
 
 
 def evaluation_workflow(evaluation_id: str, attempt: int) -> str:
-    """DBOS's name for an evaluation that an attempt at a job asks for."""
+    """The DBOS id of an evaluation that an attempt at a job requests."""
     return f"evaluation-{evaluation_id}-{attempt}"
 
 
 def priority_of(job: JobRecord) -> int:
-    """A job's place among those that wait, as DBOS counts: the lowest number first, from 1."""
+    """A job's priority in DBOS, which takes the lowest number first, from 1."""
     return (min(max(job.priority, -1), 1) + 1) * _CLASS + min(max(job.fair_tag, 1), _CLASS - 1)
 
 
 @contextlib.contextmanager
 def _failures_named() -> Iterator[None]:
-    """Turn errors of the queue's database into the store's."""
+    """Raise errors of the queue's database as StoreError."""
     try:
         yield
     except SQLAlchemyError as error:

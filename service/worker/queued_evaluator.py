@@ -1,4 +1,4 @@
-"""How a job of the service has its candidates evaluated: on any device of its kind, through the queue."""
+"""Evaluates the candidates of a queued job on any device of the job's class, through the queue."""
 
 import hashlib
 import itertools
@@ -18,11 +18,11 @@ _LOOK_AT_QUEUE = 25  # polls
 
 
 class EvaluationLost(RuntimeError):
-    """An evaluation failed in a way that has nothing to do with the candidate."""
+    """An evaluation failed for a reason that has nothing to do with the candidate."""
 
 
 class QueuedEvaluator:
-    """A `service.jobs.run.JobEvaluator`: asks for an evaluation and waits until it is in the store."""
+    """A `service.jobs.run.JobEvaluator` that enqueues an evaluation and waits until its result is in the store."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class QueuedEvaluator:
         self._cancel = cancel
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
-        """As `JobEvaluator`. The same candidate asked for again, after a crash for instance, is the same evaluation."""
+        """As `JobEvaluator`. The same candidate, asked for again after a crash for example, has the same evaluation."""
         digest = candidate_hash(source)
         evaluation_id = retry_store(lambda: self._ask(source, digest, round_number, profile), self._cancel)
         try:
@@ -59,7 +59,7 @@ class QueuedEvaluator:
         return evaluation_id
 
     def prepare(self) -> None:
-        """Nothing: whoever evaluates has a referee ready."""
+        """Do nothing: the evaluating worker prepares its own referee."""
 
     def _wait(self, evaluation_id: str) -> EvaluationRecord:
         for poll in itertools.count(1):
@@ -71,7 +71,7 @@ class QueuedEvaluator:
         raise Cancelled
 
     def _look(self, evaluation_id: str, *, failures: bool) -> EvaluationRecord | None:
-        """The evaluation if it is there."""
+        """The evaluation if it is in the store."""
         failure = self._queue.failure_of(evaluation_id, self._job.attempt) if failures else None
         try:
             with self._store.read() as session:
@@ -88,5 +88,5 @@ class QueuedEvaluator:
 
 
 def evaluation_id_of(job_id: int, digest: str, failed: int) -> str:
-    """An evaluation's id from what it is of; `failed` counts those before it that told nothing of the candidate."""
+    """The id of an evaluation. `failed` counts earlier evaluations that said nothing about the candidate."""
     return hashlib.sha256(f"{job_id}:{digest}:{failed}".encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""What keeps the queue true: every job that waits is in line, and what a lost worker had begun is begun again.
+"""Reconciles the queue with the store: every waiting job is in the queue, and the work of lost workers begins again.
 
-It compares what there is with what should be, and remembers nothing that matters: a keeper that dies half-way, or two
-that do the same at once, lose nothing.
+A reconciler compares what is there with what should be, and keeps no state that matters. If one dies half-way, or two
+do the same at once, nothing is lost.
 """
 
 import logging
@@ -19,10 +19,10 @@ from service.jobs.query import WORKER_LOST, mark_dead_jobs
 from service.worker.queue import WorkQueue
 
 CHUNK = 25
-"""So many jobs are put in line at once, those first whose turn comes first: each costs the disk a write."""
+"""Jobs that are enqueued in one pass, those with the highest priority first: each costs a disk write."""
 
 MAX_LOSSES = 4
-"""A job that lost more workers since someone asked for it does not go on by itself: it may be what they die of."""
+"""A job that has lost more workers since it was requested is not run again: it may be what kills them."""
 
 _LOOKED_UP = 500
 _VERIFIED_EVERY_S = 30.0
@@ -31,9 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """One a worker. All of them do the same, so any one that lives is enough.
+    """Every worker has one. All do the same, so one live reconciler is enough.
 
-    `uninterrupted_s` says for how long we could have heard others.
+    Args:
+        store: the store.
+        queue: the queue.
+        uninterrupted_s: returns for how long this worker has been able to read other workers' heartbeats.
     """
 
     def __init__(self, store: Store, queue: WorkQueue, uninterrupted_s: Callable[[], float]) -> None:
@@ -46,7 +49,10 @@ class Reconciler:
         self._last_heartbeats: dict[str, tuple[object, float]] = {}
 
     def enqueue_waiting(self) -> int:
-        """Put jobs in line that wait and are not; how many. New ones are looked for each time, others now and then."""
+        """Enqueue waiting jobs that are not in the queue; the number of them.
+
+        New jobs are looked for on each call, all others only from time to time.
+        """
         now = time.monotonic()
         verifies = now >= self._next_queue_check
         if verifies:
@@ -67,16 +73,17 @@ class Reconciler:
         return sum(self._enqueue(waits, was_known=waits in known) for waits in unknown[:CHUNK])
 
     def take_over(self) -> bool:
-        """Give up workers that are not heard of any more, and put back in line what those had begun that are gone.
+        """Give up silent workers and queue the work of workers that are gone. Also mark jobs whose commands died.
 
-        A worker whose beats stop changing for long by *our* clock is lost: clocks of hosts need not agree. One of this
-        host is lost as soon as its process is gone. Jobs whose commands died are marked, too.
+        A worker is lost if its heartbeat does not change for `LOST_AFTER_S` by this host's clock, since clocks of hosts
+        may differ. A worker of this host is lost as soon as its process is gone.
 
-        True if workers are gone that were there the last time.
+        Returns:
+            Whether workers are gone that were there on the last call.
         """
-        if self._uninterrupted_s() > LOST_AFTER_S:  # else we may be the ones who heard nothing
+        if self._uninterrupted_s() > LOST_AFTER_S:  # else this worker itself may have been cut off
             mark_dead_jobs(self._store)
-        busy = self._queue.busy_workers()  # before the workers: who is busy now was known by then
+        busy = self._queue.busy_workers()  # read before the workers: a busy worker is registered by then
         with self._store.read() as session:
             seen = workers.list_workers(session, live=True)
         before = set(self._last_heartbeats)
@@ -95,14 +102,14 @@ class Reconciler:
             if back:
                 log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._last_heartbeats):
-            with self._store.write() as session:  # one keeper at a time, or work would be given out twice
+            with self._store.write() as session:  # one reconciler at a time, or work would be enqueued twice
                 taken = 0 if workers.lock_if_live(session, worker_id) else self._queue.take_over(worker_id)
             if taken:
                 log.warning("work of a lost worker taken over", extra={"worker": worker_id, "pieces": taken})
         return bool(before - set(self._last_heartbeats))
 
     def _enqueue(self, waits: tuple[int, int], *, was_known: bool) -> int:
-        """Put one job in line that is not, or was (`was_known`); how many were put there now."""
+        """Enqueue one job; the number of jobs enqueued now. `was_known` says that the queue held it before."""
         job_id, attempt = waits
         if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
             with self._store.write() as session:
@@ -129,7 +136,7 @@ class Reconciler:
             log.warning("worker lost", extra=about)
 
     def _first_seen(self, worker: WorkerRecord) -> tuple[object, float]:
-        """The last beat, and when we saw it first."""
+        """The worker's last heartbeat, and when this process first saw it."""
         known = self._last_heartbeats.get(worker.id)
         if known is not None and known[0] == worker.heartbeat_at:
             return known
@@ -141,7 +148,7 @@ class Reconciler:
 
 
 def _note_loss(session: Session, job_id: int) -> int:
-    """Note that a job lost its worker; how often that was since it last ended."""
+    """Record that a job lost its worker; how often that happened since the job last ended."""
     results.add_event(session, job_id, WORKER_LOST, 0, {})
     losses = 0
     for event in results.list_events(session, job_id, kinds=("ended", WORKER_LOST)):

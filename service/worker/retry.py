@@ -1,4 +1,4 @@
-"""What must be written is written as soon as the store answers again."""
+"""Retries of work on the store, until the store answers."""
 
 import logging
 from collections.abc import Callable
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def retry_store(action: Callable[[], T], cancel: CancelToken) -> T:
-    """What `action` gives, tried until the store answers.
+    """The result of `action`, retried until the store answers.
 
     Raises:
-        StoreError: it does not, and cancellation was requested.
+        StoreError: the store does not answer, and cancellation was requested.
     """
     while True:
         try:
