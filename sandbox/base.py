@@ -1,4 +1,4 @@
-"""The seam behind which foreign code runs: a Command goes in, a Completed comes out."""
+"""The interface behind which foreign code runs: a Command goes in, a Completed comes out."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class SandboxUnavailable(RuntimeError):
-    """No sandbox to work with: what is missing (`problem`) and what to do about it (`remedy`)."""
+    """There is no sandbox to work with: what is missing (`problem`), and what to do about it (`remedy`)."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -64,7 +64,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Completed:
-    """What became of a command. A failed command is a value; only an unavailable sandbox is an exception."""
+    """The result of a command. A failed command is a value; only an unavailable sandbox is an exception."""
 
     exit_code: int | None  # None: it was killed before it could exit
     stdout: bytes
@@ -89,10 +89,13 @@ class Sandbox(Protocol):
         on_stderr: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """Run to its end or its limits; afterwards nothing of it is left running.
+        """Run a command to its end or its limits. Afterwards nothing of it is left running.
 
-        `on_stderr` gets each whole line of standard error as it comes (progress). Setting `cancel`, or an exception
-        such as KeyboardInterrupt in the calling thread, kills the whole tree first.
+        Args:
+            command: the command.
+            on_stderr: called with each whole line of standard error, as it arrives.
+            cancel: kills the whole process tree once it is set. An exception in the calling thread, such as
+                KeyboardInterrupt, does so as well.
 
         Raises:
             SandboxUnavailable: the sandbox cannot run anything at present.
@@ -100,9 +103,9 @@ class Sandbox(Protocol):
         ...
 
     def prepare(self, command: Command) -> None:
-        """Get ready for a `run` of this command (its `stdin` aside), which will come soon. Returns at once.
+        """Prepare for a `run` of this command that will follow soon; its `stdin` may differ. Returns at once.
 
-        Only a hint: what is prepared is used for one run and never again, and an error shows in that run.
+        This is only a hint. A preparation is used for one run at most, and an error shows in that run.
         """
         ...
 

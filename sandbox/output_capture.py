@@ -1,4 +1,4 @@
-"""Bounded collection of a command's output and how it ended, shared by the sandboxes."""
+"""Bounded capture of a command's output, and how the command's streams ended; shared by the sandboxes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ _LONGEST_LINE_BYTES = 64 * 1024
 
 
 class EndReason(Enum):
-    """Why a conversation ended."""
+    """Why the exchange with a command ended."""
 
     CLOSED = auto()
     TIMED_OUT = auto()
@@ -18,7 +18,7 @@ class EndReason(Enum):
 
 @dataclass
 class OutputCapture:
-    """Standard output and error so far, never more than `limit_bytes` in all."""
+    """Standard output and error so far, at most `limit_bytes` in total."""
 
     limit_bytes: int
     on_stderr: Callable[[bytes], None] | None = None
@@ -28,11 +28,11 @@ class OutputCapture:
     _line: bytearray = field(default_factory=bytearray)
 
     def add_stdout(self, data: bytes) -> None:
-        """Keep `data` as far as the limit allows."""
+        """Append `data` as far as the limit allows."""
         self._stdout += self._within_limit(data)
 
     def add_stderr(self, data: bytes) -> None:
-        """Keep `data` as far as the limit allows, and hand every line that it completes to `on_stderr`."""
+        """Append `data` as far as the limit allows, and pass each completed line to `on_stderr`."""
         data = self._within_limit(data)
         self._stderr += data
         if self.on_stderr is None:
@@ -46,19 +46,19 @@ class OutputCapture:
             self.finish_line()
 
     def finish_line(self) -> None:
-        """Hand over a last line that has no end."""
+        """Pass on a last line that has no line end."""
         if self._line and self.on_stderr is not None:
             line, self._line = bytes(self._line), bytearray()
             self.on_stderr(line)
 
     @property
     def stdout(self) -> bytes:
-        """What was kept of standard output."""
+        """The captured standard output."""
         return bytes(self._stdout)
 
     @property
     def stderr(self) -> bytes:
-        """What was kept of standard error."""
+        """The captured standard error."""
         return bytes(self._stderr)
 
     def _within_limit(self, data: bytes) -> bytes:

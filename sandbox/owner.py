@@ -1,4 +1,4 @@
-"""Who owns a container: the host process that made it, never mistaken for a later one with the same id."""
+"""The identity of the process that owns a container. A later process with the same id has another identity."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process: id, start time (clock ticks since boot), and the boot and the pid namespace in which these hold."""
+    """A process: id, start time in clock ticks since boot, and the boot and pid namespace in which both hold."""
 
     pid: int
     started: int
@@ -15,12 +15,12 @@ class ProcessIdentity:
     namespace: str
 
     def to_label(self) -> str:
-        """One string for a container's label."""
+        """The identity as the value of a container's label."""
         return f"{self.pid}:{self.started}:{self.boot}:{self.namespace}"
 
     @classmethod
     def from_label(cls, label: str) -> "ProcessIdentity | None":
-        """The owner that `to_label` wrote, or None for anything else."""
+        """The identity that `to_label` wrote; None for any other text."""
         parts = label.split(":")
         if len(parts) != 4 or not (parts[0].isdigit() and parts[1].isdigit()):
             return None
@@ -28,21 +28,21 @@ class ProcessIdentity:
 
 
 def this_process() -> ProcessIdentity:
-    """The calling process as an owner."""
+    """The identity of the calling process."""
     pid = os.getpid()
     return ProcessIdentity(pid, _start_time(pid) or 0, _boot_id(), _pid_namespace())
 
 
 def same_boot(owner: ProcessIdentity) -> bool:
-    """Whether the owner belongs to this machine, as it runs now."""
+    """Whether the process ran on this machine since its last boot."""
     return owner.boot == _boot_id()
 
 
 def is_gone(owner: ProcessIdentity, *, container_runs: bool) -> bool:
-    """Whether the owner certainly lives no more.
+    """Whether the process has certainly ended.
 
-    Owners in another pid namespace of this boot cannot be judged and count as alive. Those of another boot may be of
-    another machine that shares the daemon, so only their stopped containers count as left behind.
+    A process in another pid namespace of this boot cannot be checked and counts as alive. A process of another boot may
+    belong to another machine that shares the Docker daemon, so it counts as gone only if its container has stopped.
     """
     if not same_boot(owner):
         return not container_runs

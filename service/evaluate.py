@@ -1,4 +1,4 @@
-"""Evaluate one candidate that the user has as a file: no model, one verdict or several, kept for the leaderboard."""
+"""Evaluates a candidate that the user has as a file, once or repeatedly, and stores the results."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ MAX_CANDIDATE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation as the evaluator gave it and as it is kept."""
+    """An evaluation as the evaluator returned it, and as it was stored."""
 
     evaluation: Evaluation
     record: EvaluationRecord
@@ -86,16 +86,17 @@ def evaluate_source(
     profile: bool = False,
     cold: bool = False,
 ) -> Iterator[Evaluated]:
-    """Evaluate a candidate's source for a task, `times` times, each from the beginning; `origin` says where it is from.
+    """Evaluate a candidate for a task, `times` times from the beginning.
 
-    Yields each evaluation once it is kept, so that those that are done survive a stop. The candidate counts as foreign
-    code: it runs in the process sandbox only where the settings name that.
+    Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. The candidate counts
+    as foreign code: it runs in the process sandbox only if the settings name that. `origin` says where the source is
+    from.
 
     Raises:
         BadRequest: a rule is unknown.
         SandboxUnavailable: there is no sandbox to work with.
-        Cancelled: cancellation was requested before there was a verdict; of that evaluation nothing is kept.
-        JobLost: others took this process for dead meanwhile; nothing is kept either.
+        Cancelled: cancellation was requested before there was a verdict; nothing of that evaluation is stored.
+        JobLost: other processes took this one for dead; nothing is stored.
     """
     check_rules(rules)
     with open_evaluation_context(
@@ -179,10 +180,7 @@ SCHEMA = "kernelwright.repeat/1"
 
 
 def repeat_summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
-    """One object with all evaluations, how they differ, and how far their speedups spread.
-
-    `agree` is None where there are fewer than two to compare.
-    """
+    """All evaluations with their differences and the spread of their speedups. `agree` is None for fewer than two."""
     differences = _differences(results)
     return {
         "schema": SCHEMA,

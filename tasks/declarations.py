@@ -27,7 +27,13 @@ _DOMAIN_REMEDY = f"give one of {', '.join(DOMAINS)}, or a list of them, one for 
 
 @dataclass(frozen=True)
 class Declarations:
-    """Tolerances by dtype; domains: none, one for all inputs, or one for each; whether there are shape groups."""
+    """What a task declares.
+
+    Attributes:
+        tolerance: allowed errors by dtype.
+        domain: empty, one domain for all inputs, or one for each input.
+        shape_groups: whether the task defines `get_input_groups()`.
+    """
 
     tolerance: Mapping[str, float] = field(default_factory=dict)
     domain: tuple[str, ...] = ()
@@ -35,10 +41,10 @@ class Declarations:
 
 
 def read_declarations(tree: ast.Module, where: str, inputs: int | None = None) -> Declarations:
-    """Read the two constants of a module. `inputs` is how many the op is given, where that is known.
+    """Read TOLERANCE and DOMAIN of a module. `inputs` is the number of inputs, if it is known.
 
     Raises:
-        TaskError: a constant is not literal, or its value is none that the referee can keep to.
+        TaskError: a constant is not a literal, or its value is not allowed.
     """
     tolerance: dict[str, float] = {}
     domain: tuple[str, ...] = ()
@@ -64,7 +70,7 @@ def read_declarations(tree: ast.Module, where: str, inputs: int | None = None) -
 
 
 def declarations_of(source: str) -> Declarations:
-    """What a valid task's source declares.
+    """The declarations in a valid task's source.
 
     Raises:
         TaskError: as `read_declarations`.

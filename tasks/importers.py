@@ -1,7 +1,7 @@
-"""Tasks out of a clone of KernelBench or MultiKernelBench that the user has: read by `ast`, never executed.
+"""Reads the tasks of a clone of KernelBench or MultiKernelBench by `ast`. Nothing in the clone is executed.
 
-A clone is foreign: links are not followed, folders not descended beyond the two levels that hold tasks, and each file
-is bounded as every op is (tasks/text.py). What cannot be used is told with its reason and stops nothing.
+A clone is foreign. Links are not followed, folders are searched only at the two levels that hold tasks, and each file
+is bounded like every op (tasks/text.py). A file that cannot be used is reported with the reason; reading continues.
 """
 
 import os
@@ -23,7 +23,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class ClonedFile:
-    """A file of the clone: the task in it, or why there is none. `where` is its path in the clone."""
+    """A file of the clone with its task, or with the reason why it has none. `where` is its path in the clone."""
 
     where: str
     task: Task | None = None

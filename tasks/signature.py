@@ -1,4 +1,4 @@
-"""What a definition promises about its arguments and results, as far as `ast` can tell."""
+"""The parameters that a definition takes and the number of results that it returns, as far as `ast` can tell."""
 
 import ast
 from collections.abc import Sequence

@@ -32,5 +32,5 @@ class Task:
 
     @property
     def source_hash(self) -> str:
-        """SHA-256 of the source, in hex: what pins a result to exactly this op."""
+        """SHA-256 of the source, in hex. It identifies the op that a result belongs to."""
         return hashlib.sha256(self.source.encode()).hexdigest()

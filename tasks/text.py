@@ -1,4 +1,4 @@
-"""The one rule for text from outside that is kept: what no database and no HTTP client takes is replaced."""
+"""Text from outside: reading and decoding of task files, and replacement of characters that the store cannot hold."""
 
 import io
 import os
@@ -10,10 +10,10 @@ from tasks.task import TaskError
 
 
 def clean_text(text: str) -> str:
-    """`text` without what a database refuses (NUL, lone surrogates): each becomes U+FFFD, a surrogate three of them.
+    """`text` with U+FFFD for each NUL, and three U+FFFD for each lone surrogate.
 
-    Text comes from hostile code and hostile models. PostgreSQL rejects a whole row for one NUL, and no encoding carries
-    a lone surrogate. What is cleaned once stays as it is, so that what was stored equals what was worked with.
+    Text comes from hostile code and hostile models. PostgreSQL rejects a row that holds a NUL, and UTF-8 cannot encode
+    a lone surrogate. Cleaning twice gives the same text, so the stored text equals the text that was used.
     """
     return text.replace("\x00", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
@@ -30,7 +30,7 @@ def task_error(where: str, what: str, remedy: str, *, line: int | None = None) -
 
 
 def read_source(path: Path) -> bytes:
-    """Read a task file, never more than the bound and never from anything but a regular file.
+    """Read a task file, at most up to the bound, and only if it is a regular file.
 
     Raises:
         TaskError: the file is missing, a directory, a device or pipe, unreadable, or too large.

@@ -1,4 +1,4 @@
-"""The life of one container: made for a command, started, talked to, removed."""
+"""The life of one container: created for a command, started, given its input, removed."""
 
 import contextlib
 import json
@@ -37,14 +37,15 @@ _GRACE_S = 30  # how long the container outlives its limit where nobody is left 
 class StartedContainer:
     """A container that runs a command's package and waits for its standard input.
 
-    `package` is a readable copy of the command's package, which goes with the container. `idle_s` is how long it may
-    wait for `finish` without losing time of the command's own limit.
+    Args:
+        package: a readable copy of the command's package; it is removed with the container.
+        idle_s: for how many seconds the container may wait for `finish` without using the command's own time limit.
     """
 
     def __init__(
         self, client: docker.DockerClient, image_id: str, command: Command, package: Path, *, idle_s: float = 0.0
     ) -> None:
-        """Make and start it.
+        """Create and start the container.
 
         Raises:
             SandboxUnavailable: the daemon cannot make or start the container.
@@ -76,7 +77,7 @@ class StartedContainer:
         on_stderr: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """Give the command its input and wait for its end or its limits; the limit of time begins here.
+        """Send the command its input and wait for its end or its limits. The time limit begins here.
 
         Raises:
             SandboxUnavailable: the daemon fails meanwhile.
@@ -90,17 +91,17 @@ class StartedContainer:
             ) from error
 
     def runs(self) -> bool:
-        """Whether it still waits for its input."""
+        """Whether the container is running."""
         try:
             return self._id is not None and bool(self._client.api.inspect_container(self._id)["State"]["Running"])
         except ENGINE_ERRORS:
             return False
 
     def remove(self) -> None:
-        """Kill what runs in it, and remove it with all its files.
+        """Kill and remove the container with all its files.
 
         Raises:
-            SandboxUnavailable: the daemon does not do it.
+            SandboxUnavailable: the daemon cannot remove it.
         """
         try:
             if self._attached is not None:

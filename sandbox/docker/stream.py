@@ -1,4 +1,4 @@
-"""Talking to a container over one attached connection: its input goes in, its output comes back, bounded."""
+"""The attached connection to a container: sends its input and receives its output, within limits."""
 
 import contextlib
 import selectors
@@ -28,7 +28,7 @@ class AttachedStream:
         self._pending = bytearray()
 
     def close(self) -> None:
-        """Let go of the connection; the container goes on."""
+        """Close the connection. The container continues."""
         with contextlib.suppress(OSError):
             self._stream.close()
         with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ class AttachedStream:
     def communicate(
         self, stdin: bytes, capture: OutputCapture, *, deadline: float, cancel: threading.Event | None
     ) -> EndReason:
-        """Send `stdin` and close it; collect output until the streams close, a limit is reached, or `cancel` is set."""
+        """Send `stdin` and close it. Capture output until the streams close, a limit is reached, or `cancel` is set."""
         unsent = memoryview(stdin)
         with selectors.DefaultSelector() as selector:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
@@ -74,7 +74,7 @@ class AttachedStream:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _receive(self, capture: OutputCapture) -> bool:
-        """Collect what has come; False at the end of the stream."""
+        """Capture what has arrived; False at the end of the stream."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:

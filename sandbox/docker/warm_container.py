@@ -1,4 +1,4 @@
-"""One container kept ready for the command that will come next. It is used once and thrown away."""
+"""A container that is started before its command is run. It is used once and then removed."""
 
 import hashlib
 import threading
@@ -12,22 +12,24 @@ from sandbox.base import Command
 from sandbox.docker.container import StartedContainer
 from sandbox.package import copy_readable
 
-_IDLE_S = 900.0  # a container that nobody has taken by then is not used any more
+_IDLE_S = 900.0  # an unused container expires after this
 _Key = tuple[Command, str]
 
 
 class WarmContainer:
-    """At most one started container, with the command that it was started for (all but the standard input)."""
+    """At most one started container, and the command that it was started for, except for the standard input."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._key: _Key | None = None
         self._coming: Future[StartedContainer] | None = None
 
-    def start(self, command: Command, start: Callable[[Path, float], StartedContainer]) -> None:
-        """Start one on another thread, unless one for this command is there.
+    def start(self, command: Command, create: Callable[[Path, float], StartedContainer]) -> None:
+        """Start a container in another thread, unless there is one for this command.
 
-        `start` gets a readable copy of the package as it is now, and the time in seconds that the container may wait.
+        Args:
+            command: the command.
+            create: starts the container, given a readable copy of the package and the seconds that it may wait.
 
         Raises:
             ValueError: the command's package cannot be run.
@@ -43,17 +45,17 @@ class WarmContainer:
 
         def work() -> None:
             try:
-                coming.set_result(start(package, _IDLE_S))
-            except BaseException as error:  # whoever takes it starts one of its own and meets the same error
+                coming.set_result(create(package, _IDLE_S))
+            except BaseException as error:  # the run starts its own container and meets the same error
                 coming.set_exception(error)
 
         with self._lock:
             self._key, self._coming = key, coming
-        # Not a daemon: a process that ends waits for it, so that nothing is left behind.
+        # Not a daemon thread: the process waits for it at its end, so that no container is left behind.
         threading.Thread(target=work, name="prepare").start()
 
     def take(self, command: Command) -> StartedContainer | None:
-        """The container that was started for this command, if it is there, alive and recent."""
+        """The container that was started for this command, if it is running and recent."""
         with self._lock:
             if self._coming is None or self._key != _key(command, command.package):
                 return None
@@ -67,7 +69,7 @@ class WarmContainer:
         return None
 
     def discard(self) -> None:
-        """Remove what is there."""
+        """Remove the container, if there is one."""
         with self._lock:
             coming, self._key, self._coming = self._coming, None, None
         if coming is not None and coming.exception() is None:
@@ -75,7 +77,7 @@ class WarmContainer:
 
 
 def _key(command: Command, package: Path) -> _Key:
-    """The command without its input, and what a folder holds of its package."""
+    """The command without its input, and a hash of its package's source files."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""What the jail is told, and the numbers that both sides know."""
+"""The description of a jailed command."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class JailSpec:
-    """What to run and how."""
+    """What to run in the jail, and with which limits."""
 
     argv: tuple[str, ...]
     env: dict[str, str]  # TMPDIR is the scratch folder as the command sees it
@@ -24,10 +24,10 @@ class JailSpec:
     processors: tuple[int, ...]
 
     def to_json(self) -> str:
-        """For the command line of the program."""
+        """The description as text for the jail's process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "JailSpec":
-        """What `to_json` wrote."""
+        """The description that `to_json` wrote."""
         return cls(**json.loads(text))

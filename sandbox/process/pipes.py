@@ -1,4 +1,4 @@
-"""Talking to a child process over three pipes, bounded in time and size."""
+"""Exchange with a child process over three pipes, bounded in time and size."""
 
 import os
 import selectors

@@ -1,6 +1,6 @@
-"""Two sets of tries at the same tasks, compared task by task. Pure functions, each with its formula and source.
+"""Compares two sets of samples task by task. Pure functions, each with its formula and source.
 
-A task counts with as many tries as both sides have of it, those with the lowest numbers; what one side lacks is told.
+Both sides use the same number of samples of a task, those with the lowest numbers. Missing tasks are reported.
 """
 
 import math
@@ -16,7 +16,15 @@ EXACT_UP_TO = 60
 
 @dataclass(frozen=True)
 class Wilcoxon:
-    """The signed-rank test: `n` differences are not zero, `zeros` are; `p` is two-sided, 1 where nothing differs."""
+    """The signed-rank test over differences.
+
+    Attributes:
+        n: the number of differences that are not zero.
+        zeros: the number of differences that are zero.
+        w_plus: the sum of the ranks of the positive differences.
+        p: two-sided; 1 if there is no difference.
+        exact: whether p was counted, not approximated.
+    """
 
     n: int
     zeros: int
@@ -27,7 +35,7 @@ class Wilcoxon:
 
 @dataclass(frozen=True)
 class McNemar:
-    """The exact test of who passes what the other fails; `p` is two-sided, 1 where nothing differs."""
+    """The exact test of tasks that only one side passes. `p` is two-sided, and 1 if there is no difference."""
 
     both: int
     only_a: int
@@ -38,9 +46,13 @@ class McNemar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Side A against side B over `n` tasks that both tried; `ratio` is A's speedup over B's, above 1 where A is faster.
+    """Side A compared with side B over `n` common tasks. Failures count as a speedup of 1.0 on both sides.
 
-    `tasks` holds each task's own ratio. Failures count as a speedup of 1.0 on both sides.
+    Attributes:
+        ratio: A's speedup divided by B's; above 1 if A is faster.
+        faster: the test of whether one side is faster.
+        passes: the test of whether one side passes more tasks.
+        tasks: the ratio of each task.
     """
 
     n: int
@@ -53,10 +65,10 @@ class Comparison:
 
 
 def compare(a: Iterable[Sample], b: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int = 0) -> Comparison:
-    """Compare two sets of tries, paired by task.
+    """Compare two sets of samples, paired by task.
 
-    The ratio is the geometric mean over tasks of (A's mean speedup / B's), its interval the percentile bootstrap over
-    tasks; `faster` tests the logs of these ratios; for `passes` a task is passed where any of its tries is.
+    The ratio is the geometric mean over tasks of (A's mean speedup / B's mean speedup). Its interval is the percentile
+    bootstrap over tasks. `faster` tests the logs of the ratios. A task is passed if any of its samples passed.
     """
     samples_a, samples_b = group_by_task(a), group_by_task(b)
     logs: list[tuple[str, float]] = []

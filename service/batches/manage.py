@@ -1,4 +1,4 @@
-"""Batches: start, look at, stop, resume and compare tasks times models times platforms times samples."""
+"""Starts, shows, cancels, resumes and compares batches: tasks × models × platforms × samples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,8 +61,10 @@ class BatchDetails:
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """A model on a platform of one batch against one of another (or of the same). Where `devices` are several, figures
-    of different devices are compared, and a difference may be theirs."""
+    """A model on a platform of one batch compared with one of another batch, or of the same.
+
+    If there are several `devices`, a difference may come from the devices.
+    """
 
     platform: str
     model_a: str
@@ -172,11 +174,11 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
 
 
 def requeue_batch(session: Session, batch_id: int) -> int:
-    """As `resume_batch`, within the caller's transaction; jobs that lost their process must be settled before.
+    """As `resume_batch`, in the caller's transaction; jobs whose process died must have been marked before.
 
     Raises:
         NotInStore: there is none with this id.
-        BadRequest: jobs were told to stop and have not yet.
+        BadRequest: cancelled jobs have not ended yet.
     """
     batches.get_batch(session, batch_id)
     if stopping := batches.count_stopping(session, batch_id):

@@ -1,4 +1,4 @@
-"""From a batch's spec to its jobs, each with its task and settings; nothing is stored here."""
+"""Plans a batch: the jobs that its spec asks for, each with its task and settings. Nothing is stored."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job to be."""
+    """A job that is to be queued."""
 
     task: Task
     settings: Settings
@@ -31,7 +31,7 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """All jobs to be, sample by sample so that each task has a first result early, and what cannot be used, and why."""
+    """The jobs of a batch, ordered by sample so that each task has an early result, and refused tasks with reasons."""
 
     jobs: tuple[PlannedJob, ...]
     refused: tuple[tuple[str, str], ...]

@@ -1,8 +1,8 @@
-"""Figures of a set of tries at tasks, each with its formula and where it is from. Pure functions; no reading, no clock.
+"""Figures of a set of samples, each with its formula and source. Pure functions.
 
-One rule for failures holds in every mean and median unless its name says `passed`: a try that failed, or whose speed
-cannot be relied on, counts as a speedup of 1.0, since its user keeps the reference. A try that passed and is slower
-counts as what it is. How many of the tries that were is always told beside it.
+In every mean and median whose name does not say `passed`, a sample that failed, or whose speedup is unreliable, counts
+as a speedup of 1.0, because its user keeps the reference. A sample that passed and is slower counts with its speedup.
+The share of such samples is always reported as well.
 """
 
 import math
@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Sample:
-    """One try at a task. `speedup` is over one baseline; None where it failed or cannot be relied on."""
+    """One sample of a task. `speedup` is over one baseline; None if the sample failed or its speedup is unreliable."""
 
     task: str
     number: int
@@ -45,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval over tasks; the bounds are None where one task alone tells nothing of others."""
+    """A figure with its 95 % interval over tasks; the bounds are None if there is only one task."""
 
     value: float
     low: float | None = None
@@ -103,7 +103,7 @@ def figures(samples: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int 
 
 
 def best_of(samples: Iterable[Sample]) -> list[Sample]:
-    """Each task's best try alone: the fastest that passed, else one that passed, else one that compiled."""
+    """The best sample of each task: the fastest that passed, else one that passed, else one that compiled."""
     return [
         max(samples, key=lambda sample: (sample.passed, sample.speedup or 0.0, sample.compiled, -sample.number))
         for samples in group_by_task(samples).values()
@@ -111,7 +111,7 @@ def best_of(samples: Iterable[Sample]) -> list[Sample]:
 
 
 def group_by_task(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """The tries by task, in the order of the tasks' names and the tries' numbers."""
+    """The samples by task, ordered by the tasks' names and the samples' numbers."""
     by_task: dict[str, list[Sample]] = {}
     for sample in sorted(samples, key=lambda sample: (sample.task, sample.number)):
         by_task.setdefault(sample.task, []).append(sample)
@@ -168,12 +168,12 @@ def speedup_at_k(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> f
 
 
 def task_log(samples: Sequence[Sample]) -> float:
-    """The mean of log speedups of a task's tries, those without a speedup counting as 1.0."""
+    """The mean of the logs of a task's speedups; a sample without a speedup counts as 1.0."""
     return fmean(0.0 if sample.speedup is None else math.log(sample.speedup) for sample in samples)
 
 
 def passed_log(samples: Sequence[Sample]) -> float | None:
-    """The mean of log speedups of those tries that have one; None if none has."""
+    """The mean of the logs of those speedups that exist; None if there are none."""
     logs = [math.log(sample.speedup) for sample in samples if sample.speedup is not None]
     return fmean(logs) if logs else None
 
@@ -207,5 +207,5 @@ def bootstrap_mean(values: Sequence[float], *, resamples: int = RESAMPLES, seed:
 
 
 def _mean_share(by_task: Sequence[Sequence[Sample]], holds: Callable[[Sample], bool]) -> float:
-    """The mean over tasks of the share of their tries of which something holds."""
+    """The mean over tasks of the share of samples for which a condition holds."""
     return fmean(sum(map(holds, samples)) / len(samples) for samples in by_task)

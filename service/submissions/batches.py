@@ -1,4 +1,4 @@
-"""Batches that people ask for over HTTP: the same bounds as for a single job, for each of theirs."""
+"""Batch requests over HTTP. Each job of a batch has the limits of a single job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,10 +23,13 @@ from service.submissions.quotas import check_quota, hold_quota, priced_models
 def start_batch_for(
     principal: Principal, spec: BatchSpec, *, settings: Settings, store: Store, key: str | None = None
 ) -> tuple[int, bool]:
-    """Queue all jobs of a batch; its id, and False where an earlier request with this key had queued it.
+    """Queue all jobs of a batch.
+
+    Returns:
+        The batch's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: what was asked for makes no sense; nothing was queued.
+        BadRequest: the request is invalid; nothing was queued.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -49,7 +52,7 @@ def start_batch_for(
 
 
 def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> int:
-    """Stop a batch; how many jobs that concerns.
+    """Cancel a batch; the number of jobs that this concerns.
 
     Raises:
         NotInStore: there is none with this id.
@@ -62,8 +65,9 @@ def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> in
 def resume_batch_for(
     principal: Principal, batch_id: int, *, budget_usd: float | None = None, settings: Settings, store: Store
 ) -> int:
-    """Put the jobs of a batch that ended before they were done back in line; how many wait now. `budget_usd` gives the
-    batch another total.
+    """Queue the jobs of a batch again that ended before they were done; the number of waiting jobs.
+
+    `budget_usd`, if given, becomes the batch's total.
 
     Raises:
         NotInStore: there is none with this id.
@@ -89,7 +93,7 @@ def resume_batch_for(
 
 
 def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a batch was asked for, without what reaches into the server: its files, and how it gets at models."""
+    """A batch's spec without the server's files and its access to models."""
     names = ("name", "tasks", "models", "platforms", "samples", "budget_usd", "priority", "job")
     told = {name: spec[name] for name in names if name in spec}
     if "tasks" in told:

@@ -1,4 +1,4 @@
-"""Put jobs in line for the workers: of one user, one at a time or by batch."""
+"""Puts jobs into the queue, one at a time or for a batch."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ PRIORITIES = {"low": 1, "normal": 0, "high": -1}
 
 
 def submit(task: Task, *, settings: Settings, store: Store, user: str = LOCAL_USER, priority: str = "normal") -> int:
-    """Queue a job that optimizes `task` as the settings say; its id. Some worker takes it when its turn has come.
+    """Queue a job that optimizes `task` as the settings say; its id.
 
     Raises:
-        BadRequest: what was asked for makes no sense; nothing was queued.
+        BadRequest: the request is invalid; nothing was queued.
     """
     check_submission(task, settings, priority)
     with store.write() as session:
@@ -31,10 +31,10 @@ def submit(task: Task, *, settings: Settings, store: Store, user: str = LOCAL_US
 
 
 def check_submission(task: Task, settings: Settings, priority: str) -> None:
-    """Find out whether a job could be queued.
+    """Check whether a job could be queued.
 
     Raises:
-        BadRequest: platform, priority, model or strategy are not to be had.
+        BadRequest: platform, priority, model or strategy cannot be used.
     """
     if priority not in PRIORITIES:
         raise BadRequest(f"priority {priority[:80]!r} is unknown; there is: {', '.join(PRIORITIES)}")
@@ -56,7 +56,7 @@ def queue_job(
     user: str,
     priority: str,
 ) -> int:
-    """Store a job that was checked, within the caller's transaction; its id."""
+    """Store a checked job in the caller's transaction; its id."""
     return job_queue.add_queued_job(
         session,
         task_id=save_task(session, task),
@@ -71,10 +71,10 @@ def queue_job(
 
 
 def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
-    """What a job of the queue keeps of what it was asked for."""
+    """The options that are stored with a queued job."""
     return options_of(settings) | asked_sandbox(settings) | {"ref": task.id, "out": None}
 
 
 def asked_sandbox(settings: Settings) -> dict[str, Any]:
-    """The option by which a job asks for the sandbox that the settings name, if they name one."""
+    """The option that makes a job require the settings' sandbox; empty if they name none."""
     return {} if settings.sandbox is None else {SANDBOX: settings.sandbox}

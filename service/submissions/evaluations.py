@@ -1,4 +1,4 @@
-"""Queue the evaluation of a candidate, without any model: one that somebody gives, or one that some job wrote."""
+"""Requests to evaluate a candidate without a model: one from a user, or one that a job wrote."""
 
 from typing import Any
 
@@ -37,13 +37,15 @@ def evaluate_for(
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
-    """A job that evaluates this candidate for a task; its id, and False where the key had queued it.
+    """Queue a job that evaluates a candidate for a task. Nothing of the candidate is executed here.
 
-    The candidate is stored and not looked at: what it is worth is found out in a sandbox. The rest is as in
-    `service.evaluate.evaluate_source`.
+    The options are those of `service.evaluate.evaluate_source`.
+
+    Returns:
+        The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: the candidate is too large, or there is no such platform or rule.
+        BadRequest: the candidate is too large, or the platform or rule is unknown.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -70,13 +72,16 @@ def evaluate_for(
 def reevaluate(
     principal: Principal, job_id: int, candidate_hash: str, *, store: Store, key: str | None = None
 ) -> tuple[int, bool]:
-    """A job that evaluates this candidate of `job_id` once more; its id, and False where the key had queued it.
+    """Queue a job that evaluates a candidate of `job_id` again.
 
-    It names the job and the model that wrote the candidate: what is found counts as the model's, and not as another
-    candidate that someone brought. A candidate that was run in Docker is run nowhere else.
+    The new job names the original job and its model, so that the result counts for that model. A candidate that ran in
+    Docker runs only in Docker again.
+
+    Returns:
+        The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        NotInStore: there is no such job, or no such candidate in it.
+        NotInStore: there is no such job, or it has no such candidate.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -105,7 +110,7 @@ def _queue(
     *,
     model: str | None = None,
 ) -> str:
-    """Store the job with its candidate, which `model` wrote, or none; the job's id."""
+    """Store the job and its candidate, which `model` wrote, if any; the job's id."""
     job_id = job_queue.add_queued_job(
         session,
         task_id=task_id,

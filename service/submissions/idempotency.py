@@ -1,4 +1,4 @@
-"""Requests that may be sent again: the same key and the same request have one effect."""
+"""Idempotent requests: repeating a request with the same key has one effect."""
 
 import hashlib
 import json
@@ -16,10 +16,20 @@ from service.errors import Conflict
 def run_idempotent(
     store: Store, create: Callable[[Session], str], *, user: str, key: str | None, request: Mapping[str, Any]
 ) -> tuple[str, bool]:
-    """What `create` names as made, in its transaction, and whether it was made now and not for an earlier request.
+    """Run `create` in a transaction, unless an earlier request with this key did.
+
+    Args:
+        store: the store.
+        create: creates something and returns its id.
+        user: who asks; keys of different users are independent.
+        key: the request's key; without one `create` always runs.
+        request: the content of the request, which must be the same for the same key.
+
+    Returns:
+        The id, and whether it was created by this request.
 
     Raises:
-        Conflict: the key came with another request before.
+        Conflict: the key was used with another request.
     """
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
     try:

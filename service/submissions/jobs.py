@@ -1,4 +1,4 @@
-"""What people ask for over HTTP: within what their token allows, and never what reaches into the server."""
+"""Job requests over HTTP: within the limits of the token, and without access to the server's own settings."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -28,11 +28,11 @@ OPTIONS = (
 
 
 def settings_for(settings: Settings, principal: Principal, options: Mapping[str, Any]) -> Settings:
-    """The server's settings with what a job asks for.
+    """The server's settings with the options of a job.
 
     Raises:
-        BadRequest: an option cannot be set, or its value makes no sense.
-        NotAllowed: the model is not one that this role may use, or a price is not this role's to say.
+        BadRequest: an option may not be set, or its value is not valid.
+        NotAllowed: this role may not use the model, or may not set a price.
     """
     if refused := sorted(options.keys() - set(OPTIONS)):
         raise BadRequest(f"{refused[0][:80]}: is the server's to set; leave it out")
@@ -43,10 +43,10 @@ def settings_for(settings: Settings, principal: Principal, options: Mapping[str,
 
 
 def check_models(settings: Settings, principal: Principal, *models: str) -> None:
-    """Refuse models that this role may not spend on.
+    """Check that a role may use these models.
 
     Raises:
-        NotAllowed: names the first of them, and what is allowed.
+        NotAllowed: it may not use one; the text names that model and those allowed.
     """
     for model in dict.fromkeys(models):
         if not may_use(settings, principal, model):
@@ -55,24 +55,24 @@ def check_models(settings: Settings, principal: Principal, *models: str) -> None
 
 
 def check_price_setter(principal: Principal, *prices: str | None) -> None:
-    """Refuse prices from whom they bound: dollars are counted by them.
+    """Check that only an operator sets prices, because quotas are counted by them.
 
     Raises:
-        NotAllowed: a price is given, by someone who is no operator.
+        NotAllowed: someone else gave a price.
     """
     if any(price is not None for price in prices) and not principal.role.includes(Role.OPERATOR):
         raise NotAllowed("price: is an operator's to set, for quotas are counted by it; leave it out")
 
 
 def allowed_models(settings: Settings) -> tuple[str, ...]:
-    """Patterns of what submitters may use: the built-in model, the server's own, and those of the setting `models`."""
+    """Patterns of models for submitters: the built-in model, the server's own, and those of the setting `models`."""
     own = [model for model in (settings.model, settings.judge_model) if model is not None]
     given = [pattern.strip() for pattern in settings.models.split(",") if pattern.strip()]
     return tuple(dict.fromkeys(["builtin/compiler", *own, *given]))
 
 
 def may_use(settings: Settings, principal: Principal, model: str) -> bool:
-    """Whether this role may spend on this model; operators may on any."""
+    """Whether this role may use a model; operators may use any."""
     if principal.role.includes(Role.OPERATOR):
         return True
     return is_builtin(model) or any(fnmatchcase(model, pattern) for pattern in allowed_models(settings))
@@ -88,10 +88,13 @@ def submit_for(
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
-    """Queue a job; its id, and False where an earlier request with this key had queued it.
+    """Queue a job.
+
+    Returns:
+        The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: what was asked for makes no sense.
+        BadRequest: the request is invalid.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -111,7 +114,7 @@ def submit_for(
 
 
 def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
-    """Cancel a job that waits, or ask a running one to stop; nothing happens to one that has ended.
+    """Cancel a job; a job that has ended stays as it is.
 
     Raises:
         NotInStore: there is none with this id.
@@ -124,12 +127,12 @@ def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
 
 
 def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: Store) -> JobRecord:
-    """Put a job that ended before it was done back in line; nothing that it paid for is paid for again.
+    """Queue a job again that ended before it was done. Paid work is not repeated.
 
     Raises:
         NotInStore: there is none with this id.
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for it.
-        Conflict: it is done, or waits or runs already.
+        Conflict: it is done, queued or running.
     """
     with store.read() as session:
         job = jobs.get_job(session, job_id)

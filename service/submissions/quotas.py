@@ -1,4 +1,4 @@
-"""What a token may have going at once, and spend a day."""
+"""Quotas: how many jobs a token may have at the same time, and how much it may spend a day."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ DAY = timedelta(days=1)
 
 
 class QuotaExceeded(ServiceError):
-    """The token allows no more now. The text names the limit and what would help."""
+    """The token's quota is used up. The text names the limit and a remedy."""
 
 
 def priced_models(principal: Principal, wanted: Iterable[Settings | None]) -> frozenset[str]:
@@ -37,7 +37,7 @@ def priced_models(principal: Principal, wanted: Iterable[Settings | None]) -> fr
 
 
 def hold_quota(session: Session, principal: Principal) -> None:
-    """Let nothing else that this user asks for be checked until the transaction ends, by whichever token it comes."""
+    """Lock a user's quota until the transaction ends, for all of the user's tokens."""
     lock_name(session, "quota", principal.user)
 
 

@@ -12,10 +12,11 @@ from service.cli.options import JobId, Json, SandboxName, Server
 from service.cli.output import job_json, make_console, note, print_json
 
 if TYPE_CHECKING:
-    from db.records import EvaluationRecord
+    from db.records import EvaluationRecord, JobRecord
     from db.store import Store
     from service.jobs.export import Exported
     from service.settings import Settings
+    from service.transcripts.calls import Entry
     from service.transcripts.training_export import CallFilter
 
 EvaluationId = Annotated[
@@ -23,64 +24,8 @@ EvaluationId = Annotated[
 ]
 Reason = Annotated[str, typer.Option(help="Why, for the audit log.")]
 
-
-def retract(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
-    """Take an evaluation back: it leaves the leaderboard, and its job has its next best candidate."""
-    from service.cli.backend import open_backend
-
-    with open_backend(server) as backend:
-        record = backend.retract(evaluation_id, reason)
-        best = backend.show_job(record.job_id).job.best_evaluation_id
-    _show_retraction(record, best, "retracted", as_json)
-
-
-def restore(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
-    """Let an evaluation count again that was retracted."""
-    from service.cli.backend import open_backend
-
-    with open_backend(server) as backend:
-        record = backend.restore(evaluation_id, reason)
-        best = backend.show_job(record.job_id).job.best_evaluation_id
-    _show_retraction(record, best, "restored", as_json)
-
-
-def _show_retraction(record: "EvaluationRecord", best: str | None, done: str, as_json: bool) -> None:
-    from service.cli.output import print_json
-
-    if as_json:
-        values = {"evaluation_id": record.id, "job_id": record.job_id, "retracted_at": record.retracted_at}
-        print_json({"schema": "kernelwright.retraction/1", **values, "best_evaluation_id": best})
-    else:
-        print(f"evaluation {record.id} is {done}; best of job {record.job_id}: {best or 'none'}")
-
-
-if TYPE_CHECKING:
-    from db.records import JobRecord
-    from service.transcripts.calls import Entry
-
+FORMATS = ("kernel", "openai-jsonl")
 _STYLES = {"heading": "bold", "label": "cyan", "result": "bold yellow", "event": "dim"}
-
-
-def show_transcript(job: "JobRecord", entries: "Sequence[Entry]", *, as_json: bool) -> None:
-    """Print a job's calls and events on stdout."""
-    from service.transcripts.calls import calls_in
-    from service.transcripts.render import transcript, transcript_json
-
-    if as_json:
-        values = {"job": job_json(job), "entries": transcript_json(entries)}
-        print_json({"schema": "kernelwright.transcript/1", **values})
-        return
-    if not calls_in(entries):
-        note(f"job {job.id} has asked no model; `kernelwright jobs show {job.id}` shows its result")
-    if not sys.stdout.isatty():
-        for line in transcript(entries):
-            print(line.text)
-        return
-    from rich.text import Text
-
-    console = make_console()
-    for line in transcript(entries):
-        console.print(Text(line.text, style=_STYLES.get(line.kind, "")), soft_wrap=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -106,7 +51,7 @@ def list_(
 ) -> None:
     """List jobs, newest first."""
     from service.cli.backend import open_backend
-    from service.cli.output import job_json, note, print_json, print_table
+    from service.cli.output import print_table
 
     with open_backend(server) as backend:
         found = backend.list_jobs(everything=everything, limit=limit)
@@ -144,7 +89,7 @@ def show(
     """Show a job: its rounds, and its best candidate so far."""
     from service.cli.backend import open_backend
     from service.cli.job_output import show_evaluation, show_spent
-    from service.cli.output import job_json, plain, print_json, print_table, ratio
+    from service.cli.output import plain, print_table, ratio
 
     if transcript:
         _show_transcript(job_id, server, as_json=as_json)
@@ -198,10 +143,31 @@ def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
     show_transcript(job, entries, as_json=as_json)
 
 
+def show_transcript(job: "JobRecord", entries: "Sequence[Entry]", *, as_json: bool) -> None:
+    """Print a job's calls and events on stdout."""
+    from service.transcripts.calls import calls_in
+    from service.transcripts.render import transcript, transcript_json
+
+    if as_json:
+        values = {"job": job_json(job), "entries": transcript_json(entries)}
+        print_json({"schema": "kernelwright.transcript/1", **values})
+        return
+    if not calls_in(entries):
+        note(f"job {job.id} has asked no model; `kernelwright jobs show {job.id}` shows its result")
+    if not sys.stdout.isatty():
+        for line in transcript(entries):
+            print(line.text)
+        return
+    from rich.text import Text
+
+    console = make_console()
+    for line in transcript(entries):
+        console.print(Text(line.text, style=_STYLES.get(line.kind, "")), soft_wrap=True)
+
+
 def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
     """Stop a job: a running one keeps and exports its best within seconds."""
     from service.cli.backend import open_backend
-    from service.cli.output import job_json, print_json
 
     with open_backend(server) as backend:
         job = backend.cancel_job(job_id)
@@ -235,9 +201,6 @@ def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as
     finally:
         store.close()
     return finish(report, cancel, as_json=as_json)
-
-
-FORMATS = ("kernel", "openai-jsonl")
 
 
 def export(
@@ -328,7 +291,6 @@ def _export_there(settings: "Settings", job_id: int, out: Path | None, as_json: 
 
 
 def _show_exported(job_id: int, exported: "Exported", as_json: bool) -> None:
-    from service.cli.output import print_json
 
     if as_json:
         files = {"kernel": str(exported.kernel), "report": str(exported.report)}
@@ -340,7 +302,6 @@ def _show_exported(job_id: int, exported: "Exported", as_json: bool) -> None:
 def _export_chats(
     store: "Store", ids: list[int] | None, call_filter: "CallFilter", out: Path | None, as_json: bool
 ) -> None:
-    from service.cli.output import note, print_json
     from service.jobs import query
     from service.transcripts.training_export import collect_calls, filter_calls, json_line, openai_line, write_lines
 
@@ -362,3 +323,32 @@ def _export_chats(
             print(json_line(each))
     if not found:
         note("no chat is as wanted")
+
+
+def retract(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
+    """Take an evaluation back: it leaves the leaderboard, and its job has its next best candidate."""
+    from service.cli.backend import open_backend
+
+    with open_backend(server) as backend:
+        record = backend.retract(evaluation_id, reason)
+        best = backend.show_job(record.job_id).job.best_evaluation_id
+    _show_retraction(record, best, "retracted", as_json)
+
+
+def restore(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
+    """Let an evaluation count again that was retracted."""
+    from service.cli.backend import open_backend
+
+    with open_backend(server) as backend:
+        record = backend.restore(evaluation_id, reason)
+        best = backend.show_job(record.job_id).job.best_evaluation_id
+    _show_retraction(record, best, "restored", as_json)
+
+
+def _show_retraction(record: "EvaluationRecord", best: str | None, done: str, as_json: bool) -> None:
+
+    if as_json:
+        values = {"evaluation_id": record.id, "job_id": record.job_id, "retracted_at": record.retracted_at}
+        print_json({"schema": "kernelwright.retraction/1", **values, "best_evaluation_id": best})
+    else:
+        print(f"evaluation {record.id} is {done}; best of job {record.job_id}: {best or 'none'}")
