@@ -75,7 +75,7 @@ test: setup
 	    export KERNELWRIGHT_TEST_BROWSER=0
 	fi
 	echo "test: the tests that may run side by side, then those that measure time"
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not exclusive"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not exclusive"
 	$(BIN)/python -m pytest -m exclusive
 
 lint: setup
