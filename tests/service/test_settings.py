@@ -11,6 +11,7 @@ import pytest
 from agents.protocols import Message, ModelUnavailable
 from evaluator.platforms import load_platform
 from evaluator.referee.evaluate import Trial
+from evaluator.referee.platforms.load import load_platform as load_referee_platform
 from evaluator.referee.pool.runner_pool import Request
 from service.cancellation import CancelToken
 from service.errors import BadRequest
@@ -157,7 +158,9 @@ def test_a_key_that_a_server_echoes_is_not_shown(monkeypatch, tmp_path):
     thread.start()
     try:
         settings = load_settings(api_base=f"http://127.0.0.1:{server.server_address[1]}/v1", lock_dir=tmp_path)
-        context = SimpleNamespace(sandbox=SimpleNamespace(name="none", promises=frozenset()), lock=tmp_path / "lock")
+        context = SimpleNamespace(
+            sandbox=SimpleNamespace(name="none", promises=frozenset()), locks=(tmp_path / "lock",)
+        )
         models = open_models(settings, context, on_progress=lambda text: None, cancel=CancelToken())
         with pytest.raises(ModelUnavailable, match=r"who is \[removed\]\?") as caught:
             models.complete("openai/x", [Message("user", "hello")], should_stop=lambda: False)
@@ -231,8 +234,8 @@ def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_
     context = EvaluationContext(
         TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path)
     )
-    request = Request.from_json(json.loads(json.dumps(context.effort.request(TASK, ""))))
-    trial = Trial(SimpleNamespace(request=request))
+    request = Request.from_json({"platform": "cpu", **json.loads(json.dumps(context.effort.request(TASK, "")))})
+    trial = Trial(SimpleNamespace(request=request, platform=load_referee_platform(request.platform)))
     assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
     assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.025, 0.05)
 
