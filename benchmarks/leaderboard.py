@@ -115,7 +115,7 @@ def one_more(store: Store, candidates: int, random_: random.Random) -> None:
             code=None,
             message="correct",
             tags=["custom_kernel"],
-            measured=measured,
+            measurements=measured,
             result={"schema": "kernelwright.evaluation/1"},
         )
 
