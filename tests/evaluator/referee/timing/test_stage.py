@@ -10,6 +10,7 @@ import torch
 
 from evaluator.referee.correctness import call_outputs
 from evaluator.referee.isolation.calls import Call
+from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.protocol.tensors import Tree
 from evaluator.referee.timing import call_times, stage
 from evaluator.referee.timing.rounds import ProcessSet
@@ -23,7 +24,7 @@ def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingSta
     """One that is about to time: what it knows of the op's sizes, and nothing else."""
     state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
     known: Any = {
-        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state),
+        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state, platform=load_platform("cpu")),
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
     rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
@@ -35,14 +36,14 @@ def test_a_candidate_hoards_that_holds_more_than_32_outputs_twice_what_it_is_giv
     more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = {1: 200 * MB, 2: 150 * MB, 3: (50 + more_mb) * MB}  # the candidate has two processes
-    monkeypatch.setattr(stage, "resident_bytes", held.__getitem__)
+    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.resident_bytes", held.__getitem__)
     watch = stopwatch(output_mb=4, input_mb=3, parameters_mb=5)
     watch._look_at_memory(
         cast(Any, {"eager": SimpleNamespace(members=lambda: [1]), "candidate": SimpleNamespace(members=lambda: [2, 3])})
     )
     assert watch.hoards is hoards
     assert watch.profile["resident_mb"] == {"eager": 200.0, "candidate": 200.0 + more_mb}
-    monkeypatch.setattr(stage, "resident_bytes", lambda pid: 0)
+    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.resident_bytes", lambda pid: 0)
     watch._look_at_memory(cast(Any, {name: SimpleNamespace(members=lambda: [1]) for name in ("eager", "candidate")}))
     assert watch.hoards is hoards, "what one process set has shown is not forgotten in the next"
 
@@ -65,7 +66,7 @@ def orders() -> Iterator[tuple[str, ...]]:
 
 
 def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.referee.timing.rounds.page_faults", lambda pid: 0)
+    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.page_faults", lambda pid: 0)
     monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.read", lambda *_: {})
     monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
