@@ -67,8 +67,8 @@ def orders() -> Iterator[tuple[str, ...]]:
 
 def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.page_faults", lambda pid: 0)
-    monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.read", lambda *_: {})
-    monkeypatch.setattr("evaluator.referee.timing.rounds.timed_checks.compare", lambda *_: None)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", lambda *_: {})
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
     pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
