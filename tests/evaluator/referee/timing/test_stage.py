@@ -71,7 +71,7 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
-    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0))
+    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu"))
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     runners = {"eager": Told(), "candidate": Told()}
     inputs = {
