@@ -1,7 +1,7 @@
 """How large an error may be where the reference itself happens to make none: one table, by kind of op and dtype.
 
 `docs/accuracy.md` explains it for people; a test holds the two together. A floor is a share of the output's scale
-S = max|o|. The rule that uses it is in `accuracy`; what kind an op is, is found by watching its operators (`kinds`).
+S = max|o|. The rule that uses it is in `accuracy`; what kind an op is, its operators tell (`runner/op_traits.py`).
 """
 
 import math

@@ -44,7 +44,7 @@ def read(
 ) -> dict[str, torch.Tensor]:
     """The outputs of a timed call and the inputs that it may change: of every variant, so that caches stay alike.
 
-    Some elements of the outputs are then overwritten in the runner's memory (`answers.overwrite`).
+    Some elements of the outputs are then overwritten in the runner's memory (`call_outputs.overwrite`).
 
     Raises:
         Finding: the outputs have another form, or lie where they may not, or an input was changed.

@@ -12,7 +12,7 @@ from evaluator.referee.correctness import call_outputs
 from evaluator.referee.isolation.calls import Call
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.protocol.tensors import Tree
-from evaluator.referee.timing import call_times, stage
+from evaluator.referee.timing import call_times
 from evaluator.referee.timing.rounds import ProcessSet
 from evaluator.referee.timing.stage import TimingStage
 
