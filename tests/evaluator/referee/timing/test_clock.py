@@ -36,8 +36,8 @@ import time
 import torch
 import torch.nn as nn
 
-wire = sys.modules["referee.wire"]
-send_body = wire.send_body
+framing = sys.modules["referee.protocol.framing"]
+send_body = framing.send_body
 
 
 class Rest:
@@ -48,14 +48,14 @@ class Rest:
         self.sock.sendall(data[self.sent:])
 
 
-wire.send_body = lambda sock, body: send_body(Rest(sock, sent.pop() if sent else 0), body)
+framing.send_body = lambda sock, body: send_body(Rest(sock, sent.pop() if sent else 0), body)
 sent = []
 
 
 class ModelNew(nn.Module):
     def forward(self, x):
         frame = sys._getframe()
-        while "runner" not in frame.f_code.co_filename:
+        while "runner/main" not in frame.f_code.co_filename:
             frame = frame.f_back
         frame.f_locals["self"].sock.sendall(b"\\0")
         sent.append(1)
