@@ -17,16 +17,24 @@ PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
 MAY_SET_ENVIRONMENT = {"agents/llm/models.py"}
 READS_ENVIRONMENT = {"service/settings.py"}
 # Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
-INSIDE_SANDBOX = ("evaluator/referee/", "agents/builtin/codegen/", "sandbox/probe/", "sandbox/jail/")
+INSIDE_SANDBOX = (
+    "evaluator/referee/",
+    "evaluator/platforms/cpu/image/",  # runs while the image is built
+    "agents/builtin/codegen/",
+    "sandbox/probe/",
+    "sandbox/jail/",
+)
+# Scripts, which do something when imported.
+RUN_BY_OTHERS = ("__main__.py", "db/migrations/env.py")
 # Data: ops are what users write.
-DATA = ("tasks/suites/", "evaluator/platforms/cpu/prompts/exemplars/")
+DATA = ("tasks/suites/", "/prompts/exemplars/")
 
 
 def modules():
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(DATA):
+            if not any(folder in name for folder in DATA):
                 yield name
 
 
@@ -67,6 +75,18 @@ def test_the_web_layer_takes_only_values_and_errors_from_below_the_service():
         if isinstance(node, ast.Attribute) and node.attr in ("read", "write") and "store" in ast.unparse(node.value)
     ]
     assert reads == []
+
+
+def test_the_host_needs_no_torch():
+    """The service's image has none: torch belongs to the sandbox, and so does whatever imports it."""
+    names = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in modules()
+        if not name.startswith(INSIDE_SANDBOX) and not name.endswith(RUN_BY_OTHERS)
+    ]
+    script = f"import importlib, sys; sys.modules['torch'] = None; [importlib.import_module(n) for n in {names!r}]"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def imported_modules(path):

@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.image import RECIPE
-from evaluator.referee.protocol import array_machine
+from evaluator.referee.protocol import cycles
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
 
@@ -28,13 +28,13 @@ class SimulatedPlatform:
     baselines: tuple[str, ...] = ("eager",)
 
     def device(self, index: int = 0) -> Device:
-        """The machine as `array_machine` describes it."""
+        """The machine as `cycles` describes it."""
         facts = {
             "timed": "cycles, at a nominal rate of 1 GHz",
-            "memory": f"{array_machine.MEMORY_BYTES_PER_CYCLE} bytes a cycle",
-            "lanes": f"{array_machine.LANES} elements a cycle",
-            "matrix products": f"{array_machine.PRODUCT_FLOPS_PER_CYCLE} FLOP a cycle",
-            "start of a program": f"{array_machine.START_CYCLES} cycles",
+            "memory": f"{cycles.MEMORY_BYTES_PER_CYCLE} bytes a cycle",
+            "lanes": f"{cycles.LANES} elements a cycle",
+            "matrix products": f"{cycles.PRODUCT_FLOPS_PER_CYCLE} FLOP a cycle",
+            "start of a program": f"{cycles.START_CYCLES} cycles",
         }
         return Device(self.name, "array machine", facts, index)
 
@@ -68,8 +68,8 @@ class SimulatedPlatform:
 
     def profile_text(self, profile: dict[str, Any]) -> str:
         """Cycles by instruction, the most expensive first."""
-        cycles = (profile.get("detail") or {}).get("cycles") or profile.get("cycles") or {}
-        total = sum(cycles.values()) or 1
-        ordered = sorted(cycles.items(), key=lambda item: -item[1])
+        counted = (profile.get("detail") or {}).get("cycles") or profile.get("cycles") or {}
+        total = sum(counted.values()) or 1
+        ordered = sorted(counted.items(), key=lambda item: -item[1])
         lines = [f"{name}: {count:,} cycles ({count / total:.0%})" for name, count in ordered]
         return "\n".join(line[:_WIDTH] for line in [f"timed: cycles ({total:,} in all)", *lines][:60])

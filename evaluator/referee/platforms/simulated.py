@@ -22,7 +22,7 @@ from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool
 from ..protocol import array_machine as machine
-from ..protocol import untrusted
+from ..protocol import cycles, untrusted
 from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow, Tree
 from ..timing.call_times import Plan
@@ -116,7 +116,7 @@ class SimulatedPlatform(CpuPlatform):
         key = (handle.pid, str([row.to_json() | {"place": 0} for row in request.tree.tensors]))
         if key not in self._eager_cycles:
             self._eager_cycles[key] = self._count_eager(handle, request)
-        return replace(call, seconds=self._eager_cycles[key] / machine.HERTZ, ready_s=0.0, threads=1)
+        return replace(call, seconds=self._eager_cycles[key] / cycles.HERTZ, ready_s=0.0, threads=1)
 
     def _count_eager(self, handle: RunnerHandle, request: CallRequest) -> int:
         reply = handle.give({"op": "cycles"}, request.tree, request.contents, timeout_s=request.timeout_s)
@@ -146,7 +146,7 @@ class SimulatedPlatform(CpuPlatform):
         handle.input_buffer.fill(placed, request.contents)
         self._last[handle.pid] = placed
         after = Tree({"dict": []}, ()) if request.state else None
-        return Call(outputs, run.total / machine.HERTZ, placed, 0.0, 1, 0.0, after)
+        return Call(outputs, run.total / cycles.HERTZ, placed, 0.0, 1, 0.0, after)
 
     def _clear_inputs(self, handle: RunnerHandle) -> None:
         placed = self._last.pop(handle.pid, None)
@@ -237,8 +237,8 @@ class SimulatedPlatform(CpuPlatform):
 
     def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         """Those of the machine's description."""
-        moved = machine.MEMORY_BYTES_PER_CYCLE * machine.HERTZ
-        flops = machine.PRODUCT_FLOPS_PER_CYCLE * machine.HERTZ if dtypes else 0.0
+        moved = cycles.MEMORY_BYTES_PER_CYCLE * cycles.HERTZ
+        flops = cycles.PRODUCT_FLOPS_PER_CYCLE * cycles.HERTZ if dtypes else 0.0
         return Peaks(moved, moved, moved, moved, flops)
 
     def limit_facts(self) -> dict[str, Any]:

@@ -4,9 +4,8 @@ A program is a list of instructions. Instruction number i makes value i, an arra
 builds a program (`runner/platforms/simulated.py`), the referee runs it on its own inputs and counts
 (`platforms/simulated.py`). So neither the outputs nor the count are the candidate's claims.
 
-In a cycle the machine moves `MEMORY_BYTES_PER_CYCLE` bytes between memory and its arrays, or works on `LANES` elements,
-or makes `PRODUCT_FLOPS_PER_CYCLE` floating-point operations of a matrix product. Starting a program takes
-`START_CYCLES`. Values that a program keeps cost nothing: what is loaded once and used twice is loaded once.
+What an instruction takes is said in `cycles.py`. Values that a program keeps cost nothing: what is loaded once and used
+twice is loaded once.
 """
 
 import math
@@ -16,15 +15,9 @@ from typing import Any
 
 import torch
 
+from . import cycles
 from .tensors import DTYPES
 
-HERTZ = 1e9
-"""The nominal rate: a cycle is shown as a nanosecond."""
-
-START_CYCLES = 200
-MEMORY_BYTES_PER_CYCLE = 32
-LANES = 16
-PRODUCT_FLOPS_PER_CYCLE = 256
 MAX_INSTRUCTIONS = 4096
 _MAX_DIMS = 16
 _MAX_NAME = 200
@@ -42,7 +35,7 @@ UNARY: Mapping[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     "erf": (8, torch.erf),
     "sigmoid": (8, torch.sigmoid),
 }
-"""Cycles for each group of `LANES` elements, and what is computed."""
+"""Cycles for each group of `cycles.LANES` elements, and what is computed."""
 
 BINARY: Mapping[str, tuple[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "add": (1, torch.add),
@@ -130,7 +123,7 @@ def run(
         ProgramError: an instruction cannot be carried out.
     """
     values: list[torch.Tensor] = []
-    cycles = {"start": START_CYCLES}
+    taken = {"start": cycles.START_CYCLES}
     held = 0
     for number, instruction in enumerate(instructions):
         try:
@@ -144,25 +137,15 @@ def run(
                 f"instruction {number} ({instruction.name}): values take more than {limit_bytes:,} bytes"
             )
         values.append(value)
-        cycles[instruction.name] = cycles.get(instruction.name, 0) + cost
+        taken[instruction.name] = taken.get(instruction.name, 0) + cost
     outputs = [values[number].contiguous().clone() for number in stores]
-    cycles["store"] = sum(memory_cycles(output) for output in outputs)
-    return Run(outputs, cycles)
+    taken["store"] = sum(memory_cycles(output) for output in outputs)
+    return Run(outputs, taken)
 
 
 def memory_cycles(tensor: torch.Tensor) -> int:
     """Cycles to move a tensor's elements between memory and the machine."""
-    return math.ceil(tensor.numel() * tensor.element_size() / MEMORY_BYTES_PER_CYCLE)
-
-
-def lane_cycles(elements: int, each: int) -> int:
-    """Cycles of an instruction that takes `each` for a group of `LANES` elements."""
-    return math.ceil(elements / LANES) * each
-
-
-def product_cycles(flops: int) -> int:
-    """Cycles of so many floating-point operations of matrix products."""
-    return math.ceil(flops / PRODUCT_FLOPS_PER_CYCLE)
+    return cycles.memory_cycles(tensor.numel() * tensor.element_size())
 
 
 def carry_out(
@@ -190,40 +173,40 @@ def carry_out(
     if name in UNARY:
         each, compute = UNARY[name]
         [value] = taken
-        return compute(value), lane_cycles(value.numel(), each)
+        return compute(value), cycles.lane_cycles(value.numel(), each)
     elements = 0 if name == "product" else math.prod(_broadcast(*(value.shape for value in taken)))
     if elements * 8 > limit_bytes:
         raise ValueError(f"a value of {elements:,} elements is too large")
     if name in BINARY:
         each, compute_two = BINARY[name]
         left, right = taken
-        return compute_two(left, right), lane_cycles(elements, each)
+        return compute_two(left, right), cycles.lane_cycles(elements, each)
     if name == "multiply_add":
         first, second, third = taken
         whole = third.expand(_broadcast(first.shape, second.shape, third.shape))
-        return torch.addcmul(whole, first, second), lane_cycles(elements, 1)
+        return torch.addcmul(whole, first, second), cycles.lane_cycles(elements, 1)
     if name == "select":
         condition, yes, no = taken
-        return torch.where(condition, yes, no), lane_cycles(elements, 1)
+        return torch.where(condition, yes, no), cycles.lane_cycles(elements, 1)
     [value, *more] = taken
     if name in REDUCE:
         each, reduce = REDUCE[name]
         dim = int(options["dim"])
-        return reduce(value, dim=dim, keepdim=True), lane_cycles(value.numel(), each)
+        return reduce(value, dim=dim, keepdim=True), cycles.lane_cycles(value.numel(), each)
     if name == "product":
         [right] = more
         batch = math.prod(_broadcast(value.shape[:-2], right.shape[:-2]))
         if (elements := batch * value.shape[-2] * right.shape[-1]) * 8 > limit_bytes:
             raise ValueError(f"a value of {elements:,} elements is too large")
         made = value @ right
-        return made, product_cycles(2 * made.numel() * value.shape[-1])
+        return made, cycles.product_cycles(2 * made.numel() * value.shape[-1])
     if name == "transpose":
         made = value.transpose(int(options["first"]), int(options["second"]))
         return made, memory_cycles(made)
     if name == "reshape":
         return value.reshape([int(size) for size in options["shape"]]), 0
     if name == "convert":
-        return value.to(DTYPES[options["dtype"]]), lane_cycles(value.numel(), 1)
+        return value.to(DTYPES[options["dtype"]]), cycles.lane_cycles(value.numel(), 1)
     raise ValueError("there is no such instruction")
 
 

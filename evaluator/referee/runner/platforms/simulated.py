@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 import torch
 
 from ...protocol import array_machine as machine
+from ...protocol import cycles
 from ...protocol.framing import Message
 from ...protocol.tensors import DTYPES, build, read_rows
 from ..op_traits import Mode
@@ -259,15 +260,15 @@ class _Cycles(Mode):  # type: ignore[no-untyped-call]
         given = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)]
         if not made and not given:
             return out
-        self.total += machine.START_CYCLES + sum(map(machine.memory_cycles, (*given, *made)))
+        self.total += cycles.START_CYCLES + sum(map(machine.memory_cycles, (*given, *made)))
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
-            self.total += machine.product_cycles(int(formula(*args, **(kwargs or {}), out_val=out)))
+            self.total += cycles.product_cycles(int(formula(*args, **(kwargs or {}), out_val=out)))
         else:
             name = func._schema.name.rpartition("::")[2].rstrip("_")
             each = _TORCH_CYCLES.get(name) or machine.UNARY.get(name, (1, None))[0]
             elements = max((value.numel() for value in (*given, *made)), default=0)
-            self.total += machine.lane_cycles(elements, each)
+            self.total += cycles.lane_cycles(elements, each)
         return out
 
 
