@@ -1,13 +1,14 @@
-"""Is an output right? Compared with the float64 oracle, relative to the reference's own error.
+"""Comparison of an output with the float64 oracle, relative to the reference's own error.
 
 For each floating-point output, with candidate c, eager reference r, oracle o and S = max|o| over finite elements:
 
     max|c - o| <= 8 * max|r - o| + floor * S     and     rms(c - o) <= 4 * rms(r - o) + floor/2 * rms(o)
 
-The first terms let a candidate sum in another order than the reference; the floors let it be a little worse where the
-reference happens to be exact. A floor scales with the output, so zeros never pass for a softmax, and lies far below the
-rounding of the next smaller type (bfloat16 4e-3, TF32 5e-4, float16 5e-4), so that none passes for float32. The floors
-and their reasons are in `tolerances`. Slices that are small beside S are looked at one by one, too (`slices`).
+The first terms let a candidate sum in another order than the reference. The floors let a candidate be a little worse
+where the reference happens to be exact. A floor scales with the output, so zeros never pass for a softmax. A floor lies
+far below the rounding of the next smaller type (bfloat16 4e-3, TF32 5e-4, float16 5e-4), so none of these types passes
+for float32. `tolerances` holds the floors and their reasons. `slices` also checks slices that are small beside S, one
+by one.
 """
 
 import math
@@ -30,7 +31,7 @@ KERNELBENCH = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}  # atol = rto
 
 @dataclass(frozen=True)
 class Wrong:
-    """Why an output is not accepted: the verdict's code and a line that says where and how much."""
+    """Why an output is not accepted: the verdict's code, and a line that says where it is wrong and by how much."""
 
     code: str  # values, shape, dtype, count, nan, layout, device
     message: str
@@ -38,7 +39,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output compared: the error found, the error allowed, and what is wrong, if anything."""
+    """The result of comparing one output: the error found, the error allowed, and what is wrong, if anything."""
 
     max_error: float
     allowed_error: float
@@ -46,7 +47,7 @@ class Comparison:
 
     @property
     def severity(self) -> float:
-        """Error over allowance: above 1 is wrong."""
+        """`max_error / allowed_error`. A value above 1 is wrong; infinity stands for an output of the wrong form."""
         if self.wrong is not None and self.wrong.code != "values":
             return math.inf
         return (
@@ -58,16 +59,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How far a timed call's output may lie from the reference's own on the same inputs."""
+    """How far a timed call's output may lie from the reference's output on the same inputs."""
 
     max_error: float
     rms_error: float
     may_differ: float = 0.0  # share of the elements of an integer output that may differ by one
-    by_slices: bool = False  # whether its slices are judged, too
+    by_slices: bool = False  # whether the output's slices are judged, too
 
 
 def flatten(tree: Tree) -> dict[str, TensorRow | bool | int | float | str | None]:
-    """The leaves of a tree by their path, such as `[0]` or `['loss']`; lists and tuples count as the same."""
+    """The leaves of a tree by path, such as `[0]` or `['loss']`. A list and a tuple give the same paths."""
     return dict(_leaves(tree.spec, tree.tensors, ""))
 
 
@@ -86,7 +87,7 @@ def _leaves(spec: Any, rows: tuple[TensorRow, ...], path: str) -> Iterator[tuple
 
 
 def compare_form(expected: Tree, got: Tree) -> Wrong | None:
-    """Whether the outputs agree in number, nesting, shape, dtype, device and layout."""
+    """The first difference in number, nesting, shape, dtype, device or layout of the outputs; None without one."""
     want, have = flatten(expected), flatten(got)
     if set(want) != set(have):
         return Wrong("count", f"the reference returns {_names(want)}, the candidate {_names(have)}")
@@ -121,7 +122,7 @@ def _kind(leaf: Any) -> str:
 
 
 def naming(path: str) -> str:
-    """What to call a compared value: an output by its path, anything else by the name behind a blank."""
+    """The name of a compared value in messages: `output` and the path, or the path itself if it begins with a blank."""
     return path[1:] if path.startswith(" ") else f"output{path}"
 
 
@@ -136,10 +137,18 @@ def compare(
     slack: float = 1.0,
     nan_for_inf: bool = False,
 ) -> Comparison:
-    """One output against the oracle (the reference itself where there is none). All of the same shape.
+    """Compare one output with the oracle.
 
-    `own` is the reference's own error, where it has been measured already. `slack` widens the floor. `nan_for_inf` is
-    for inputs that hold infinities: whether 0 * Inf comes up on the way depends on how a formula is written.
+    Args:
+        path: the path of the output, for messages.
+        candidate: the candidate's output.
+        reference: the reference's output, of the same shape.
+        oracle: the float64 output, of the same shape. Without one the reference takes its place.
+        tolerances: the floors of the task.
+        own: the reference's own error, if it has been measured already.
+        slack: the factor by which the floor is widened.
+        nan_for_inf: whether a NaN may stand for an infinity and the other way round. This is for inputs that hold
+            infinities: whether 0 * Inf comes up on the way depends on how a formula is written.
     """
     if not is_rounded(candidate):
         return _compare_exactly(path, candidate, reference, oracle, tolerances.may_differ(_name(candidate)))
@@ -175,7 +184,7 @@ def compare(
 
 
 def _by_slices(value: torch.Tensor, oracle: torch.Tensor, tolerances: Tolerances) -> bool:
-    """Whether slices are judged; not where a task declares by how much of the output's scale all of it may be off."""
+    """Whether slices are judged: not if the task declares a tolerance, which is a share of the output's scale."""
     declared = tolerances.judged_as(_name(value)) in tolerances.declared
     return not declared and slices.judged(value, oracle, tolerances.traits.narrowest)
 
@@ -189,12 +198,12 @@ def _wrong_slice(path: str, bad: slices.Slice) -> Comparison:
 
 
 def is_rounded(value: torch.Tensor) -> bool:
-    """Whether the values are of a type that arithmetic rounds."""
+    """Whether the values are of a type whose arithmetic rounds: floating-point or complex."""
     return value.is_floating_point() or value.is_complex()
 
 
 def kernelbench(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """What the usual rule of the field would say. For comparison only: it lets zeros pass for small outputs."""
+    """Whether KernelBench's rule accepts the output. For comparison only: zeros pass for small outputs."""
     tolerance = KERNELBENCH.get(_name(reference), 1e-4)
     return torch.allclose(candidate, reference, atol=tolerance, rtol=tolerance)
 
@@ -202,7 +211,10 @@ def kernelbench(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
 def allowance(
     reference: torch.Tensor, oracle: torch.Tensor | None, tolerances: Tolerances = USUAL, own: Own | None = None
 ) -> Allowance:
-    """What `compare` allows, plus the reference's own error: for comparing a timed call with the reference directly."""
+    """What `compare` allows, plus the reference's own error.
+
+    A timed call is compared with the reference, which differs from the oracle by the reference's own error.
+    """
     if not is_rounded(reference):
         return Allowance(0.0, 0.0, tolerances.may_differ(_name(reference)))
     floor = tolerances.floor(_name(reference))
@@ -215,7 +227,7 @@ def allowance(
 
 
 def within(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance, slack: float = 2.0) -> bool:
-    """Whether a timed call's output lies near enough to the reference's on the same inputs.
+    """Whether a timed call's output lies within the allowance around the reference's output on the same inputs.
 
     `slack` covers that other random inputs have a somewhat larger error than those the allowance was measured on.
     """
@@ -242,12 +254,12 @@ def within(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance,
 
 
 def slices_doubtful(candidate: torch.Tensor, reference: torch.Tensor, allowed: Allowance) -> bool:
-    """Whether the oracle should be asked about slices of a timed call's output that is right as a whole."""
+    """Whether to run the oracle for the slices of a timed call's output whose whole is right."""
     return allowed.by_slices and slices.doubtful(candidate, reference)
 
 
 def _largest(values: torch.Tensor) -> float:
-    low, high = (float(end) for end in torch.aminmax(values))  # 16 times as fast as that norm; NaN stays NaN
+    low, high = (float(end) for end in torch.aminmax(values))  # 16 times as fast as the infinity norm; NaN stays NaN
     return max(-low, high) if low == low else math.nan
 
 

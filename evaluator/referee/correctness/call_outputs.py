@@ -1,4 +1,4 @@
-"""What a call has answered, read out of its stopped runner: form and place of the outputs, values, changed inputs."""
+"""The outputs of a call, read out of the stopped runner: their form, place and values, and the inputs that changed."""
 
 import math
 import random
@@ -20,7 +20,7 @@ _OVERWRITTEN = 32  # elements of each output
 
 @dataclass(frozen=True)
 class Answer:
-    """The outputs of one call by path, and the bytes of the inputs that it has changed, by number."""
+    """The outputs of one call by path, and the bytes of the inputs that the call has changed, by number."""
 
     tree: Tree
     values: dict[str, torch.Tensor]
@@ -28,17 +28,23 @@ class Answer:
 
 
 def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
-    """Read everything that a call has left behind.
+    """Read the outputs of a call and the inputs that it has changed.
 
     Raises:
-        RunnerFailed: its memory cannot be read.
+        RunnerFailed: the runner's memory cannot be read.
     """
     values = {path: value_of(handle, leaf) for path, leaf in flatten(call.outputs).items()}
     return Answer(call.outputs, values, mutations(handle, call, inputs))
 
 
 def wrong_form(expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree) -> Wrong | None:
-    """What is wrong with outputs before their values are looked at. `shared`: those that may lie in the input buffer.
+    """What is wrong with the form or the place of outputs; None if nothing is. No value is read.
+
+    Args:
+        expected: the reference's outputs.
+        shared: the paths of the outputs that may lie in the input buffer.
+        handle: the candidate's runner.
+        outputs: the candidate's outputs.
 
     Raises:
         RunnerFailed: the runner is gone.
@@ -85,7 +91,7 @@ def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
 
 
 def mutations(handle: RunnerHandle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:
-    """The inputs that a call has changed, by number, as they are now."""
+    """The present bytes of the inputs that a call has changed, by number."""
     assert handle.input_buffer is not None
     return {
         index: handle.input_buffer.copy(row)
@@ -97,9 +103,18 @@ def mutations(handle: RunnerHandle, call: Call, inputs: InputSet) -> dict[int, t
 def overwrite(
     handle: RunnerHandle, outputs: Tree, spared: frozenset[str], rng: random.Random
 ) -> list[tuple[TensorRow, list[int]]]:
-    """Overwrite a few elements of each output but `spared` ones, as whoever is given them might; which ones.
+    """Overwrite a few random elements of each output, as the caller of a model may do with what it was given.
 
-    Whoever uses memory of outputs again has to write all of it.
+    A model that uses the memory of its outputs again therefore has to write all of it.
+
+    Args:
+        handle: the runner that holds the outputs.
+        outputs: the outputs of its last call.
+        spared: the paths of the outputs that are left alone.
+        rng: draws the elements.
+
+    Returns:
+        The tensors that were overwritten, each with the numbers of its elements.
 
     Raises:
         RunnerFailed: an output's memory cannot be written to.
@@ -114,7 +129,7 @@ def overwrite(
 
 
 def _place(row: TensorRow, number: int) -> int:
-    """Where in its span a tensor has its element of this number, in elements."""
+    """The offset in elements, within a tensor's span, of the element of this number."""
     place = 0
     for size, step in zip(reversed(row.shape), reversed(row.stride), strict=True):
         number, index = divmod(number, size)
@@ -123,10 +138,10 @@ def _place(row: TensorRow, number: int) -> int:
 
 
 def value_of(handle: RunnerHandle, leaf: object) -> torch.Tensor:
-    """A leaf of a runner's outputs as a tensor: read out of its memory, or made of the scalar that it sent.
+    """A leaf of a runner's outputs as a tensor: read out of the runner's memory, or made of the scalar that it sent.
 
     Raises:
-        RunnerFailed: its memory cannot be read.
+        RunnerFailed: the runner's memory cannot be read.
     """
     if isinstance(leaf, TensorRow):
         return tensor(leaf, handle.read(leaf))

@@ -1,4 +1,4 @@
-"""Judging one answer of a candidate by what the reference and its oracle have said."""
+"""The correctness check of a candidate: every input family through the reference, the oracle and the candidate."""
 
 import random
 from collections.abc import Sequence
@@ -27,10 +27,21 @@ _MAX_NAMED = 5
 def judge(
     family: str, answer: Answer, want: Expected, inputs: InputSet, evidence: Evidence, *, where: str = ""
 ) -> Comparison | None:
-    """Compare outputs and changed inputs, whose form is right already; the comparison that came nearest to failing.
+    """Compare the values of outputs and of changed inputs. Their form has been checked before.
+
+    Args:
+        family: the input family.
+        answer: the candidate's outputs and the inputs that it changed.
+        want: the reference's and the oracle's.
+        inputs: the inputs of the call.
+        evidence: receives a failed check.
+        where: what to add to the family's name in the report.
+
+    Returns:
+        The comparison that came nearest to failing; None without outputs.
 
     Raises:
-        Finding: they are wrong.
+        Finding: a value is wrong.
     """
     worst: Comparison | None = None
     for path, expected in want.values.items():
@@ -53,7 +64,7 @@ def judge(
 
 
 def refuse(family: str, wrong: Wrong, evidence: Evidence, found: Comparison | None = None) -> None:
-    """Record a failed check and end the trial.
+    """Record a failed check and end the evaluation.
 
     Raises:
         Finding: always.
@@ -110,14 +121,14 @@ def _inputs_changed_alike(
 
 _MAX_COUNT = 10_000  # shape groups that a task may have
 _MAX_GROUPS = 8
-_KEPT_CALLS = 3  # whose outputs are looked at again after each later call; those of all are in the end
-_KEPT_SHARE = 1 / 16  # of the sandbox's memory that these may take
+_KEPT_CALLS = 3  # recent calls whose outputs are compared again after each call; in the end all kept ones are
+_KEPT_SHARE = 1 / 16  # of the sandbox's memory that kept outputs may take
 _PROBE_TIMEOUT_S = 5.0
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
 def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, evidence: Evidence) -> None:
-    """Run every family through reference, oracle and candidate.
+    """Run every input family through the reference, the oracle and the candidate, then check outputs and state again.
 
     Raises:
         Finding: the candidate is wrong, or the task is invalid.
@@ -136,17 +147,21 @@ def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, 
 
 @dataclass
 class Examination:
-    """One candidate beside its reference, family after family."""
+    """The check of one candidate against its reference, one input family after the other."""
 
     pool: RunnerPool
     reference: RunnerHandle
     candidate: RunnerHandle
     evidence: Evidence
     earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
-    roomy: bool = False  # whether the inboxes are larger than the task's own inputs need
+    roomy: bool = False  # whether the input buffers are larger than the task's own inputs need
 
     def family(self, family: str) -> None:
-        """Run one family, or note why it is left out."""
+        """Run one family, or record why it is left out.
+
+        Raises:
+            Finding: the candidate is wrong, or the task is invalid.
+        """
         reason = self._skipped(family)
         if reason:
             self.evidence.skip(family, reason)
@@ -179,10 +194,10 @@ class Examination:
             _allow(want, self.evidence)
 
     def outputs(self) -> None:
-        """See that the outputs of all calls have stayed as they were: whoever was given them may have kept them.
+        """Check that the kept outputs of earlier calls are unchanged: a caller of the model may have kept them, too.
 
         Raises:
-            Finding: one has changed since.
+            Finding: an output has changed since its call.
         """
         try:
             self._see_unchanged(self.earlier)
@@ -190,7 +205,11 @@ class Examination:
             raise of_candidate(failure, building=False, doing="looking at its outputs again") from None
 
     def state(self) -> None:
-        """See that one call leaves the candidate's parameters and buffers as it leaves the reference's."""
+        """Check that one call leaves the candidate's parameters and buffers as it leaves the reference's.
+
+        Raises:
+            Finding: they differ, or the call fails.
+        """
         pool, evidence = self.pool, self.evidence
         if pool.state is None or not pool.state[0].tensors:
             return
@@ -221,14 +240,14 @@ class Examination:
                 raise Finding("wrong_output", text, "buffer_reused")
 
     def settle(self) -> None:
-        """Leave both runners as timing wants them."""
+        """Prepare both runners for timing: drop kept outputs and give back input buffers of the usual size."""
         self.candidate.ask({"op": "release"}, timeout_s=60)
         if self.roomy:
             for handle in (self.reference, self.candidate):
                 handle.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
 
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
-        """What is right for these inputs; or why nothing can be said about them."""
+        """The expected outputs for these inputs, or the reason why the family is left out."""
         evidence = self.evidence
         if input_families.may_end_a_process(family, [row.dtype for row in inputs.tree.tensors]):
             reason = self._refused_by_a_probe(inputs)
@@ -245,7 +264,7 @@ class Examination:
     def _refused_by_a_probe(self, inputs: InputSet) -> str:
         """Why the reference does not take these integers; empty if it does.
 
-        Asked of a runner of its own: there may be indexes among them, or sizes, which can end a process.
+        A separate runner tries the call: indexes or sizes may be among the integers, and these can end a process.
         """
         try:
             probe = self.pool.start_model("probe", self.pool.request.task_source, "Model")
@@ -290,7 +309,7 @@ class Examination:
             if worst is not None:
                 self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
             self._see_unchanged(self.earlier[-_KEPT_CALLS:])
-            # What lies in the memory of inputs changes with them.
+            # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
             own = [row for path, row in call_outputs.tensors_of(call.outputs).items() if path not in want.shared]
             self.earlier.append([(row, candidate.read(row)) for row in own])
             most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
@@ -300,7 +319,11 @@ class Examination:
 
 
 def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
-    """The families of the task's other shapes; of many, some that nobody could know before."""
+    """The families of the task's other shapes. Of more than `_MAX_GROUPS`, a sample that cannot be predicted.
+
+    Raises:
+        Finding: get_input_groups() fails, or returns no list of input lists.
+    """
     if not pool.request.shape_groups:
         return []
     message = {"op": "inputs", "seeds": [1], "family": input_families.COUNT_GROUPS}
@@ -326,7 +349,7 @@ def _kernelbench(candidate: RunnerHandle, call: Call, want: Expected) -> bool:
 
 
 def _allow(want: Expected, evidence: Evidence) -> None:
-    """Note what a timed call's outputs, and inputs that it changes, may differ by."""
+    """Record by how much a timed call's outputs, and the inputs that it changes, may differ from the reference's."""
     allowed = {
         path: accuracy.allowance(value, want.oracle.get(path), evidence.tolerances_for(path), want.own.get(path))
         for path, value in want.judged().items()

@@ -1,7 +1,7 @@
-"""Measuring errors: largest and root mean square, element by element in float64, block by block.
+"""The largest error and the root mean square error of an output, computed in float64, block by block.
 
-Blocks stay in the cache and are too small for torch to wake its threads: float64 copies of whole outputs took ten times
-as long, and far longer on a busy machine.
+A block stays in the cache and is too small for torch to wake its threads. Float64 copies of whole outputs took ten
+times as long, and far longer on a busy machine.
 """
 
 import math
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 import torch
 
 _BLOCK = 1 << 14
-_ROUNDINGS = 8.0  # that a candidate may be off where the reference overflows
+_ROUNDINGS = 8.0  # the error, in roundings of the type, that a candidate may have where the reference overflows
 
 
 @dataclass(frozen=True)
 class Own:
-    """The reference's own error against the oracle, and the scale of the output, over what is finite in both."""
+    """The reference's own error against the oracle, and the scale of the output, over the elements finite in both."""
 
     max_error: float = 0.0
     rms_error: float = 0.0
     scale: float = 0.0  # largest magnitude
     rms: float = 0.0
-    finite: float = 1.0  # share of the elements that this is about
+    finite: float = 1.0  # share of the elements that are finite in both
 
     @property
     def distance(self) -> float:
-        """The error as a share of the output (root mean squares)."""
+        """The error as a share of the output: `rms_error / rms`."""
         if self.rms_error == 0.0:
             return 0.0
         return self.rms_error / self.rms if self.rms > 0.0 else math.inf
@@ -34,7 +34,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Errors:
-    """A candidate's errors against the oracle, and where the largest is (numbered in the flattened output)."""
+    """A candidate's errors against the oracle, and the element with the largest one (its number when flattened)."""
 
     max_error: float = 0.0
     rms_error: float = 0.0
@@ -45,7 +45,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class NotFinite:
-    """The first element that is NaN or infinite where the reference is not, or the other way round."""
+    """The first element that is NaN or infinite where the reference's is not, or the other way round."""
 
     element: int
     found: float
@@ -53,7 +53,7 @@ class NotFinite:
 
 
 def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
-    """The reference against the oracle; no error where there is none."""
+    """The error of the reference against the oracle; no error if there is no oracle."""
     max_error, squares, scale, scale_squares, count = 0.0, 0.0, 0.0, 0.0, 0
     for _, (r, o) in _blocks(reference, reference if oracle is None else oracle):
         error = (r - o).abs_()
@@ -77,9 +77,13 @@ def own_error(reference: torch.Tensor, oracle: torch.Tensor | None) -> Own:
 def errors(
     candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor | None, *, nan_for_inf: bool = False
 ) -> Errors | NotFinite:
-    """The candidate against the oracle (the reference where there is none), NaN and Inf against the reference.
+    """Measure the candidate's errors.
 
-    `nan_for_inf` lets a NaN stand for an infinity and the other way round.
+    Args:
+        candidate: the candidate's output.
+        reference: the reference's output. NaN and infinities are compared with it.
+        oracle: the float64 output that finite values are compared with; without one, the reference.
+        nan_for_inf: whether a NaN may stand for an infinity and the other way round.
     """
     best = Errors(max_error=-1.0)
     squares, count = 0.0, 0
@@ -93,7 +97,8 @@ def errors(
             if differs is not None:
                 return NotFinite(start + differs, float(c[differs]), float(r[differs]))
             usable = torch.isfinite(c) & torch.isfinite(o)
-            # The scale of the output does not count what has overflown in the reference: that has its own.
+            # The scale of the output leaves out elements that have overflown in the reference. Their allowance is
+            # _ROUNDINGS * epsilon * |o| instead.
             error = torch.where(torch.isfinite(r), error, (error - _ROUNDINGS * epsilon * o.abs()).clamp_min_(0.0))
             error = torch.where(usable, error, 0.0)
             where = int(error.argmax())
@@ -109,10 +114,10 @@ def errors(
 
 
 def _first_not_finite(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor, bound: float, nan_for_inf: bool) -> int | None:
-    """Where the candidate is not finite as the reference is.
+    """The first element whose NaN or infinity differs between the candidate and the reference; None without one.
 
-    Not counted: where the reference overflows (or makes NaN of that) although the true result is one that its type can
-    hold. A candidate that keeps intermediate results in a wider type is right there.
+    An element does not count if the reference overflows there (or makes NaN of the overflow) although the oracle's
+    value fits into the type. A candidate that keeps intermediate results in a wider type is right there.
     """
     differs = torch.isfinite(c) != torch.isfinite(r)
     if not nan_for_inf:

@@ -1,4 +1,4 @@
-"""What a trial has found out about a candidate's outputs: for the report, and for checking timed calls."""
+"""What the correctness check records about a candidate: for the report, and for checking timed calls."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,7 @@ SKIPPED = "skipped: "
 
 @dataclass
 class Evidence:
-    """What correctness checking leaves for the report and for checking timed calls."""
+    """The record of the correctness check of one candidate."""
 
     checks: list[dict[str, Any]] = field(default_factory=list)
     worst: dict[str, Any] | None = None
@@ -28,19 +28,19 @@ class Evidence:
     tolerances: Tolerances = field(default_factory=Tolerances)
     input_rows: tuple[TensorRow, ...] = ()
     kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
-    no_oracle: set[str] = field(default_factory=set)  # outputs of which the float64 run gives another result
-    overwrites: bool = False  # whether outputs that have been read are overwritten: not if the reference reads them
+    no_oracle: set[str] = field(default_factory=set)  # outputs for which the float64 run gives another result
+    overwrites: bool = False  # whether outputs are overwritten after reading; not if the reference reads its own again
     shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
-    numbers: set[str] = field(default_factory=set)  # outputs that are Python's floats
+    numbers: set[str] = field(default_factory=set)  # outputs that are Python floats
     may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask
     has_nan: bool = False  # whether the reference gives NaN on the task's own inputs
-    names: Names = field(default_factory=Names)  # of the candidate's parameters
-    changing: frozenset[str] = frozenset()  # state that the reference's calls change and the candidate has, too
-    state: dict[str, Any] | None = None  # the report's words on it
-    spot_checks: dict[str, int] = field(default_factory=dict)  # by family, among the timed calls
+    names: Names = field(default_factory=Names)  # the names of the candidate's parameters
+    changing: frozenset[str] = frozenset()  # state that the reference's calls change and that the candidate has, too
+    state: dict[str, Any] | None = None  # the report on the model's state
+    spot_checks: dict[str, int] = field(default_factory=dict)  # how many there were among the timed calls, by family
 
     def tolerances_for(self, path: str) -> Tolerances:
-        """The tolerances of one output. Python's floats are float64, but as exact as the tensors they came from."""
+        """The tolerances of one output. A Python float is a float64, but only as exact as the tensor it came from."""
         if path not in self.numbers:
             return self.tolerances
         floats = [row.dtype for row in self.input_rows if row.dtype in EPSILON] or ["float32"]
@@ -79,12 +79,12 @@ class Evidence:
 
     @property
     def judged(self) -> list[str]:
-        """The families that the candidate was really held to."""
+        """The families that the candidate was checked on, without those that were skipped."""
         return [check["inputs"] for check in self.checks if not check["note"].startswith(SKIPPED)]
 
     @property
     def families(self) -> int:
-        """How many these are."""
+        """The number of families that the candidate was checked on."""
         return len(self.judged)
 
     def skip(self, family: str, reason: str) -> None:
@@ -93,7 +93,7 @@ class Evidence:
 
 
 def check(family: str, passed: bool, found: Comparison | None = None, note: str = "") -> dict[str, Any]:
-    """One check as an evaluation's JSON has it."""
+    """One check in the form of an evaluation's JSON."""
     finite = found if found is not None and found.max_error != float("inf") else None
     return {
         "inputs": family,

@@ -1,17 +1,15 @@
-"""How outputs may be laid out: as the reference's are, and apart from each other where the reference's are apart.
+"""The rule for the layout of outputs: the reference's strides, and no shared memory unless the reference shares it.
 
-A view takes no time where the reference makes a copy; the next operation on it would pay.
+A view takes no time where the reference makes a copy, but the next operation on the view takes longer.
 """
 
 from collections.abc import Mapping, Sequence
 
 from ..protocol.tensors import TensorRow
 
-_PRESENT_BIT, _SHARED_BIT = 0x80, 0x20  # in the highest byte of a pagemap entry; the latter: a file's, or shared
-
 
 def badly_laid_out(want: TensorRow, got: TensorRow) -> str:
-    """What is wrong with the strides of an output; empty if nothing is. Both have the same shape."""
+    """What is wrong with the strides of the output `got`; empty if nothing is. Both rows have the same shape."""
     wanted, found = _steps(want), _steps(got)
     if wanted == found:
         return ""
@@ -23,7 +21,7 @@ def badly_laid_out(want: TensorRow, got: TensorRow) -> str:
 
 
 def overlap(some: Sequence[TensorRow], others: Sequence[TensorRow]) -> bool:
-    """Whether the span of any of these begins or ends within that of one of the others."""
+    """Whether the span of any tensor of `some` meets the span of any tensor of `others`."""
     spans = sorted(
         (row.place, row.place + row.span_bytes, side) for side, rows in enumerate((some, others)) for row in rows
     )
@@ -37,9 +35,9 @@ def overlap(some: Sequence[TensorRow], others: Sequence[TensorRow]) -> bool:
 
 
 def kept_apart(want: Mapping[str, TensorRow], got: Mapping[str, TensorRow]) -> tuple[str, str] | None:
-    """The paths of two outputs that share memory, where the reference has memory of its own for each; None if none do.
+    """The paths of two outputs that share memory although the reference's do not; None if there are no such two.
 
-    Of those with gaps nothing is said: one may lie in those of the other.
+    Outputs with gaps are left out: one may lie in the gaps of another.
     """
     groups, _ = _groups(want)
     found, neighbours = _groups(got)
@@ -51,7 +49,12 @@ def kept_apart(want: Mapping[str, TensorRow], got: Mapping[str, TensorRow]) -> t
 
 
 def _groups(rows: Mapping[str, TensorRow]) -> tuple[dict[str, int], dict[str, str]]:
-    """The number of each tensor's group, of those whose spans hang together; and whose span each one begins in."""
+    """Groups of tensors whose spans meet.
+
+    Returns:
+        The number of each tensor's group by path; and, for each tensor that begins within the span of another, the path
+        of that other.
+    """
     numbers: dict[str, int] = {}
     neighbours: dict[str, str] = {}
     end, furthest = -1, ""
@@ -68,7 +71,7 @@ def _groups(rows: Mapping[str, TensorRow]) -> tuple[dict[str, int], dict[str, st
 
 
 def _steps(row: TensorRow) -> list[tuple[int, int]]:
-    """Size and stride of each dimension that has more than one element; none if there are no elements at all."""
+    """Size and stride of each dimension that has more than one element; no entry if there are no elements at all."""
     if 0 in row.shape:
         return []
     return [(size, step) for size, step in zip(row.shape, row.stride, strict=True) if size > 1]
@@ -83,7 +86,7 @@ def _steps_if_contiguous(row: TensorRow) -> list[tuple[int, int]]:
 
 
 def _is_dense(steps: list[tuple[int, int]]) -> bool:
-    """Whether the elements fill their span without gap or overlap, in whatever order of dimensions."""
+    """Whether the elements fill their span without gap or overlap, in any order of dimensions."""
     expected = 1
     for size, step in sorted(steps, key=lambda pair: pair[1]):
         if step != expected:

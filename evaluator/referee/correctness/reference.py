@@ -1,4 +1,4 @@
-"""Asking the reference and its float64 oracle what is right, and whether they are fit to be asked."""
+"""The expected outputs, from the reference and its float64 oracle, and whether these two can be relied on."""
 
 import random
 from dataclasses import dataclass, replace
@@ -23,24 +23,31 @@ from .layout import overlap
 
 @dataclass(frozen=True)
 class Expected:
-    """The reference's outputs on one set of inputs, with the oracle's."""
+    """The reference's and the oracle's outputs on one set of inputs."""
 
     tree: Tree
     values: dict[str, torch.Tensor]
-    inputs_after: dict[int, torch.Tensor]  # those that the reference changes
-    oracle: dict[str, torch.Tensor]  # of outputs, and of changed inputs by `input_path`
-    own: dict[str, Own]  # the reference's own errors in all of these
-    shared: frozenset[str] = frozenset()  # outputs in the memory of the inputs
+    inputs_after: dict[int, torch.Tensor]  # the inputs that the reference changes, after the call, by number
+    oracle: dict[str, torch.Tensor]  # float64 outputs by path, and changed inputs by `input_path`
+    own: dict[str, Own]  # the reference's own errors, by the same paths
+    shared: frozenset[str] = frozenset()  # outputs that lie in the memory of the inputs
 
     def judged(self) -> dict[str, torch.Tensor]:
-        """All that a candidate is held to, by path: the outputs and the inputs that the reference changes."""
+        """The values that a candidate is compared with, by path: outputs, and inputs that the reference changes."""
         return self.values | {input_path(index): value for index, value in self.inputs_after.items()}
 
 
 def ask_reference(
     pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence, *, first: bool
 ) -> Expected:
-    """What the reference and the oracle say; `first` also runs the reference twice, to see that it agrees with itself.
+    """Run the reference and the oracle on a set of inputs.
+
+    Args:
+        pool: the runner pool.
+        reference: the reference's runner.
+        inputs: the inputs of the call.
+        evidence: with `first`, receives facts about the reference's outputs.
+        first: whether to run the reference twice, to check that it agrees with itself, and to record these facts.
 
     Raises:
         Finding: the reference fails or disagrees with itself.
@@ -69,7 +76,7 @@ def ask_reference(
     wide = _ask_oracle(reference, inputs, judged, sorted(after), evidence, timeout_s=4 * timeout_s, first=first)
     reference.ask({"op": "release"}, timeout_s=60)
     for path in wide.keys() - values.keys():
-        # What the op leaves in an input may mean nothing on changed inputs; that says nothing against its outputs.
+        # What the op writes into an input may be meaningless for changed inputs. That does not make its outputs wrong.
         if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
             del wide[path]
     own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
@@ -91,9 +98,9 @@ def _ask_oracle(
     timeout_s: float,
     first: bool,
 ) -> dict[str, torch.Tensor]:
-    """The float64 outputs and changed inputs by path, without those that are no oracle.
+    """The float64 outputs and changed inputs by path, without those that cannot serve as an oracle.
 
-    `first` also reads what kind of op it is.
+    With `first` the op's traits are recorded in the evidence, too.
     """
     try:
         assert reference.input_buffer is not None
@@ -138,7 +145,7 @@ def _ask_oracle(
 
 
 def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:
-    """How far the float64 run of an output may lie from the reference and still be its oracle."""
+    """How far the float64 output may lie from the reference's and still be its oracle (a share of the output)."""
     return evidence.tolerances_for(path).oracle_limit(str(value.dtype).removeprefix("torch."))
 
 
@@ -148,7 +155,7 @@ def _agrees_with_itself(again: Call, reference: RunnerHandle, values: dict[str, 
         first = values.get(path)
         if first is None or first.shape != value.shape:
             raise Finding("task_invalid", "two calls on the same inputs return other shapes", "nondeterministic")
-        # Threads may add in another order; anything beyond rounding is a reference that nobody can match.
+        # Threads may add in another order. No candidate can match a reference that varies by more than rounding.
         if not accuracy.within(value, first, _rounding(first)):
             raise Finding(
                 "task_invalid",
@@ -161,7 +168,7 @@ def _agrees_with_itself(again: Call, reference: RunnerHandle, values: dict[str, 
 def _forgets_its_outputs(
     pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, values: dict[str, torch.Tensor], shared: frozenset[str]
 ) -> bool:
-    """Whether the reference goes on as before where its last outputs are overwritten: none of them is its own."""
+    """Whether the reference gives the same outputs after its last ones were overwritten: it keeps none of them."""
     timeout_s = max(60.0, pool.request.call_timeout_s)
     state = sorted(pool.initial)
     call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, state=state)
@@ -180,7 +187,7 @@ def _forgets_its_outputs(
             raise
         return False
     finally:
-        for row, elements in overwritten:  # still kept, so nothing else lies there
+        for row, elements in overwritten:  # the runner still keeps these outputs, so nothing else lies there
             reference.flip(row, elements)
 
 
@@ -189,7 +196,7 @@ def _rounding(value: torch.Tensor) -> Allowance:
 
 
 def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
-    """Why the outputs for these inputs are no ground to judge on; empty if they are."""
+    """Why the reference's outputs for these inputs cannot be used to judge a candidate; empty if they can."""
     if family == input_families.NON_FINITE or family.startswith(input_families.GENERATED):
         return ""
     rounded = [(path, value) for path, value in want.values.items() if accuracy.is_rounded(value)]
@@ -205,7 +212,7 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
 
 
 def _parts_of_oracle(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """The leaves of an oracle's answer, apart: outputs by their own paths, traits by name, inputs in order."""
+    """The leaves of an oracle's answer: outputs by their own paths, traits by name, inputs in order."""
     outputs, traits, inputs = "['outputs']", "['traits']", "['inputs']"
     return (
         {path.removeprefix(outputs): leaf for path, leaf in answer.items() if path.startswith(outputs)},

@@ -1,14 +1,15 @@
-"""Slices of an output that are wrong altogether, where the output as a whole is right.
+"""Slices of an output that are wrong altogether although the output as a whole is right.
 
-The rule in `accuracy` measures errors by the largest element of the whole output, so rows that are small beside it
-could be anything. Here slices are looked at one by one: those with one index fixed in one dimension, and the rows along
-the last. Only what no rounding explains counts, and only where the oracle shows how exact the reference is there:
+The rule in `accuracy` measures errors by the largest element of the whole output, so rows that are small beside that
+element could hold anything. This module checks slices one by one: the slices with one index fixed in one dimension, and
+the rows along the last dimension. An error counts only if no rounding explains it, and only if the oracle shows how
+exact the reference is there:
 
-- Without an oracle, or in float64 (where the oracle is the same arithmetic), a slice that has cancelled cannot be told
-  from one that is small, short of what the rule for the whole output sees anyhow. Such outputs are left out, and so are
-  those of an op that narrows on the way: its oracle narrows alike and shows no error.
-- Where the reference itself is grossly wrong somewhere (a choice between near ties that rounding decides), another
-  slice may be as wrong in the candidate.
+- Without an oracle, or in float64 (where the oracle is the same arithmetic), a slice of cancelled values cannot be
+  told from a slice of small values, unless the rule for the whole output finds the error anyway. Such outputs are left
+  out. The outputs of an op that narrows on the way are left out, too: its oracle narrows alike and shows no error.
+- If the reference itself is grossly wrong somewhere (a choice between near ties that rounding decides), another slice
+  of the candidate may be as wrong.
 """
 
 import math
@@ -23,22 +24,23 @@ from ..protocol.traits import EPSILON
 from .error_norms import Own
 from .tolerances import REAL
 
-LEAST = 16  # elements that must be wrong for a slice to be: below, the reference may be exact by luck
-SHARE = 0.1  # of a slice's length (its L2 norm) that its error must exceed
-OWN_FACTOR = 100.0  # times the reference's own error there
-ULPS = 32.0  # and as many roundings of the type, which counts for bfloat16 alone
-NEGLIGIBLE = 2.0**-40  # of the largest element: below lies what the oracle's own rounding leaves of a sum that cancels
+# A slice is wrong if all of these hold:
+LEAST = 16  # so many elements are wrong: with fewer, the reference may be exact by luck
+SHARE = 0.1  # the error exceeds this share of the slice's L2 norm
+OWN_FACTOR = 100.0  # the error exceeds this multiple of the reference's own error in the slice
+ULPS = 32.0  # the error exceeds so many roundings of the type, which matters for bfloat16 alone
+NEGLIGIBLE = 2.0**-40  # share of the largest element: the oracle's own rounding leaves less of a sum that cancels
 
-_MOST_SHARE = 0.5  # zeros are wrong in any type
-_WRONG_ELEMENTS = 0.25  # of those that are not zero, each by itself: one pole or one flipped choice is no wrong slice
-_GROSS = (1024.0, 0.1)  # own errors of that many roundings, or that share of the largest element, come of no rounding
+_MOST_SHARE = 0.5  # upper limit of the share: zeros are wrong in any type
+_WRONG_ELEMENTS = 0.25  # share of the nonzero elements that must be wrong: one pole or flipped choice is not enough
+_GROSS = (1024.0, 0.1)  # own errors of so many roundings, or this share of the largest element, are not rounding
 _BLOCK = 1 << 14
-_SAMPLE = 1 << 14  # elements of a timed call's output that are looked at
+_SAMPLE = 1 << 14  # elements of a timed call's output that are checked
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice that is wrong; its errors and values as root mean squares."""
+    """A wrong slice. `error`, `allowed`, `size` (values) and `own` (the reference's error) are root mean squares."""
 
     place: str
     error: float
@@ -51,7 +53,11 @@ _Sums = list[tuple[int | None, torch.Tensor]]  # by dimension (None: rows): quan
 
 
 def judged(value: torch.Tensor, oracle: torch.Tensor, narrowest: str | None) -> bool:
-    """Whether slices of an output are judged: where all of its oracle is of a finer type, `narrowest` among it."""
+    """Whether slices of an output are judged.
+
+    They are if the oracle's type, and `narrowest` (the coarsest type that the op narrows to), are finer than the
+    output's.
+    """
     epsilon = EPSILON[_real(value)]
     return max(EPSILON[_real(oracle)], EPSILON[narrowest or "float64"]) < epsilon
 
@@ -59,19 +65,19 @@ def judged(value: torch.Tensor, oracle: torch.Tensor, narrowest: str | None) -> 
 def worst(
     candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor, own: Own, slack: float = 1.0
 ) -> Slice | None:
-    """The slice that is furthest from what it may be; none if none is wrong. What is not finite is left out."""
+    """The wrong slice with the largest `error / allowed`; None without one. Non-finite elements are left out."""
     share = _share(reference, slack)
     if not _suspicious(candidate, oracle, own.scale, share):
         return None
     kind, epsilon = torch.finfo(reference.dtype), EPSILON[_real(reference)]
-    # Zero is as good as a subnormal number, except in float16, which has few others that are small.
+    # Zero is accepted for a subnormal number. Not so in float16, whose small numbers are mostly subnormal.
     tiny = kind.smallest_normal * (2.0**-5 if reference.dtype == torch.float16 else 4.0)
     gross = own.max_error if own.max_error > min(_GROSS[0] * epsilon, _GROSS[1]) * own.scale else 0.0
     found: Slice | None = None
     shape = _squeezed(reference)
     for dim, sums in _sums(_measure(share), candidate, reference, oracle):
         if dim is None and found is not None:
-            break  # these rows lie in a slice that says more
+            break  # a larger slice is wrong already, so single rows say no more
         error, size, own_error = sums[0].sqrt(), sums[1].sqrt(), sums[2].sqrt()
         wrong, nonzero, usable = sums[3], sums[4], sums[5]
         root = usable.sqrt()
@@ -89,9 +95,9 @@ def worst(
 
 
 def doubtful(candidate: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Whether slices of a timed call's output lie so far from the reference's that the oracle should be asked.
+    """Whether slices of a timed call's output lie so far from the reference's that the oracle must decide.
 
-    Of a large output only some elements are looked at, on a grid that nobody can foresee.
+    Of a large output only `_SAMPLE` elements are checked, on a random grid that a candidate cannot predict.
     """
     candidate, reference = _grid(candidate, reference)
     if torch.equal(candidate, reference):
@@ -107,7 +113,7 @@ def _grid(*tensors: torch.Tensor) -> list[torch.Tensor]:
         dim = max(range(len(sizes)), key=sizes.__getitem__)
         steps[dim] *= 2
         sizes[dim] = tensors[0].shape[dim] // steps[dim]
-    where = tuple(slice(random.randrange(step), None, step) for step in steps)  # noqa: S311 - not to be foreseen by ops
+    where = tuple(slice(random.randrange(step), None, step) for step in steps)  # noqa: S311 - ops cannot predict it
     return [tensor[where] for tensor in tensors]
 
 
@@ -121,7 +127,7 @@ def _share(value: torch.Tensor, slack: float) -> float:
 
 
 def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, share: float) -> bool:
-    """Whether any slice is further away than a share of its length: two sums for each say so."""
+    """Whether any slice has `|error|² > share² * |values|²`. This needs two sums a slice only."""
 
     def measure(c: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         return _squares(c - t, t)
@@ -150,7 +156,7 @@ def _measure(share: float) -> Callable[..., torch.Tensor]:
 
 
 def _squeezed(value: torch.Tensor) -> list[int]:
-    """The dimensions that have more than one index."""
+    """The dimensions of a size above one."""
     return [dim for dim, size in enumerate(value.shape) if size > 1]
 
 
@@ -165,10 +171,11 @@ def _place(dim: int | None, index: int, shape: torch.Size, dims: list[int]) -> s
 
 
 def _sums(measure: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> _Sums:
-    """What is measured of each element, summed over each slice of at least `LEAST` elements.
+    """Sums of `measure` over each slice of at least `LEAST` elements.
 
-    Block by block, as in `errors`: a block is a part of the output that has all indexes of the last dimensions, some of
-    one, and one of the first. All other sums are made of those along the last dimension.
+    The sums are computed block by block, as in `error_norms`. A block has all indexes of the last dimensions, a range
+    of indexes of one dimension, and one index of each dimension before it. The sums for other dimensions are computed
+    from the sums along the last dimension.
     """
     parts = [tensor.squeeze() for tensor in tensors]
     shape, elements = parts[0].shape, parts[0].numel()
@@ -207,7 +214,7 @@ def _double(value: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(shape: torch.Size) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """The first indexes of each block, and which part of the next dimension it has."""
+    """For each block: its indexes in the first dimensions, and its range (start, stop) in the next dimension."""
     first = len(shape) - 1
     while first > 0 and math.prod(shape[first:]) <= _BLOCK:
         first -= 1

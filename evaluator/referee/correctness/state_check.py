@@ -1,4 +1,4 @@
-"""A model's state, seen by the referee: the reference's parameters found in a candidate, and compared after a call."""
+"""The check of a model's state: the reference's parameters are found in a candidate and compared after calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,21 +22,25 @@ State = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Names:
-    """The candidate's name for each of the reference's, and the reference's names that it has no tensor for."""
+    """The candidate's names for the reference's parameters and buffers.
+
+    `own` maps the reference's name to the candidate's. `missing` holds the reference's names for which the candidate
+    has no tensor.
+    """
 
     own: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
-    guessed: tuple[str, ...] = ()  # the reference's, where other tensors of the candidate's held the same numbers
+    guessed: tuple[str, ...] = ()  # the reference's names for which several tensors of the candidate held its numbers
 
 
 def rows_by_name(tree: Tree) -> dict[str, TensorRow]:
-    """The tensors of a runner's state."""
+    """The tensor rows of a runner's state by name."""
     body = tree.spec.get("dict", []) if isinstance(tree.spec, dict) else []
     return {str(key): tree.tensors[item["tensor"]] for key, item in body if "tensor" in item}
 
 
 def values_by_name(tree: Tree, contents: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same with the values."""
+    """The tensors of a runner's state by name. `contents` holds the bytes of each tensor of the tree."""
     where = {id(row): index for index, row in enumerate(tree.tensors)}
     return {name: tensor(row, contents[where[id(row)]]) for name, row in rows_by_name(tree).items()}
 
@@ -44,11 +48,16 @@ def values_by_name(tree: Tree, contents: list[torch.Tensor]) -> dict[str, torch.
 def match(handle: RunnerHandle, own: Tree, initial: State) -> Names:
     """Find each tensor of the reference's fresh state in a fresh candidate: by name and shape, or else by content.
 
-    By content, because both were built under the same seed: weights under another name still hold the same numbers.
-    Of several with the same ones the first is taken.
+    Both were built under the same seed, so weights under another name still hold the same numbers. Of several tensors
+    that hold the same numbers the first is taken.
+
+    Args:
+        handle: the candidate's runner.
+        own: the candidate's state.
+        initial: the reference's state as its constructor leaves it.
 
     Raises:
-        RunnerFailed: its memory cannot be read.
+        RunnerFailed: the runner's memory cannot be read.
     """
     rows = rows_by_name(own)
     guessed: list[str] = []
@@ -71,31 +80,38 @@ def match(handle: RunnerHandle, own: Tree, initial: State) -> Names:
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are the same to the last bit."""
+    """Whether two tensors have the same dtype, shape and bits."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     return same_bytes(_bytes(left), _bytes(right))
 
 
 def changed_names(before: State, after: State) -> frozenset[str]:
-    """The state that a call of the reference has changed."""
+    """The names of the tensors that a call has changed."""
     return frozenset(name for name, value in before.items() if name in after and not same(after[name], value))
 
 
 def compare(before: State, want: State, have: State, names: Names, tolerances: Tolerances) -> list[str]:
-    """Hold the candidate's state after a call against the reference's, both loaded from `before`.
+    """Compare the candidate's state after a call with the reference's.
+
+    Args:
+        before: the state that both were given before the call.
+        want: the reference's state after the call.
+        have: the candidate's state after the call, by the candidate's names.
+        names: the candidate's names.
+        tolerances: the floors of the task.
 
     Returns:
-        The names that the candidate has no comparable tensor for.
+        The names for which the candidate has no comparable tensor.
 
     Raises:
-        Finding: it differs.
+        Finding: the state differs.
     """
     changed, unknown = changed_names(before, want), []
     for name, loaded in before.items():
         value = have.get(names.own[name]) if name in names.own else None
         if value is None or value.dtype != loaded.dtype or value.shape != loaded.shape:
-            # Counters are spared: a momentum needs none.
+            # A missing counter is accepted: batch norm with a fixed momentum does not need the count of batches.
             counter = loaded.numel() == 1 and not loaded.is_floating_point()
             if name in changed and not counter:
                 message = f"the reference's call changes {name}, which the candidate lacks"
@@ -114,10 +130,10 @@ def compare(before: State, want: State, have: State, names: Names, tolerances: T
 def compare_after_timing(
     want: State, have: State, names: Names, compared: frozenset[str], tolerances: Tolerances
 ) -> None:
-    """The same after the timed calls, of the state that the reference's calls change.
+    """Compare the state that calls change (`compared`, the reference's names) after the timed calls.
 
     Raises:
-        Finding: it differs.
+        Finding: the state differs.
     """
     for name in sorted(compared):
         value = have.get(names.own[name]) if name in names.own else None
@@ -127,7 +143,7 @@ def compare_after_timing(
 
 
 def report(changed: frozenset[str], unknown: list[str]) -> dict[str, Any]:
-    """What an evaluation says of it."""
+    """The report on the model's state in an evaluation's JSON."""
     return {"changed_by_calls": sorted(changed)[:_MAX_LISTED], "not_compared": unknown[:_MAX_LISTED]}
 
 

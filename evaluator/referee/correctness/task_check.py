@@ -1,4 +1,4 @@
-"""The task check: can this op be run, and would passing it prove anything?"""
+"""The task check: can this op be run, and would a candidate that passes it be shown to be right?"""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ _TIMED_CALLS = 7
 
 
 def run(pool: RunnerPool) -> dict[str, Any]:
-    """Check the task; problems make it unusable, warnings make it weak evidence."""
+    """Check the task. A problem makes the task unusable; a warning says that passing it is weak evidence."""
     start = time.perf_counter()
     problems: list[dict[str, str]] = []
     warnings: list[str] = []
@@ -80,7 +80,13 @@ def _inspect(
 def _dependence(
     pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet], want: Expected, warnings: list[str]
 ) -> None:
-    """Exchange one input tensor at a time for that of another set; the outputs must notice."""
+    """Warn of each input tensor that no output depends on.
+
+    One input tensor at a time is exchanged for that of another set of inputs, and the outputs must change.
+
+    Raises:
+        Finding: a call with an exchanged tensor fails.
+    """
     for index, row in enumerate(sets[0].tree.tensors):
         contents = list(sets[0].contents)
         if contents[index].numel() != sets[1].contents[index].numel() or torch.equal(
@@ -105,7 +111,7 @@ def _dependence(
 
 
 def _modes(spec: Any) -> list[str]:
-    """The Python booleans in the spec of a tree: each has the op take one of two ways, and no family changes it."""
+    """The Python booleans in the spec of a tree. Each selects one of two ways through the op; no family changes it."""
     ((kind, body),) = spec.items()
     if kind == "scalar":
         return [f"the Python bool {body}"] if isinstance(body, bool) else []

@@ -1,7 +1,7 @@
-"""How large an error may be where the reference itself happens to make none: one table, by kind of op and dtype.
+"""The floors: how large an error may be where the reference happens to make none, by kind of op and dtype.
 
-`docs/accuracy.md` explains it for people; a test holds the two together. A floor is a share of the output's scale
-S = max|o|. The rule that uses it is in `accuracy`; what kind an op is, its operators tell (`runner/op_traits.py`).
+A floor is a share of the output's scale S = max|o|. The rule that uses it is in `accuracy`. The kind of an op is found
+from its operators (`runner/op_traits.py`). `docs/accuracy.md` explains the table, and a test compares the two.
 """
 
 import math
@@ -17,21 +17,22 @@ REAL = {"complex64": "float32", "complex128": "float64"}  # a complex number's p
 
 _ROUNDING = {"float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
 FLOORS: dict[str, dict[str, float]] = {
-    # Values are moved, selected or compared: nothing is rounded, so nothing may differ.
+    # The op only moves, selects or compares values: nothing is rounded, so nothing may differ.
     "exact": dict.fromkeys(EPSILON, 0.0),
-    # 16 ulp: several steps of polynomials good to 2-4 ulp, reciprocals, contraction to FMA.
+    # 16 ulp: several steps of polynomials that are good to 2-4 ulp, reciprocals, contraction to FMA.
     "elementwise": {**_ROUNDING, "float32": 2e-6},
     # 84 ulp: another order of summation, other blocks, one-pass against two-pass statistics.
     **{kind: {**_ROUNDING, "float32": 1e-5} for kind in SUMMING},
 }
 
-# A plain loop that adds n terms one after the other errs by about eps sqrt(n) / 4 of the result (random rounding);
-# twice that is allowed, which exceeds the table from 28,000 float32 terms on. Half types accumulate in float32.
+# A plain loop that adds n terms one after the other has a relative error of about eps * sqrt(n) / 4 (random rounding).
+# Twice that is allowed, which exceeds the table from 28,000 float32 terms on. Half types accumulate in float32.
 LONG_SUM = 0.5
 CEILINGS = {"float64": 1e-12, "float32": 5e-5}
 
-# Beyond this share of the output (root mean square) the float64 run does not show the reference's rounding but another
-# result: random numbers drawn in another type, or a step that depends on the type. Then it is no oracle.
+# If the reference's distance from the float64 run exceeds this share of the output (root mean squares), the float64 run
+# shows another result, not the reference's rounding: it draws random numbers in another type, or a step depends on the
+# type. Then it is not used as the oracle.
 ORACLE_LIMITS = {"float64": 1e-6, "float32": 1e-2, "float16": 0.1, "bfloat16": 0.25}
 
 DECLARED_MAX = 0.1  # a declared tolerance at or above this would let constants pass
@@ -39,7 +40,7 @@ DECLARED_MAX = 0.1  # a declared tolerance at or above this would let constants 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The floors of one task: from the table, unless the task declares its own."""
+    """The floors of one task: the table's, or those that the task declares."""
 
     traits: Traits = field(default_factory=Traits)
     declared: Mapping[str, float] = field(default_factory=dict)
@@ -57,21 +58,21 @@ class Tolerances:
         return floor
 
     def judged_as(self, dtype: str) -> str:
-        """The dtype whose rounding counts: that of the output, or what the op itself narrows to on the way."""
+        """The dtype whose rounding counts: the output's, or a coarser one that the op itself narrows to on the way."""
         dtype = REAL.get(dtype, dtype)
         narrowest = self.traits.narrowest
         return narrowest if narrowest is not None and EPSILON[narrowest] > EPSILON[dtype] else dtype
 
     def may_differ(self, dtype: str) -> float:
-        """The share of elements of an integer or boolean output that may differ by one: none unless declared."""
+        """The share of elements of an integer or boolean output that may differ by one; 0 unless declared."""
         return self.declared.get(dtype, 0.0)
 
     def oracle_limit(self, dtype: str) -> float:
-        """How far the float64 run may lie from the reference and still count as its oracle."""
+        """How far the float64 run may lie from the reference and still be its oracle, as a share of the output."""
         return ORACLE_LIMITS[self.judged_as(dtype)]
 
     def to_json(self, dtypes: list[str]) -> dict[str, Any]:
-        """What a report says: the kind, its longest sum, and the floor of each of the outputs' dtypes."""
+        """The report on tolerances: the kind, the terms of the longest sum, and the floor of each dtype in `dtypes`."""
         floats = sorted({dtype for dtype in dtypes if REAL.get(dtype, dtype) in EPSILON})
         return {
             "kind": self.traits.kind,
