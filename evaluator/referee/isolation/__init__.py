@@ -1,1 +1,1 @@
-"""The referee's hold on other processes: start, stop, read, account for and clean up after them."""
+"""The referee's control of other processes: it starts, stops, reads and kills them, and cleans up after them."""

@@ -1,4 +1,4 @@
-"""What goes into a runner's call and what comes out of it, as values in the referee's own memory."""
+"""The input and the result of a runner's call, as values in the referee's own memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ..protocol.tensors import DTYPES, TensorRow, Tree
 
 
 class Readable(Protocol):
-    """A stopped runner."""
+    """A stopped runner whose memory can be read."""
 
     def read(self, row: TensorRow) -> torch.Tensor:
         """The bytes of a tensor (its whole span)."""
@@ -20,11 +20,16 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a model: where the outputs are said to lie, how long it took, where its inputs lay.
+    """One call of a model.
 
-    `ready_s`: how long the runner took before it was ready for the inputs, and longer than in the call until it had
-    stopped; `threads`: how many it had then; `cpu_s`: processor time of its first process in the call. `state`: where
-    what was asked for of the model's state lies after it.
+    Attributes:
+        outputs: where the runner claims that its outputs lie.
+        seconds: the time of the call.
+        placed: where the inputs lay in the input buffer.
+        ready_s: seconds spent in setup before the timed call, plus any stop latency beyond that of the timed call.
+        threads: the number of threads that the runner had after setup.
+        cpu_s: processor time of the runner's first process in the call.
+        state: where the model's tensors lie that the request asked for, after the call; None if it asked for none.
     """
 
     outputs: Tree
@@ -38,11 +43,19 @@ class Call:
 
 @dataclass(frozen=True)
 class CallRequest:
-    """What one call is given, and what happens around it.
+    """The input of one call, and callbacks around it.
 
-    `keep`: the runner keeps the outputs of earlier calls. `state`: the names of the model's tensors that are reported
-    with the answer. `quiet` stops what may run beside the referee, before the runner is let go for whatever reason.
-    `before` is called when the inputs lie in place, `meanwhile` once the runner runs.
+    Attributes:
+        tree: the inputs.
+        contents: the bytes of each tensor of the inputs.
+        seed: the seed of torch's generator in the call.
+        timeout_s: the most that the call may take.
+        keep: whether the runner keeps the outputs of earlier calls.
+        state: the names of the model's tensors whose places are reported with the answer.
+        quiet: stops all processes that may run beside the referee. It is called before the runner is continued, be it
+            for setup or for the call.
+        before: is called when the inputs lie in the input buffer.
+        meanwhile: is called once the runner runs.
     """
 
     tree: Tree
@@ -60,8 +73,8 @@ class CallRequest:
 class InputSet:
     """One set of inputs in the referee's own memory: the tree, each tensor's bytes, and the seed of calls on it.
 
-    That seed is told to candidates; it is not the one that made the inputs. `changed`: whether the family that they are
-    of has changed anything about what the generator gave.
+    Candidates are told this seed. It is not the seed that made the inputs. `changed` says whether the input family has
+    changed anything in the generator's values.
     """
 
     tree: Tree
@@ -71,12 +84,12 @@ class InputSet:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """The bytes of all tensors together."""
         return sum(content.numel() for content in self.contents)
 
 
 def tensor(row: TensorRow, content: torch.Tensor) -> torch.Tensor:
-    """The tensor of a row out of its span's bytes."""
+    """The tensor of a row, made of the bytes of its span."""
     dtype = DTYPES[row.dtype]
     if content.numel() == 0:
         return torch.empty(row.shape, dtype=dtype)
@@ -87,7 +100,7 @@ def copy_value(handle: Readable, tree: Tree, limit_bytes: int) -> tuple[Tree, li
     """Read every tensor of a tree out of a stopped runner.
 
     Raises:
-        RunnerFailed: unreadable, or more than `limit_bytes` in all.
+        RunnerFailed: a tensor cannot be read, or all together exceed `limit_bytes`.
     """
     total = sum(row.span_bytes for row in tree.tensors)
     if total > limit_bytes:

@@ -1,7 +1,8 @@
-"""Run as a runner's user once all its processes are gone: removes what outlives them.
+"""Removes what a runner's processes have left behind. It runs as the runner's user, once all its processes are gone.
 
-Files in the folders named as arguments, and System V shared memory, semaphores and queues, which no limit of a process
-covers. The referee, root without root's rights over others' files, could not do it. Imports nothing of ours.
+It removes files in the folders named as arguments, and System V shared memory, semaphores and queues, which no process
+limit covers. The referee could not remove them: it is root, but without root's rights over other users' files. This
+file imports nothing of the project.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ _AT_ONCE = 200  # names on one command line
 
 
 def main() -> None:
-    """Remove all that belongs to this user."""
+    """Remove all files and System V objects of the current user."""
     uid = os.getuid()
     libc = ctypes.CDLL(None)
     for number in segments("shm", uid):
@@ -27,20 +28,21 @@ def main() -> None:
         libc.msgctl(number, _IPC_RMID, None)
     owned = [entry.path for folder in sys.argv[1:] for entry in _entries(folder) if _owner(entry) == uid]
     for start in range(0, len(owned), _AT_ONCE):
-        # One may have taken all rights from its own folders; and recursion in Python ends before deep ones do.
+        # The user may have removed all permissions from its folders, and the folders may be nested more deeply than
+        # Python can recurse.
         for command in (["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
             words = [*command, *owned[start : start + _AT_ONCE]]
             subprocess.run(words, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def segments(kind: str, uid: int) -> list[int]:
-    """Numbers of a user's System V objects (proc(5), /proc/sysvipc)."""
+    """The numbers of a user's System V objects (proc(5), /proc/sysvipc)."""
     key = "msqid" if kind == "msg" else f"{kind}id"
     return [int(row[key]) for row in sysv(kind) if int(row["uid"]) == uid]
 
 
 def sysv(kind: str) -> list[dict[str, str]]:
-    """What the kernel lists of one kind of System V objects: shm, sem or msg."""
+    """The kernel's list of one kind of System V objects: shm, sem or msg."""
     with contextlib.suppress(OSError):
         head, *lines = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
         return [dict(zip(head.split(), line.split(), strict=False)) for line in lines]

@@ -1,7 +1,8 @@
-"""What a sandbox has run out of, and whether a candidate is to blame: it is if there is enough once it is gone.
+"""Finds resources that the sandbox has run out of, and whether a candidate hoards them.
 
-Files, processes and System V shared memory are bounded for the whole sandbox only. A candidate that hoards them would
-starve the runners of the task, which would then seem to be at fault.
+A candidate is to blame if there is enough of the resource once the candidate is gone. Files, processes and System V
+shared memory are limited for the whole sandbox only. A candidate that hoards them would starve the runners of the task,
+which would then seem to be at fault.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from . import cleanup
 
-_FOLDERS = ("/dev/shm",)  # noqa: S108 - where everybody may write, beside the scratch folder
+_FOLDERS = ("/dev/shm",)  # noqa: S108 - folders that every user may write to, beside the scratch folder
 _TIMEOUT_S = 20.0
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 _PIDS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
@@ -21,7 +22,10 @@ _PIDS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
 
 @dataclass(frozen=True)
 class Bound:
-    """Above which share of what there is something is short, and which share is no longer anybody's fair one."""
+    """The limits for one resource, as shares of all that the sandbox has.
+
+    The resource is short if more than `short` is in use. A candidate that held `hoarded` or more is to blame.
+    """
 
     what: str
     short: float
@@ -37,7 +41,7 @@ _BOUNDS = {
 
 
 def used(scratch: str, memory_bytes: int, first_uid: int) -> dict[str, float]:
-    """Which share of each resource is in use; of System V shared memory, by users from `first_uid` on."""
+    """The share of each resource that is in use; of System V shared memory, by uids from `first_uid` on."""
     disk = os.statvfs(scratch)
     shared = sum(int(row.get("rss", row["size"])) for row in cleanup.sysv("shm") if int(row["uid"]) >= first_uid)
     return {
@@ -49,12 +53,12 @@ def used(scratch: str, memory_bytes: int, first_uid: int) -> dict[str, float]:
 
 
 def short(before: dict[str, float]) -> list[str]:
-    """What there is too little of."""
+    """The names of the resources that are short."""
     return [name for name, share in before.items() if share > _BOUNDS[name].short]
 
 
 def hoarded(before: dict[str, float], after: dict[str, float]) -> tuple[str, str] | None:
-    """What was short until somebody had gone, as code and text; None if going made no difference."""
+    """The short resource that a candidate's end has freed, as code and text; None if its end made no difference."""
     for name in short(before):
         freed = before[name] - after[name]
         if freed >= _BOUNDS[name].hoarded:
@@ -63,7 +67,7 @@ def hoarded(before: dict[str, float], after: dict[str, float]) -> tuple[str, str
 
 
 def clean_up(uid: int, scratch: str) -> None:
-    """Remove what a user's processes, all gone, have left behind."""
+    """Remove the files and System V objects that a user's processes have left behind. All of them have ended."""
     command = [sys.executable, "-I", "-S", str(Path(cleanup.__file__)), scratch, *_FOLDERS]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(

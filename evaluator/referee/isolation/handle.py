@@ -1,4 +1,4 @@
-"""The referee's hold on a runner: start its processes, ask it for work, let it go under the clock, stop and kill it."""
+"""The referee's handle on a runner: it starts the runner, sends it messages, times its answers, stops and kills it."""
 
 import contextlib
 import os
@@ -21,10 +21,13 @@ from .calls import Call, CallRequest
 
 
 def choose(scratch: str, role: str) -> tuple[str, str]:
-    """A runner's home, which nobody can foresee, and the path under which it builds.
+    """Choose a runner's home folder, whose name cannot be predicted, and the path under which it builds.
 
-    A candidate builds under a path that stays the same from one of its runners to the next, a link into its home: what
-    was built under one path is built again under another.
+    All runners of a candidate build under the same path, a link into the home folder, because files that were built
+    under one path would be built again under another.
+
+    Returns:
+        The home folder and the build path.
     """
     home = f"{scratch}/{role}-{os.urandom(4).hex()}"
     if role != "candidate":
@@ -38,14 +41,14 @@ def choose(scratch: str, role: str) -> tuple[str, str]:
 
 _LOG_BYTES = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
-_DYING_S = 1.0  # a process with much memory that has been killed may take so long to end
-_STILL_NS = 20_000  # what a process that stands still may seem to use
+_DYING_S = 1.0  # a killed process with much memory may take so long to end
+_STILL_NS = 20_000  # processor time that a stopped process may seem to use
 _NO_WRAP_S = procfs.no_wrap_s()
 
 
 @dataclass(frozen=True)
 class RunnerShared:
-    """What all runners of one evaluation share."""
+    """The resources that all runners of one evaluation share."""
 
     fork_server: socket.socket
     scratch: str
@@ -53,12 +56,16 @@ class RunnerShared:
     separate_uids: bool
     platform: Platform
     account: Account
-    lock: threading.Lock  # held while the fork server is asked and answers
+    lock: threading.Lock  # held during each exchange with the fork server
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a runner answered; seconds from when it was let go until the answer was there, and until it had stopped."""
+    """One answer of a runner.
+
+    `answered_s` counts from the moment when the runner was continued until the answer had arrived; `seconds`, until the
+    runner had stopped.
+    """
 
     body: bytes
     answered_s: float
@@ -66,8 +73,10 @@ class Turn:
 
 
 class RunnerHandle:
-    """One runner with all its processes, which are stopped whenever it is neither answering nor, between `resume` and
-    `pause`, doing what was begun beside other work.
+    """One runner with all its processes.
+
+    They run only while the runner answers a message, or between `resume` and `pause`, while it works beside the referee
+    on a message sent with `begin`. At all other times they are stopped.
     """
 
     @names_role
@@ -78,9 +87,9 @@ class RunnerHandle:
         self._shared = shared
         self.uid = uid if shared.separate_uids else None
         self.stopped: list[int] = []
-        self._newest, self._frozen_at = -1, 0.0  # the newest process when all of them were last seen stopped, and when
-        self._aside = False  # whether it may run now though it is nobody's turn
-        self._used_ns: dict[int, int] = {}  # processor time of all of it at the end of its last turn
+        self._newest, self._frozen_at = -1, 0.0  # the newest pid when all were last seen stopped, and the time of that
+        self._aside = False  # whether it runs now, between `resume` and `pause`
+        self._used_ns: dict[int, int] = {}  # processor time of each of its processes at the end of its last turn
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
         self.home, self.built = choose(shared.scratch, role)
@@ -112,24 +121,24 @@ class RunnerHandle:
 
     @property
     def memory_bytes(self) -> int:
-        """What the sandbox may use."""
+        """The sandbox's memory limit."""
         return self._shared.memory_bytes
 
     def members(self) -> list[int]:
-        """Every living process of this runner."""
+        """The pids of all living processes of this runner."""
         if self.uid is not None:
             return procfs.pids_of_uid(self.uid)
         return procfs.descendants([self.pid])
 
     def resume(self) -> None:
-        """Let it go on with what it has been sent until `pause`, unless it has answered."""
+        """Let the runner work on the message that it was sent until `pause`, unless it has answered already."""
         if not self._poll.poll(0):
             self._aside, self._used_ns = True, {}
             procfs.thaw(self.stopped)
 
     @names_role
     def pause(self) -> None:
-        """Stop it, whatever it is doing.
+        """Stop the runner after `resume`, whatever it is doing.
 
         Raises:
             RunnerFailed: it does not stop.
@@ -149,10 +158,10 @@ class RunnerHandle:
 
     @names_role
     def see_still(self) -> None:
-        """See that it has stood still since its turn ended: while its answer was read, for example.
+        """Check that the runner has not run since its turn ended, for example while its outputs were read.
 
         Raises:
-            RunnerFailed: it has not.
+            RunnerFailed: it has.
         """
         if not self._stood_still():
             raise RunnerFailed("out_of_turn", "processes of it went on after they had been stopped")
@@ -161,13 +170,17 @@ class RunnerHandle:
         return all(procfs.cpu_time_ns(pid) <= used_ns + _STILL_NS for pid, used_ns in self._used_ns.items())
 
     def log_tail(self) -> str:
-        """The end of what the runner printed."""
+        """The end of the runner's output to stdout and stderr."""
         size = os.fstat(self._log).st_size
         start = max(0, size - _LOG_TAIL_BYTES)
         return os.pread(self._log, _LOG_TAIL_BYTES, start).decode("utf-8", "replace")
 
     def close(self) -> bool:
-        """Kill the runner with everything it started; whether all of it went."""
+        """Kill the runner with all processes that it started.
+
+        Returns:
+            Whether all of them ended.
+        """
         gone = procfs.kill_all(self.members)
         if self.uid is None:
             with contextlib.suppress(ProcessLookupError):
@@ -181,7 +194,11 @@ class RunnerHandle:
         return gone
 
     def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> Turn:
-        """Let the runner go until its whole answer is here and it has been seen to stop."""
+        """Continue the runner until its whole answer has arrived and all its processes have been seen to stop.
+
+        Raises:
+            RunnerFailed: the runner ran out of turn, died, took too long or sent a broken message.
+        """
         account, whole_sandbox = self._shared.account, self.role == "candidate"
         known = self.stopped
         deadline = time.monotonic() + timeout_s
@@ -195,30 +212,35 @@ class RunnerHandle:
         body = self._await(timeout_s, deadline)
         answered_s = time.perf_counter() - start
         procfs.stop(known)
-        # Neither part of an answer stops the clock nor an answer whose sender goes on: until it has been seen to stop.
+        # Stop the clock only after the whole answer has arrived and every process of the runner has been seen to stop.
         stopped = procfs.wait_stopped(known)
         seconds = time.perf_counter() - start
         newest = procfs.newest_pid()
-        # Where nobody was forked since all were stopped there is nobody to look for: half of what a short call costs.
-        # (A runner that has just been spawned may not have been found yet.)
-        nobody_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
-        if not (nobody_new and stopped):
+        # If no process was forked since all were last seen stopped, there is none to search for. The search is half of
+        # a short call's cost. (A runner that has just been spawned may not be in `known` yet.)
+        none_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
+        if not (none_new and stopped):
             self._freeze()
         if not stopped or set(self.stopped) - set(known) or procfs.newest_pid() != newest:
             self._freeze()
             if whole_sandbox or not stopped or set(self.stopped) - set(known):
-                # Someone may have gone on working until now: one who was told to stop, or who was not. (Who has forked
-                # in a baseline's turn and is not found is the candidate's, and must not make its calls longer.)
+                # A process may have kept running until now (it stopped late, or was forked during the turn), so the
+                # measured time is extended. An unknown fork during a baseline's turn does not extend it: that process
+                # is the candidate's and must not make the baseline's calls longer.
                 seconds = time.perf_counter() - start
-        everyone = {*known, *self.stopped}
-        procfs.wait_off_processor(everyone)
-        self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in everyone}
+        all_pids = {*known, *self.stopped}
+        procfs.wait_off_processor(all_pids)
+        self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in all_pids}
         self._newest, self._frozen_at = newest, time.perf_counter()
         account.stopped()
         return Turn(body, answered_s, seconds)
 
     def _refuse_to_begin(self) -> None:
-        """Something of it runs that has been stopped: it is being killed, or has seen to it itself."""
+        """Raise the failure of a runner of which a stopped process runs: it is being killed, or continued itself.
+
+        Raises:
+            RunnerFailed: always.
+        """
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
         if ended.poll(_DYING_S * 1000):
@@ -263,29 +285,31 @@ class RunnerHandle:
 
     @names_role
     def ask(self, message: framing.Message, *, timeout_s: float) -> framing.Message:
-        """Have the runner do something untimed, and leave it stopped.
+        """Have the runner carry out an untimed command. It is stopped afterwards.
 
         Raises:
-            RunnerFailed: it died, failed, lied about the protocol or took too long.
+            RunnerFailed: the runner died, failed, sent a forged answer or took too long.
         """
         return self.exchange(message, timeout_s)[0]
 
     @names_role
     def begin(self, message: framing.Message) -> None:
-        """`ask` for something to be done beside other work, between `resume` and `pause`, until `finish`.
+        """Send a command that the runner carries out beside the referee's work, between `resume` and `pause`.
+
+        `finish` waits for the answer.
 
         Raises:
-            RunnerFailed: it died.
+            RunnerFailed: the runner died.
         """
         self._send(message, 60)
         self._shared.account.allow(self.stopped)
 
     @names_role
     def finish(self, *, timeout_s: float) -> framing.Message:
-        """Wait for the answer to what was begun; the runner is left stopped.
+        """Wait for the answer to the command that was sent with `begin`. The runner is stopped afterwards.
 
         Raises:
-            RunnerFailed: it died, failed, lied about the protocol or took too long.
+            RunnerFailed: the runner died, failed, sent a forged answer or took too long.
         """
         self.pause()
         reply, _ = self._answer(timeout_s)
@@ -294,16 +318,20 @@ class RunnerHandle:
 
     @names_role
     def handover_s(self) -> float:
-        """The time of a question that asks for nothing; a timed call holds more than that besides the model's.
+        """Measure the seconds of an exchange that does no work. The overhead of a timed call is more than this.
 
         Raises:
-            RunnerFailed: it died, failed or lied.
+            RunnerFailed: the runner died, failed or sent a forged answer.
         """
         return self.exchange({"op": "release"}, timeout_s=60)[1].seconds
 
     @names_role
     def attach(self, input_buffer: InputBuffer) -> None:
-        """Share an input buffer with the runner, in place of the one before."""
+        """Share an input buffer with the runner, in place of the one before, which is closed.
+
+        Raises:
+            RunnerFailed: the runner died, took too long or ran out of turn.
+        """
         if self.input_buffer is not None:
             self.input_buffer.close()
         self.input_buffer = input_buffer
@@ -328,10 +356,10 @@ class RunnerHandle:
         before: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Call:
-        """One call of the model under the platform's clock; the arguments are those of `CallRequest`.
+        """Call the model once under the platform's clock. The arguments are those of `CallRequest`.
 
         Raises:
-            RunnerFailed: it died, failed or took too long.
+            RunnerFailed: the runner died, failed or took too long.
         """
         request = CallRequest(tree, contents, seed, timeout_s, keep, state, quiet, before, meanwhile)
         return self.platform.call(self, request)
@@ -339,21 +367,37 @@ class RunnerHandle:
     def give(
         self, message: framing.Message, tree: Tree, contents: list[torch.Tensor], *, timeout_s: float
     ) -> framing.Message:
-        """`ask` with a tree put into the input buffer."""
+        """`ask` with a tree whose tensors are put into the input buffer.
+
+        Raises:
+            RunnerFailed: as for `ask`.
+        """
         assert self.input_buffer is not None
         placed = self.input_buffer.put(tree, contents)
         return self.ask({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
 
     def reveal(self, message: framing.Message, *, timeout_s: float) -> Tree:
-        """`ask` for a value; the tree of where it lies in the runner's memory."""
+        """`ask` for a value and return its tree, with the places of its tensors in the runner's memory.
+
+        Raises:
+            RunnerFailed: as for `ask`.
+        """
         return self.tree_of(self.ask(message, timeout_s=timeout_s).get("tree"))
 
     def reveal_each(self, message: framing.Message, *, timeout_s: float) -> list[Tree]:
-        """`ask` for several values; the trees of where they lie in the runner's memory."""
+        """`ask` for several values and return their trees, with the places of tensors in the runner's memory.
+
+        Raises:
+            RunnerFailed: as for `ask`.
+        """
         return self.trees(self.ask(message, timeout_s=timeout_s))
 
     def trees(self, reply: framing.Message) -> list[Tree]:
-        """The trees of an answer that holds several values."""
+        """The trees of an answer that holds several values.
+
+        Raises:
+            RunnerFailed: the answer holds none, or one is too large.
+        """
         trees = reply.get("trees")
         if not isinstance(trees, list):
             raise RunnerFailed("protocol", f"forged or broken answer of the {self.role} runner: no list of trees")
@@ -361,31 +405,37 @@ class RunnerHandle:
 
     @names_role
     def read(self, row: TensorRow) -> torch.Tensor:
-        """The bytes of a tensor (its whole span) that the stopped runner holds.
+        """The bytes of a tensor (its whole span), read from the memory of the stopped runner.
 
         Raises:
-            RunnerFailed: nothing readable lies there.
+            RunnerFailed: the memory cannot be read.
         """
         return self.platform.read(self, row)
 
     @names_role
     def flip(self, row: TensorRow, elements: Sequence[int]) -> None:
-        """Give elements of a tensor's span other values; done twice, they are as before.
+        """Change the values of elements of a tensor's span. A second call restores them.
 
         Raises:
-            RunnerFailed: what lies there cannot be written to.
+            RunnerFailed: the memory cannot be written to.
         """
         self.platform.flip(self, row, elements)
 
     def exchange(
         self, message: framing.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
     ) -> tuple[framing.Message, Turn]:
-        """Send a message, let the runner go until it has answered, stop it: its answer, and how long that took.
+        """Send a message, continue the runner until it has answered, and stop it.
 
-        `meanwhile` is called once the runner runs.
+        Args:
+            message: the message.
+            timeout_s: the most that the answer may take.
+            meanwhile: is called once the runner runs.
+
+        Returns:
+            The answer, and the turn with its times.
 
         Raises:
-            RunnerFailed: it died, failed, lied about the protocol or took too long.
+            RunnerFailed: the runner died, failed, sent a forged answer or took too long.
         """
         self._send(message, timeout_s)
         return self._answer(timeout_s, meanwhile)
@@ -393,7 +443,7 @@ class RunnerHandle:
     def _send(self, message: framing.Message, timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
         try:
-            # It is stopped and cannot read this yet: one wake-up less than sending to a running process.
+            # The runner is stopped and reads this later: one wake-up less than sending to a running process.
             framing.send(self._sock, message)
         except OSError:
             raise self._death() from None
@@ -409,13 +459,13 @@ class RunnerHandle:
         return reply, turn
 
     def tree_of(self, told: object) -> Tree:
-        """The tree that a runner's answer holds, read without trusting anything in it.
+        """Read the tree in a runner's answer without trusting anything in it.
 
         Raises:
-            RunnerFailed: it is none, or too large.
+            RunnerFailed: it is no tree, or too large.
         """
         try:
-            # Every tensor may be read, compared in a wider type, and kept for a while.
+            # Half of the memory: every tensor may be read, compared in a wider type, and kept for a while.
             return Tree.from_json(told, limit_bytes=self._shared.memory_bytes // 2)
         except TooLarge as error:
             raise RunnerFailed("out_of_memory", f"the {self.role} runner made {error}") from None

@@ -1,4 +1,4 @@
-"""Stopping, continuing and killing every process of a runner, and what the kernel says of processes."""
+"""Processes through /proc and signals: stop, continue and kill all processes of a runner, and read their state."""
 
 import contextlib
 import ctypes
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch  # not at run time: nothing may import torch before the platform has set what torch reads
+    import torch  # not at run time: torch may be imported only after the platform has set the variables that it reads
 
 _PROC = Path("/proc")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -18,23 +18,23 @@ _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class FreezeError(Exception):
-    """Processes of a runner went on running although they were told to stop."""
+    """Processes of a runner kept running although they were sent SIGSTOP."""
 
 
 def pids_of_uid(uid: int) -> list[int]:
-    """Every living process whose real uid is `uid`."""
+    """The living processes whose real uid is `uid`."""
     found = []
     for entry in os.listdir(_PROC):  # noqa: PTH208 - hot path, strings suffice
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                # The owner of /proc/PID is root for a process that is not dumpable, so ask for the uid itself.
+                # The owner of /proc/PID is root for a process that is not dumpable, so the uid is read from `status`.
                 if _status_uid(entry) == uid:
                     found.append(int(entry))
     return found
 
 
 def _read_start(name: str) -> bytes:
-    """The start of a small file of /proc, in as few steps as can be: calls wait for this."""
+    """The first 256 bytes of a file of /proc, in as few system calls as possible, because timed calls wait for this."""
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 256)
@@ -43,13 +43,13 @@ def _read_start(name: str) -> bytes:
 
 
 def _thread_states(pid: int | str) -> Iterator[bytes]:
-    """The one letter that the kernel has for the state of each thread of a process (proc(5)); none if it is gone."""
+    """The state letter of each thread of a process (proc(5)); nothing if the process is gone."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - hot path
     except (FileNotFoundError, ProcessLookupError):
         return
     for task in tasks:
-        # A thread that ends meanwhile says nothing of the others.
+        # A thread may end meanwhile. The others still count.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             text = _read_start(f"/proc/{pid}/task/{task}/stat")
             after = text.rindex(b")") + 2  # a name in brackets comes first
@@ -59,7 +59,7 @@ def _thread_states(pid: int | str) -> Iterator[bytes]:
 def _status_uid(pid: str) -> int:
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         text = file.read(2048)
-    # A leader that has exited may have threads that go on.
+    # The main thread may have exited while other threads go on.
     if (b"\nState:\tZ" in text or b"\nState:\tX" in text) and not _has_living_thread(pid):
         return -1
     start = text.index(b"\nUid:") + 5
@@ -67,7 +67,7 @@ def _status_uid(pid: str) -> int:
 
 
 def newest_pid() -> int:
-    """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg): it tells of any fork."""
+    """The process or thread id given out last in this pid namespace (proc(5), /proc/loadavg). Each fork changes it."""
     return int(_read_start("/proc/loadavg").rsplit(None, 1)[1])
 
 
@@ -76,7 +76,7 @@ def _has_living_thread(pid: str) -> bool:
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
-    """The living processes among `roots` and everything below them."""
+    """The living processes among `roots` and all their descendants."""
     parents: dict[int, int] = {}
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if entry.isdigit():
@@ -94,12 +94,15 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 
 def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[int]:
-    """Stop every process that `members` names until none runs, and return them.
+    """Stop the processes that `members` returns until none of them runs.
 
-    Scans again after each round of signals, because a process may have forked in between; a stopped one cannot.
+    It scans again after each round of signals, because a process may have forked in between. A stopped process cannot.
+
+    Returns:
+        The stopped processes.
 
     Raises:
-        FreezeError: something still runs after `timeout_s`.
+        FreezeError: a process still runs after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -114,18 +117,22 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
 
 
 def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
-    """Wait until processes that were told to stop have done so; whether they have."""
+    """Wait until processes that were sent SIGSTOP have stopped.
+
+    Returns:
+        Whether all have stopped within `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     for pid in pids:
         while not is_stopped(pid):
             if time.monotonic() > deadline:
                 return False
-            os.sched_yield()  # the processor may be this one
+            os.sched_yield()  # the process may need this processor to stop
     return True
 
 
 def wait_off_processor(pids: Iterable[int]) -> None:
-    """Wait until stopped processes have done their last steps in the kernel: it does so to tell their system calls."""
+    """Wait until stopped processes have left the processor: reading `syscall` makes the kernel wait for that."""
     for pid in pids:
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
@@ -133,7 +140,7 @@ def wait_off_processor(pids: Iterable[int]) -> None:
 
 
 def no_wrap_s(pid_max: Path = _PROC / "sys/kernel/pid_max") -> float:
-    """A time in which nobody can fork so often that process ids come round: 2 µs an id, a quarter second at most."""
+    """A time too short for process ids to wrap around by forking: `min(0.25 s, 2 µs * pid_max)`; 0 if it is unknown."""
     try:
         return min(0.25, int(pid_max.read_text()) * 2e-6)
     except (OSError, ValueError):
@@ -141,7 +148,7 @@ def no_wrap_s(pid_max: Path = _PROC / "sys/kernel/pid_max") -> float:
 
 
 def stop(pids: Iterable[int]) -> None:
-    """Tell processes to stop, without waiting until they have."""
+    """Send SIGSTOP to processes, without waiting until they have stopped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -153,14 +160,18 @@ def is_stopped(pid: int) -> bool:
 
 
 def thaw(pids: Iterable[int]) -> None:
-    """Let stopped processes go on."""
+    """Continue stopped processes."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
 def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> bool:
-    """Kill every process that `members` names; whether all were gone in time."""
+    """Kill the processes that `members` returns until there are none.
+
+    Returns:
+        Whether all were gone within `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while pids := members():
         for pid in pids:
@@ -173,21 +184,21 @@ def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> boo
 
 
 def same_bytes(left: "torch.Tensor", right: "torch.Tensor") -> bool:
-    """Whether two contiguous tensors of bytes are equal: memcmp, 20 times as fast as comparing element by element."""
+    """Whether two contiguous tensors of bytes are equal, by memcmp: 20 times as fast as comparing elements."""
     size = left.numel()
     return size == right.numel() and _libc.memcmp(left.data_ptr(), right.data_ptr(), size) == 0
 
 
 def count_stopped_threads(pids: Iterable[int]) -> int:
-    """How many stopped threads these processes have."""
+    """The number of stopped threads of these processes."""
     return sum(state == b"T" for pid in pids for state in _thread_states(pid))
 
 
 def cpu_time_ns(pid: int) -> int:
-    """Processor time of a process so far, that of its ended threads included; 0 if it is gone.
+    """Processor time of a process so far, with that of its ended threads; 0 if the process is gone.
 
-    By the clock that each process has (clock_getcpuclockid(3); its number as the kernel makes it: the process id, and
-    2 for time on a processor).
+    It is read from the process's own CPU clock (clock_getcpuclockid(3)). The kernel makes the clock's number out of the
+    process id and 2, which stands for time on a processor.
     """
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)

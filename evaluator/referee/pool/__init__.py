@@ -1,1 +1,1 @@
-"""The runners of one evaluation: which there are, what they load and build, and the inputs and seeds that they get."""
+"""The runners of one evaluation: how they start, what they load and build, and which inputs and seeds they get."""

@@ -1,4 +1,4 @@
-"""What a candidate is measured against: the reference as PyTorch runs it, and as torch.compile does."""
+"""The baselines that a candidate is measured against: the reference under eager PyTorch and under torch.compile."""
 
 import contextlib
 import threading
@@ -16,23 +16,26 @@ _COMPILE_TIMEOUT_S = 180.0
 
 @dataclass
 class Baselines:
-    """Starts the baselines of one trial. `packed` is the compiler's cache in base64, from an earlier trial or this."""
+    """Starts the baselines of one evaluation.
+
+    `packed` is the compiler's cache in base64, from an earlier evaluation or from this one.
+    """
 
     pool: RunnerPool
     packed: str = ""
     compile_fails: str = ""  # why torch.compile cannot run the task
     _ready: list[RunnerHandle] = field(default_factory=list)
     _news: threading.Condition = field(default_factory=threading.Condition)
-    _filling: bool = False  # whether a thread makes some ready
-    _compiled: bool = False  # whether any runner has come so far
+    _filling: bool = False  # whether a thread is starting compiled runners
+    _compiled: bool = False  # whether any compiled runner has made its first call
 
     @property
     def certain(self) -> bool:
-        """Whether torch.compile is known to run the task, so that it may not fail any more."""
+        """Whether torch.compile has run the task before, so that a failure now is not the task's."""
         return bool(self.packed) or self._compiled
 
     def absent(self) -> dict[str, str]:
-        """The baselines that could not be measured, with the reason."""
+        """The baselines that could not be measured, each with the reason."""
         return {"compile": self.compile_fails} if self.compile_fails else {}
 
     def start_eager(self) -> RunnerHandle:
@@ -47,9 +50,10 @@ class Baselines:
             raise of_task(failure, doing="setting up its baseline") from None
 
     def compile_ahead(self, inputs: InputSet, count: int) -> None:
-        """Begin to have `count` runners under torch.compile ready, on another thread.
+        """Begin to start runners under torch.compile on another thread, until `count` are ready.
 
-        Does nothing where they are, or are being made, or if torch.compile cannot run the task.
+        Does nothing if so many are ready, if a thread is starting runners already, or if torch.compile cannot run the
+        task.
         """
         if self.compile_fails or self._filling or len(self._ready) >= count:
             return
@@ -57,15 +61,15 @@ class Baselines:
         threading.Thread(target=self._fill, args=(inputs, count - len(self._ready)), daemon=True).start()
 
     def rest(self) -> None:
-        """Wait until nothing is made ready any more, for calls to be timed."""
+        """Wait until no runner is being started any more, because calls will be timed."""
         with self._news:
             self._news.wait_for(lambda: not self._filling)
 
     def start_compile(self, inputs: InputSet) -> RunnerHandle | None:
-        """A runner with the reference under torch.compile, called once on `inputs`; None where that is impossible.
+        """A runner with the reference under torch.compile, called once on `inputs`; None if that is impossible.
 
         Raises:
-            Finding: it was possible before, so that this baseline may not be left out.
+            Finding: torch.compile fails although it has run the task before, so this baseline may not be left out.
         """
         with self._news:
             self._news.wait_for(lambda: self._ready or not self._filling)
@@ -73,7 +77,7 @@ class Baselines:
                 return self._ready.pop(0)
         if self.compile_fails:
             return None
-        # What failed beside the candidate may have failed because of it, so this attempt alone counts.
+        # An attempt that failed beside the candidate may have failed because of it, so only this attempt counts.
         try:
             return self._start_compile(inputs)
         except RunnerFailed as failure:
@@ -85,7 +89,7 @@ class Baselines:
 
     def _fill(self, inputs: InputSet, count: int) -> None:
         try:
-            # WireError and OSError: the trial is over and its fork server gone.
+            # WireError and OSError: the evaluation is over and its fork server is gone.
             with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
                 for _ in range(count):
                     handle = self._start_compile(inputs)

@@ -1,7 +1,7 @@
-"""What building left in a runner's folder, carried from one runner to the next as opaque bytes.
+"""The build archive: the files that a build left in a runner's folder, passed to the next runner as opaque bytes.
 
-Made and read by runners alone (of the same task, or of the same candidate), never looked into by the referee. It is
-packed before a runner has seen an input.
+Only runners (of the same task, or of the same candidate) write and read an archive. The referee never parses it. An
+archive is packed before the runner has seen an input.
 """
 
 import base64
@@ -18,7 +18,11 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 def restore(handle: RunnerHandle, packed: str) -> bool:
-    """Whether the archive (base64) could be put into the runner; without it, building takes longer, nothing else."""
+    """Unpack an archive (base64) in a runner.
+
+    Returns:
+        Whether that worked. If not, the build takes longer and nothing else changes.
+    """
     try:
         data = torch.frombuffer(bytearray(base64.b64decode(packed, validate=True)), dtype=torch.uint8)
     except (binascii.Error, ValueError):
@@ -32,7 +36,7 @@ def restore(handle: RunnerHandle, packed: str) -> bool:
 
 
 def keep(handle: RunnerHandle) -> str:
-    """The runner's archive in base64; empty where there is none or it is too large."""
+    """The runner's archive in base64; empty if there is none or if it exceeds `MAX_BYTES`."""
     packed = ""
     with contextlib.suppress(RunnerFailed):
         tree = handle.reveal({"op": "pack"}, timeout_s=60)

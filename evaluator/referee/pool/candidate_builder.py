@@ -1,4 +1,4 @@
-"""Starts runners of the candidate. What a slow build left behind is kept, so that it is paid for once."""
+"""Starts runners of the candidate and keeps the files of a slow build, so that it happens once."""
 
 import time
 from dataclasses import dataclass
@@ -8,22 +8,25 @@ from ..isolation.handle import RunnerHandle
 from . import build_archive
 from .runner_pool import RunnerPool
 
-_SLOW_S = 3.0  # builds that take longer are kept
+_SLOW_S = 3.0  # the files of builds that take longer are kept
 
 
 @dataclass
 class Builder:
-    """Builds the candidate of one trial. `packed` is its archive in base64, from an earlier trial of it or this one."""
+    """Builds the candidate of one evaluation.
+
+    `packed` is the candidate's build archive in base64, from an earlier evaluation of it or from this one.
+    """
 
     pool: RunnerPool
     packed: str = ""
-    slow: bool = False  # whether the last build took long nevertheless
+    slow: bool = False  # whether the last start took longer than `_SLOW_S`, with an archive or without
 
     def start(self) -> RunnerHandle:
-        """A runner with the candidate, built.
+        """A runner with the candidate built and its parameters loaded.
 
         Raises:
-            Finding: it cannot be built.
+            Finding: the candidate cannot be built.
         """
         start = time.perf_counter()
         try:

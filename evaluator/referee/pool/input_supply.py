@@ -1,4 +1,4 @@
-"""Fresh inputs: made by the task's own generator in the reference's process, copied into the referee's memory."""
+"""Fresh inputs: the task's generator makes them in the reference's runner, and the referee copies them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from ..protocol import framing, input_families
 from ..protocol.tensors import Tree, bytes_needed
 from .runner_pool import RunnerPool, task_step
 
-AT_ONCE_BYTES = 64 << 20  # in one turn of the reference
-_WORTH_WHILE_BYTES = 256 << 10  # for fewer, having them made beside other work costs more than it saves
+AT_ONCE_BYTES = 64 << 20  # of inputs made in one turn of the reference
+_WORTH_WHILE_BYTES = 256 << 10  # for fewer, making inputs beside other work costs more than it saves
 
 
 def make_inputs(
@@ -24,7 +24,14 @@ def make_inputs(
     some: bool = False,
     alike: bool = False,
 ) -> InputSet:
-    """A fresh set of inputs. With `some`, the family changes only some of them; with `alike`, all sets alike.
+    """Make a fresh set of inputs.
+
+    Args:
+        pool: the runner pool.
+        reference: the reference's runner.
+        family: the input family.
+        some: whether the family changes only a random choice of the inputs.
+        alike: whether the family makes the same change in every set.
 
     Raises:
         Finding: the task's generator fails.
@@ -38,7 +45,7 @@ def make_inputs(
 
 @dataclass(frozen=True)
 class _Order:
-    """What the reference is asked for: a set for each of the seeds, which go with those of the calls on it."""
+    """A request for input sets to the reference. `seeds` holds each set's own seed and the seed of its calls."""
 
     family: str
     seeds: list[tuple[int, int]]
@@ -58,18 +65,18 @@ def _order(pool: RunnerPool, family: str, count: int, how: Mapping[str, Any] = M
 
 
 def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: framing.Message) -> list[InputSet]:
-    """What has been made, out of the reference's memory.
+    """Copy the sets that an order asked for out of the reference's memory.
 
     Raises:
-        Finding: it is not what was ordered.
-        RunnerFailed: it cannot be read.
+        Finding: the answer holds other inputs than the order asked for.
+        RunnerFailed: the inputs cannot be read.
     """
     trees, changed = reference.trees(reply), reply.get("changed")
     if len(trees) != len(order.seeds) or not isinstance(changed, list) or len(changed) != len(trees):
         text = "the reference's process answered with other inputs than asked for"
         raise Finding("task_invalid", text, "protocol")
     if _share_memory(trees):
-        # A generator that fills one buffer anew: only the last of these inputs is still what it was.
+        # The generator fills one buffer again and again, so only the last of these sets still holds its values.
         pool.one_by_one = True
         return [make_inputs(pool, reference, order.family) for _ in trees]
     generated = order.family.startswith(input_families.GENERATED)
@@ -87,8 +94,8 @@ def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: fra
 class InputSupply:
     """Fresh inputs for one round of timed calls after another.
 
-    While a round goes on, the reference makes the next one's, as many as it makes in one turn, but only between
-    `resume` and `pause`: when nothing is timed.
+    During a round, the reference makes the inputs of the next round, at most as many as it makes in one turn. It runs
+    only between `resume` and `pause`, when nothing is timed.
     """
 
     pool: RunnerPool
@@ -101,7 +108,7 @@ class InputSupply:
         return 1 if self.pool.one_by_one else max(1, AT_ONCE_BYTES // max(1, self.pool.input_bytes))
 
     def take(self, count: int) -> list[InputSet]:
-        """So many sets; those that are not ready yet are made now. The reference is free for other questions then.
+        """Take `count` sets. Sets that are not ready yet are made now, so afterwards the reference is idle.
 
         Raises:
             Finding: the task's generator fails.
@@ -116,7 +123,11 @@ class InputSupply:
         return taken
 
     def prepare(self, count: int) -> None:
-        """Have so many made meanwhile, if they are large enough for that to be worth while."""
+        """Order `count` sets to be made between `resume` and `pause`, if they are large enough to be worth it.
+
+        Raises:
+            Finding: the reference's process is gone.
+        """
         wanted = min(count - len(self._ready), self.at_once())
         if wanted <= 0 or count * self.pool.input_bytes < _WORTH_WHILE_BYTES:
             return
@@ -125,7 +136,7 @@ class InputSupply:
             self.reference.begin({**self._ordered.message, "beside": True})
 
     def collect(self) -> None:
-        """Wait for what is being made, so that the reference stands still.
+        """Wait for the sets that have been ordered, so that the reference is stopped afterwards.
 
         Raises:
             Finding: the task's generator fails.
@@ -140,18 +151,18 @@ class InputSupply:
             self._ready += _copied(self.pool, self.reference, order, reply)
 
     def resume(self) -> None:
-        """Nothing is timed for now: the reference may work."""
+        """Let the reference work on its order: nothing is timed for now."""
         if self._ordered is not None:
             self.reference.resume()
 
     def pause(self) -> None:
-        """Something will be timed: the reference stops."""
+        """Stop the reference: something will be timed."""
         if self._ordered is not None:
             self.reference.pause()
 
 
 def _share_memory(trees: list[Tree]) -> bool:
-    """Whether tensors of one tree lie where those of another do."""
+    """Whether a tensor of one tree overlaps a tensor of another."""
     spans = sorted(
         (row.place, row.place + row.span_bytes, number)
         for number, tree in enumerate(trees)

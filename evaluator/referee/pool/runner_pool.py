@@ -1,4 +1,4 @@
-"""The runner pool of a trial: it starts runners and gives them model and parameters."""
+"""The runner pool of an evaluation: it starts runners and gives them a model and its parameters."""
 
 import contextlib
 import itertools
@@ -24,30 +24,30 @@ from ..protocol import input_families
 from ..protocol.tensors import Tree, bytes_needed
 from .seeds import Seeds
 
-_FIRST_UID = 20001  # each runner gets one of its own, so that none meets the files or processes of another
+_FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the host asks for; read from standard input after the fork server has been forked."""
+    """The host's request. It is read from standard input after the fork server has been forked."""
 
     platform: str
     task_source: str
-    device: str = "0"  # which one of the host's devices of this platform
+    device: str = "0"  # which of the host's devices of this platform
     candidate_source: str = ""
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
     measure_budget_s: float = 20.0
-    precision: float = 0.2  # how wide an interval may stay where there is time to narrow it
-    wall_s: float = 420.0  # when the sandbox will be ended, whatever is going on
+    precision: float = 0.2  # the width at which an interval is narrow enough to stop measuring early
+    wall_s: float = 420.0  # the time after which the sandbox is ended in any case
     baselines: tuple[str, ...] = ("eager", "compile")
-    compile_cache: str = ""  # base64 of what an earlier trial of the same task returned
-    build_cache: str = ""  # the same of the same candidate
-    tolerance: dict[str, float] = field(default_factory=dict)  # the task's own, by dtype
-    domain: tuple[str, ...] = ()  # the task's own: `input_families.DOMAINS`, one for all inputs or one for each
+    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned
+    build_cache: str = ""  # base64 archive that an earlier evaluation of the same candidate returned
+    tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
+    domain: tuple[str, ...] = ()  # declared by the task: `input_families.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()
-    cold: bool = False  # whether timed calls meet caches that hold none of their data
+    cold: bool = False  # whether timed calls find none of their data in the caches
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
 
     @classmethod
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass
 class RunnerPool:
-    """What one trial works with. The secret of `seeds` is told only with the verdict."""
+    """The runners of one evaluation and what they share. The secret of `seeds` is published only with the verdict."""
 
     request: Request
     fork_server: socket.socket
@@ -76,20 +76,24 @@ class RunnerPool:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names: state_check.Names = field(default_factory=state_check.Names)  # of the candidate's tensors
     input_bytes: int = 0
-    one_by_one: bool = False  # whether the task's generator uses memory again that it has handed out
+    one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
     def __post_init__(self) -> None:
-        """The platform is the one that the request names."""
+        """Load the platform that the request names."""
         self.platform = load_platform(self.request.platform)
         self.account = self.platform.account()
 
     @property
     def memory_bytes(self) -> int:
-        """What the sandbox may use."""
+        """The sandbox's memory limit."""
         return self.request.memory_mb << 20
 
     def start(self, role: str) -> RunnerHandle:
-        """Fork a fresh runner for a role."""
+        """Fork a fresh runner for a role.
+
+        Raises:
+            RunnerFailed: no process could be made.
+        """
         fork_server, lock = (
             (self.compiler_fork_server if role == "compile" else self.fork_server),
             self.locks[role == "compile"],
@@ -102,7 +106,11 @@ class RunnerPool:
         return handle
 
     def stop(self, handle: RunnerHandle) -> None:
-        """Kill a runner and all it started."""
+        """Kill a runner and all processes that it started.
+
+        Raises:
+            Finding: a process could not be killed.
+        """
         self.running.remove(handle)
         if not handle.close():
             raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
@@ -110,10 +118,10 @@ class RunnerPool:
             exhaustion.clean_up(handle.uid, self.scratch)
 
     def check_hoarding(self) -> None:
-        """See to it that no candidate hoards what all runners need.
+        """Check that no candidate hoards a resource that all runners need.
 
         Raises:
-            Finding: one did; it has been stopped.
+            Finding: a candidate did. It has been stopped.
         """
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
         if not exhaustion.short(before):
@@ -126,13 +134,13 @@ class RunnerPool:
             raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
 
     def stop_all(self) -> None:
-        """Kill whatever is still there; what goes wrong changes no verdict any more."""
+        """Kill all remaining runners. Errors are ignored, because the verdict is settled."""
         for handle in list(self.running):
             with contextlib.suppress(Exception):
                 self.stop(handle)
 
     def start_reference(self) -> RunnerHandle:
-        """The reference runner, with the task loaded and its model built; sets `init`, `state` and `input_bytes`.
+        """Start the reference's runner, load the task and build its model. Sets `init`, `state` and `input_bytes`.
 
         Raises:
             Finding: the task is invalid.
@@ -164,7 +172,7 @@ class RunnerPool:
         return handle
 
     def start_model(self, role: str, source: str, class_name: str) -> RunnerHandle:
-        """A runner with a model built from `source` and the reference's parameters in it.
+        """Start a runner with a model built from `source` that holds the reference's parameters.
 
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
@@ -174,7 +182,7 @@ class RunnerPool:
         return handle
 
     def load_model(self, handle: RunnerHandle, source: str, class_name: str) -> None:
-        """Give a started runner a model built from `source` and the reference's parameters.
+        """Load `source` in a started runner, build the model and give it the reference's parameters.
 
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
@@ -186,10 +194,10 @@ class RunnerPool:
         self.load_state(handle)
 
     def load_state(self, handle: RunnerHandle) -> None:
-        """Give a runner's model the reference's parameters and buffers, and an input buffer for inputs.
+        """Give a runner's model the reference's parameters and buffers, then attach an input buffer for calls.
 
         Raises:
-            RunnerFailed: it does not take them.
+            RunnerFailed: the runner does not take them.
         """
         assert self.state is not None
         tree, contents = self.state
@@ -199,17 +207,20 @@ class RunnerPool:
         handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
 
     def read_state(self, handle: RunnerHandle) -> dict[str, torch.Tensor]:
-        """A runner's parameters and buffers by name, as they are now.
+        """The present parameters and buffers of a runner by name.
 
         Raises:
-            RunnerFailed: they cannot be read, or are too many.
+            RunnerFailed: they cannot be read, or take more than a third of the memory.
         """
         found = copy_value(handle, handle.reveal({"op": "state"}, timeout_s=60), self.memory_bytes // 3)
         handle.ask({"op": "release"}, timeout_s=60)
         return state_check.values_by_name(*found)
 
     def slots(self) -> int:
-        """How many sets of inputs a buffer holds: the platform's rotation, where a tenth of the memory allows it."""
+        """The number of input sets in an input buffer: 2 to 8.
+
+        Within these limits, enough sets to fill the platform's rotation, and at most a tenth of the sandbox's memory.
+        """
         per_set = max(1, self.input_bytes)
         wanted = math.ceil(self.platform.rotation_bytes / per_set)
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
@@ -237,7 +248,7 @@ class RunnerPool:
 
 @contextlib.contextmanager
 def task_step(doing: str) -> Iterator[None]:
-    """A failure of the runner inside is the task's.
+    """Blame the task for a failure of the runner within the block.
 
     Raises:
         Finding: the runner failed.
@@ -249,5 +260,5 @@ def task_step(doing: str) -> Iterator[None]:
 
 
 def progress(text: str) -> None:
-    """One line for whoever waits."""
+    """Print one line of progress, which the host reads from standard error."""
     print(f"progress: {text}", file=sys.stderr, flush=True)

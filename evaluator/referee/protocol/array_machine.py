@@ -1,10 +1,10 @@
 """The array machine: a small deterministic machine whose programs are data and whose clock is a count of cycles.
 
-A program is a list of instructions. Instruction number i makes value i, an array, out of earlier values. A candidate
-builds a program (`runner/platforms/simulated.py`), the referee runs it on its own inputs and counts
-(`platforms/simulated.py`). So neither the outputs nor the count are the candidate's claims.
+A program is a list of instructions. Instruction number i computes value i, an array, from earlier values. A candidate
+builds a program (`runner/platforms/simulated.py`). The referee runs it on the referee's own inputs and counts the
+cycles (`platforms/simulated.py`), so neither the outputs nor the count are claims of the candidate.
 
-What an instruction takes is said in `cycles.py`. Values that a program keeps cost nothing: what is loaded once and used
+`cycles.py` defines the cycles of an instruction. Keeping a value costs nothing: a value that is loaded once and used
 twice is loaded once.
 """
 
@@ -35,7 +35,7 @@ UNARY: Mapping[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     "erf": (8, torch.erf),
     "sigmoid": (8, torch.sigmoid),
 }
-"""Cycles for each group of `cycles.LANES` elements, and what is computed."""
+"""By name: the cycles for each group of `cycles.LANES` elements, and the function that is computed."""
 
 BINARY: Mapping[str, tuple[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "add": (1, torch.add),
@@ -59,40 +59,43 @@ _OTHER = ("constant", "select", "multiply_add", "product", "transpose", "reshape
 
 
 class ProgramError(Exception):
-    """A program that the machine cannot run: it names the instruction and what is wrong with it."""
+    """A program that the machine cannot run. The message names the instruction and what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: its name, the numbers of the values that it takes, and what else it is told."""
+    """One instruction: its name, the numbers of the values that it takes, and its options."""
 
     name: str
     values: tuple[int, ...] = ()
     options: Mapping[str, Any] | None = None
 
     def to_json(self) -> list[Any]:
-        """The instruction as it travels."""
+        """The instruction as JSON."""
         return [self.name, list(self.values), dict(self.options or {})]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What running a program gave: its output arrays, and cycles by instruction name (`start` and `store` included)."""
+    """The result of a program: its output arrays, and cycles by instruction name (with `start` and `store`)."""
 
     outputs: list[torch.Tensor]
     cycles: dict[str, int]
 
     @property
     def total(self) -> int:
-        """All cycles."""
+        """The cycles of the whole program."""
         return sum(self.cycles.values())
 
 
 def parse(data: Any) -> tuple[list[Instruction], list[int]]:
-    """A program as a runner sent it: its instructions, and the numbers of the values that it stores.
+    """Read a program that a runner sent, without trusting anything in it.
+
+    Returns:
+        The program's instructions, and the numbers of the values that it stores.
 
     Raises:
-        ProgramError: it is none.
+        ProgramError: it is not a program.
     """
     try:
         instructions = [_instruction(number, entry) for number, entry in enumerate(_bounded(data["instructions"]))]
@@ -117,7 +120,7 @@ def run(
         stores: the numbers of the values that are its outputs, in order.
         inputs: the call's input tensors, in the order of the call.
         state: the model's parameters and buffers by name.
-        limit_bytes: the most that one value may take.
+        limit_bytes: the most that all values together may take.
 
     Raises:
         ProgramError: an instruction cannot be carried out.
@@ -155,7 +158,10 @@ def carry_out(
     state: Mapping[str, torch.Tensor],
     limit_bytes: int,
 ) -> tuple[torch.Tensor, int]:
-    """What one instruction makes of earlier values, and its cycles. Tensors without elements (`meta`) do as well.
+    """Carry out one instruction. Tensors of the device `meta`, which hold no data, work as well.
+
+    Returns:
+        The value that the instruction computes, and its cycles.
 
     Raises:
         RuntimeError, IndexError, KeyError, TypeError, ValueError, OverflowError: it cannot be carried out.

@@ -1,6 +1,7 @@
 """Messages between the referee and a runner: a length, then JSON, over a stream socket.
 
-JSON and not pickle: what a runner sends is hostile, and the referee must be able to read it without executing it.
+The form is JSON and not pickle, because a runner's messages are hostile and the referee must read them without
+executing anything.
 """
 
 import json
@@ -15,7 +16,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class WireError(Exception):
-    """The other side sent something that is not a message, or closed the connection."""
+    """The other side closed the connection, or sent bytes that are not a message."""
 
 
 def send(sock: socket.socket, message: Message) -> None:
@@ -28,7 +29,7 @@ def send(sock: socket.socket, message: Message) -> None:
 
 
 def send_body(sock: socket.socket, body: bytes) -> None:
-    """Send a message that has been written already.
+    """Send a message that has been encoded already.
 
     Raises:
         OSError: the other side is gone.
@@ -46,7 +47,7 @@ def receive(sock: socket.socket) -> Message:
 
 
 def receive_bytes(sock: socket.socket, *, deadline: float | None = None) -> bytes:
-    """Read one whole message without looking into it. `deadline` (time.monotonic) holds for all of it together.
+    """Read one whole message without parsing it. `deadline` (time.monotonic) holds for the whole message.
 
     Raises:
         WireError: the connection closed, or the message is too long.
@@ -59,10 +60,10 @@ def receive_bytes(sock: socket.socket, *, deadline: float | None = None) -> byte
 
 
 def parse(body: bytes) -> Message:
-    """The message of these bytes.
+    """Parse the bytes of a message.
 
     Raises:
-        WireError: they are none.
+        WireError: the bytes are not a message.
     """
     try:
         message = json.loads(body)

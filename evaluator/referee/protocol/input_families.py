@@ -1,6 +1,6 @@
-"""The input families by name: what each does, which tasks it says nothing about, and which domains it leaves.
+"""The names of the input families, which tasks each of them does not apply to, and which domains each one leaves.
 
-The reference runner makes the inputs (`runner/perturb.py`); the referee decides which families a task is judged on.
+The reference's runner makes the inputs (`runner/perturb.py`). The referee decides on which families a task is judged.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ INTEGERS = "large integers"
 FAMILIES = (
     GENERATED, OTHER_SEED, SHUFFLED, VARIED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
 )  # fmt: skip
-NAN_REFUSES = frozenset({NEGATIVE, SHUFFLED, VARIED})  # NaN says of these that the reference does not take them
+NAN_REFUSES = frozenset({NEGATIVE, SHUFFLED, VARIED})  # NaN outputs mean that the reference does not take the inputs
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
-# A task's DOMAIN, and the families that leave it.
+# The values of a task's DOMAIN, each with the families whose inputs would lie outside it.
 DOMAINS: dict[str, frozenset[str]] = {
     "any": frozenset(),
     "finite": frozenset({NON_FINITE}),
@@ -34,21 +34,21 @@ DOMAINS: dict[str, frozenset[str]] = {
     "bounded": frozenset({INTEGERS}),
     "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
 }
-LOW_BITS_SLACK = 8.0  # the rounding errors of float32 itself do not average out there, either
+LOW_BITS_SLACK = 8.0  # on these inputs the rounding errors of float32 itself do not average out, either
 
 
 def may_end_a_process(family: str, dtypes: Sequence[str]) -> bool:
-    """Whether the inputs hold integers that the family changes: indexes, sizes, offsets among them, perhaps."""
+    """Whether the family changes integers: among them may be indexes, sizes or offsets, which can end a process."""
     return family in (INTEGERS, SHUFFLED, VARIED) and any("int" in dtype for dtype in dtypes)
 
 
 def slack(family: str) -> float:
-    """By how much a family widens the floors."""
+    """The factor by which a family widens the floors."""
     return LOW_BITS_SLACK if family == LOW_BITS else 1.0
 
 
 def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
-    """Why a family says nothing about a task with these domains and input dtypes; empty if it does say something."""
+    """Why a family does not apply to a task with these domains and input dtypes; empty if it applies."""
     if family.startswith((GENERATED, GROUP)):
         return ""
     floats = [dtype for dtype in dtypes if "float" in dtype]
@@ -68,12 +68,12 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
 
 
 def may_turn_negative(value: torch.Tensor) -> bool:
-    """Whether `NEGATIVE` changes a tensor: one of floating-point numbers, none of them negative, and no mask."""
+    """Whether `NEGATIVE` changes a tensor: it holds floating-point numbers, none is negative, and it is no mask."""
     if not value.is_floating_point() or value.numel() == 0:
         return False
     return not bool((value < 0).any()) and not is_mask(value)
 
 
 def is_mask(value: torch.Tensor) -> bool:
-    """Whether it holds nothing but 0 and 1."""
+    """Whether a tensor holds nothing but 0 and 1."""
     return bool(((value == 0) | (value == 1)).all())

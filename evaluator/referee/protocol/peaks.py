@@ -1,28 +1,33 @@
-"""What a device can do at best, and the traffic that its peaks are measured for."""
+"""The peak rates of a device, and the traffic that they are measured for."""
 
 from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of this device, reading and writing alone.
+    """The measured peak rates of this device, for reading alone and for writing alone.
 
-    For data of the task's size that is met again and again: the referee has written a call's inputs just before, so at
-    best they come from the caches, as far as they fit there. And for the footprint over which calls rotate.
+    `read_bytes_per_s` and `written_bytes_per_s` hold for data of the task's size that is used again and again: the
+    referee has written a call's inputs just before, so at best they come from the caches, as far as they fit. The
+    `rotating_` rates hold for all memory over which calls rotate.
     """
 
     read_bytes_per_s: float
     written_bytes_per_s: float
     rotating_read_bytes_per_s: float
     rotating_written_bytes_per_s: float
-    flops_per_s: float  # in the task's floating-point types; 0 where that was not asked for
+    flops_per_s: float  # in the task's floating-point types; 0 if the request named no type
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one call of a task moves: all bytes, and those that it must write.
+    """The memory traffic of one call of a task.
 
-    `rotation_bytes` is what calls rotate over; `most_bytes` are too many for a cache.
+    Attributes:
+        nbytes: all bytes that the call moves.
+        written: the bytes of these that it must write.
+        rotation_bytes: the size of the memory over which calls rotate.
+        most_bytes: a size too large for any cache.
     """
 
     nbytes: int
@@ -32,5 +37,5 @@ class Traffic:
 
 
 def best(*peaks: Peaks) -> Peaks:
-    """The highest of several measurements: interference only ever makes a peak look lower."""
+    """The highest rates of several measurements, because interference only makes a peak look lower."""
     return Peaks(*(max(values) for values in zip(*map(astuple, peaks), strict=True)))

@@ -1,8 +1,8 @@
-"""Nested values with tensors, as JSON that names each tensor's place in memory instead of carrying it.
+"""Trees: nested values with tensors as JSON, which holds each tensor's place in memory instead of its contents.
 
 A tree has two parts: `spec` (nesting, scalars, and `{"tensor": i}` leaves) and `tensors` (a row for each leaf: `place`,
-`dtype`, `shape`, `stride`, …). In a runner's answer `place` is an address in that runner's memory; in what the referee
-sends it is an offset into the input buffer. The referee decodes trees without torch objects of the runner's making.
+`dtype`, `shape`, `stride`, …). In a runner's answer `place` is an address in that runner's memory. In the referee's
+messages it is an offset into the input buffer. The referee decodes a tree without any torch object that a runner made.
 """
 
 import itertools
@@ -29,16 +29,16 @@ _INTEGER_BITS = 64
 
 
 class TreeError(Exception):
-    """A value that has no such form, or JSON that is not a tree."""
+    """A value that cannot be written as a tree, or JSON that is not a tree."""
 
 
 class TooLarge(TreeError):
-    """A tree whose tensors nobody could hold."""
+    """A tree whose tensors exceed the memory limit."""
 
 
 @dataclass(frozen=True)
 class TensorRow:
-    """Where a tensor lies and how its elements are laid out (strides in elements)."""
+    """The place and the layout of a tensor. Strides are in elements."""
 
     place: int
     dtype: str
@@ -49,26 +49,26 @@ class TensorRow:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of all elements, each counted as often as it is met."""
+        """The bytes of all elements. An element that a stride of 0 repeats counts each time."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     @property
     def span_bytes(self) -> int:
-        """Bytes from the first element to the end of the last one."""
+        """The bytes from the first element to the end of the last one."""
         if math.prod(self.shape) == 0:
             return 0
         last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
         return (last + 1) * DTYPES[self.dtype].itemsize
 
     def to_json(self) -> dict[str, Any]:
-        """The row as it travels."""
+        """The row as JSON."""
         return {
             "place": self.place, "dtype": self.dtype, "shape": list(self.shape), "stride": list(self.stride),
             "device": self.device, "layout": self.layout,
         }  # fmt: skip
 
     def at(self, place: int) -> "TensorRow":
-        """The same tensor somewhere else."""
+        """The row of the same tensor at another place."""
         return TensorRow(place, self.dtype, self.shape, self.stride, self.device, self.layout)
 
 
@@ -80,15 +80,15 @@ class Tree:
     tensors: tuple[TensorRow, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The tree as it travels."""
+        """The tree as JSON."""
         return {"spec": self.spec, "tensors": [row.to_json() for row in self.tensors]}
 
     @classmethod
     def from_json(cls, data: Any, *, limit_bytes: int = MAX_BYTES) -> "Tree":
-        """Read a tree that a runner sent, trusting nothing in it.
+        """Read a tree that a runner sent, without trusting anything in it.
 
         Raises:
-            TooLarge: its tensors span, or hold, more than `limit_bytes` together.
+            TooLarge: the spans of its tensors, or their elements, exceed `limit_bytes` together.
             TreeError: it is no tree.
         """
         try:
@@ -110,11 +110,11 @@ class Tree:
 
 
 def read_rows(data: Any) -> tuple[TensorRow, ...]:
-    """The tensors of a tree as they travel.
+    """Read the JSON rows of a tree's tensors.
 
     Raises:
-        TreeError: one is none that torch could have.
-        KeyError, TypeError, ValueError, OverflowError: one is malformed.
+        TreeError: a row describes a tensor that torch could not have.
+        KeyError, TypeError, ValueError, OverflowError: a row is malformed.
     """
     return tuple(_row(row) for row in data)
 
@@ -136,7 +136,11 @@ def _row(data: Any) -> TensorRow:
 
 
 def _size(value: Any) -> int:
-    """A size, stride or place as torch could have it."""
+    """Check a size, stride or place: an integer from 0 to 2^63 - 1.
+
+    Raises:
+        TreeError: it is not.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << (_INTEGER_BITS - 1):
         raise TreeError("a size, stride or place that is no such number")
     return value
@@ -155,7 +159,7 @@ def leaves(spec: Any) -> list[int]:
 
 
 def _leaves(spec: Any, depth: int) -> Iterator[int | None]:
-    """Each leaf's tensor number; None for a leaf that is none."""
+    """The tensor number of each leaf; None for a leaf that is no tensor."""
     if depth > _MAX_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
         raise TreeError("malformed spec")
     ((kind, body),) = spec.items()
@@ -188,7 +192,11 @@ def _items(body: Any) -> list[Any]:
 
 
 def _check_scalar(value: Any) -> None:
-    """Refuse what is no scalar, or no number that a tensor could hold."""
+    """Check a scalar.
+
+    Raises:
+        TreeError: it is no scalar, too long, or an integer that no tensor could hold.
+    """
     if isinstance(value, int) and not -(1 << (_INTEGER_BITS - 1)) <= value < 1 << (_INTEGER_BITS - 1):
         raise TreeError(f"an integer of more than {_INTEGER_BITS} bits")
     if isinstance(value, str) and len(value) > _MAX_TEXT:
@@ -198,7 +206,10 @@ def _check_scalar(value: Any) -> None:
 
 
 def encode(value: Any) -> tuple[Tree, list[torch.Tensor]]:
-    """A value as a tree of addresses, with the tensors themselves (to be kept alive by the caller).
+    """Describe a value as a tree of addresses.
+
+    Returns:
+        The tree, and its tensors, which the caller must keep alive.
 
     Raises:
         TreeError: a leaf is neither a tensor, a scalar, a string, None nor a dtype.
@@ -207,7 +218,7 @@ def encode(value: Any) -> tuple[Tree, list[torch.Tensor]]:
     spec = _encode(value, tensors, 0)
     if len(tensors) > _MAX_TENSORS:
         raise TreeError(f"{len(tensors)} tensors, more than {_MAX_TENSORS}")
-    leaves(spec)  # what the referee would refuse is an error here, where it can be told apart from a forged answer
+    leaves(spec)  # raise here for a tree that the referee would refuse: there it would look like a forged answer
     return Tree(spec, tuple(describe(tensor) for tensor in tensors)), tensors
 
 
@@ -215,7 +226,7 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise TreeError("nested too deeply")
     if isinstance(value, torch.Tensor):
-        # `x.conj()` and `x.neg()` views describe values that the memory does not hold yet.
+        # The memory of a lazy conjugate or negative view does not hold the values of the view.
         tensors.append(torch.resolve_neg(torch.resolve_conj(value)) if type(value) is torch.Tensor else value)
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, bool | int | float | str):
@@ -232,7 +243,7 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
 
 
 def describe(tensor: torch.Tensor) -> TensorRow:
-    """The row of a tensor. Goes through torch.Tensor itself, not through methods that a subclass may override.
+    """The row of a tensor, read through torch.Tensor itself and not through methods that a subclass may override.
 
     Raises:
         TreeError: the tensor has no plain storage to read.
@@ -274,7 +285,7 @@ def build(spec: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def view(buffer: Any, row: TensorRow) -> torch.Tensor:
-    """The tensor of a row whose place is an offset into a writable buffer (shared memory)."""
+    """The tensor of a row whose place is an offset into a writable buffer, such as shared memory."""
     dtype = DTYPES[row.dtype]
     if row.span_bytes == 0:
         return torch.empty(row.shape, dtype=dtype)
@@ -283,10 +294,10 @@ def view(buffer: Any, row: TensorRow) -> torch.Tensor:
 
 
 def aligned(size: int) -> int:
-    """Round up to whole cache lines, and keep tensors apart."""
+    """Round a size up to whole cache lines and add one line, so that neighbouring tensors do not touch."""
     return -(-size // 64) * 64 + 64
 
 
 def bytes_needed(tree: Tree) -> int:
-    """Size of a slot that holds a tree's tensors."""
+    """The bytes of a slot that holds a tree's tensors."""
     return sum(aligned(row.span_bytes) for row in tree.tensors)

@@ -1,4 +1,4 @@
-"""What watching an op's operators shows about it, as the reference runner reports it."""
+"""The traits of an op: facts about the operators that it calls, as the reference's runner reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloa
 
 @dataclass(frozen=True)
 class Traits:
-    """What watching the reference's operators showed: decides the row of the table."""
+    """The traits of an op. `kind` selects the row in the table of floors."""
 
     kind: str = "other"
-    terms: int = 1  # most terms that one sum has
-    narrowest: str | None = None  # coarsest type that the op itself converts to and makes something of another type of
+    terms: int = 1  # terms of the longest sum
+    narrowest: str | None = None  # coarsest type that the op converts to and then computes a value of a finer type from
     unstable_ties: bool = False  # the order of equal values is not defined (sort, topk)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Traits":
-        """Read what the reference's runner says, taking nothing on trust that a table is indexed by."""
+        """Read the traits that a runner reports. Values that index a table are checked."""
         kind, narrowest, terms = data.get("kind"), data.get("narrowest"), data.get("terms")
         return cls(
             kind=kind if kind in KINDS else "other",
