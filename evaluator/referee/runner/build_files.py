@@ -1,4 +1,4 @@
-"""What torch.compile or load_inline has built in a runner's folder: packed up and unpacked again."""
+"""Packs the files that torch.compile or load_inline has built in a runner's folder, and unpacks them again."""
 
 import io
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def pack(folder: Path) -> bytes:
-    """What compilation has added to the folder, as a compressed archive."""
+    """The files of a build folder as a compressed archive."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
         for path in sorted(folder.rglob("*")):
@@ -17,19 +17,22 @@ def pack(folder: Path) -> bytes:
 
 
 def _whole_seconds(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Rounded up by a hair, an output would look newer to ninja than its own record of it, and be built again."""
+    """Truncate a file's time to whole seconds.
+
+    If the time were rounded up, the file would look newer to ninja than ninja's own record of it and be built again.
+    """
     member.mtime = int(member.mtime)
     return member
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """The inverse of `pack`: plain files, with their times and whether they can be run.
+    """Unpack what `pack` packed: plain files, with their times and the permission to execute them.
 
     Raises:
         tarfile.TarError: the bytes are no such archive.
-        ValueError: a member would leave the folder.
+        ValueError: a member is no plain file, or lies outside the folder.
     """
-    # Python 3.11.2, which is Debian 12's, has no extraction filters yet.
+    # Debian 12 has Python 3.11.2, which has no extraction filters yet.
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         for member in tar:
             target = folder / member.name

@@ -1,7 +1,8 @@
-"""What runs in a runner: foreign code, driven by the referee's messages.
+"""The main loop of a runner, a process that executes foreign code and is driven by the referee's messages.
 
 Nothing that this process says is evidence. It claims where its outputs lie; the referee stops it and reads them. It
-holds no secret, no clock that counts and no result channel, so a candidate that takes it over gains nothing.
+holds no secret, its clock is not used, and it has no channel for results, so a candidate that takes it over gains
+nothing.
 """
 
 import contextlib
@@ -37,20 +38,20 @@ Commands = dict[str, Callable[[framing.Message], framing.Message | bytes]]
 
 
 class Runner:
-    """The state of one runner: the module it loaded, its model, and the outputs it must keep alive."""
+    """One runner: the module that it loaded, its model, and the outputs that it must keep alive."""
 
     def __init__(self, sock: socket.socket, built: Path, platform: RunnerPlatform) -> None:
         self.sock = sock
         self.platform = platform
-        self.built = built  # where torch.compile and load_inline put what they build
+        self.built = built  # the folder in which torch.compile and load_inline build
         self.module: Any = None
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
-        self.kept: list[Any] = []  # whatever the referee has been told the address of
+        self.kept: list[Any] = []  # values whose addresses the referee has been told
         self.encoder = ReplyEncoder()
 
     def commands(self) -> Commands:
-        """What the referee may ask for, by name."""
+        """The commands that the referee may send, by name."""
         return {
             "attach": self.attach,
             "load": self.load,
@@ -91,7 +92,7 @@ class Runner:
                     framing.send(self.sock, {"ok": True, **reply})
 
     def attach(self, message: framing.Message) -> framing.Message:
-        """Map the input buffer that the referee has just passed along as a file descriptor."""
+        """Map the input buffer that the referee sends as a file descriptor."""
         _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
         size = message["size"]
         self.input_buffer = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -99,7 +100,7 @@ class Runner:
         return {}
 
     def load(self, message: framing.Message) -> framing.Message:
-        """Import the task's or candidate's source from a file, so that inspect and torch.compile find it."""
+        """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it."""
         name = message["name"]
         path = Path.cwd() / f"{name}.py"
         path.write_text(message["source"], encoding="utf-8")
@@ -114,11 +115,11 @@ class Runner:
         return {}
 
     def init_inputs(self, _: framing.Message) -> framing.Message:
-        """The arguments of the model's constructor, as the task gives them."""
+        """Reveal the arguments of the model's constructor, as the task's `get_init_inputs` gives them."""
         return self._reveal(self.module.get_init_inputs())
 
     def construct(self, message: framing.Message) -> framing.Message:
-        """Build the model under a seed; returns its tensors by name."""
+        """Build the model under a seed and reveal its tensors by name."""
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
         model = getattr(self.module, message["class"])(*arguments)
@@ -130,12 +131,15 @@ class Runner:
         )
 
     def vary_state(self, message: framing.Message) -> framing.Message:
-        """Change what training would change, so that no parameter is as it is when new; returns the state dict."""
+        """Change parameters and running statistics, so that none keeps its initial value; reveal the state dict."""
         model_state.vary(self.model, message["seed"])
         return self._reveal(model_state.of_model(self.model))
 
     def load_state(self, message: framing.Message) -> framing.Message:
-        """Copy the reference's parameters and buffers into those that `names` has for them, or of the same name."""
+        """Copy the reference's parameters and buffers into the model's.
+
+        `names` maps the reference's names to the model's. A name that it lacks is the same in both.
+        """
         own, names = model_state.all_tensors(self.model), message["names"]
         with torch.no_grad():
             for name, value in self.decoded(message["tree"]).items():
@@ -145,13 +149,14 @@ class Runner:
         return {}
 
     def state(self, _: framing.Message) -> framing.Message:
-        """The model's tensors by name."""
+        """Reveal the model's tensors by name."""
         return self._reveal(model_state.all_tensors(self.model))
 
     def inputs(self, message: framing.Message) -> framing.Message:
-        """A fresh set of inputs for each seed from the task's own generator, changed as the family says.
+        """Make a set of inputs for each seed with the task's generator, and change it as the input family says.
 
-        And of each whether that has changed anything. `beside`: while the referee does other work.
+        The answer says of each set whether the family has changed anything. `beside` in the message means that the
+        referee does other work at the same time.
         """
         self.kept.clear()
         domains = message.get("domains", ())
@@ -166,11 +171,14 @@ class Runner:
         }
 
     def call(self, message: framing.Message) -> framing.Message | bytes:
-        """One call of the model; the answer as a message, or written already.
+        """Call the model once.
 
-        The places of its tensors are told first. What lies there, the rest of its inputs, and the seed come when it has
-        said that it is ready. What calls change of the model's state is told with the answer: whoever worked it out
-        only when asked for it would do so off the clock.
+        The first message holds the places of the input tensors. The runner answers when it is ready. Then the referee
+        fills in the tensors and sends the rest of the inputs and the seed in a second message. The state that calls
+        change is told with the outputs: if the referee asked for it later, a candidate could compute it off the clock.
+
+        Returns:
+            The answer as a message, or already encoded.
         """
         tensors = [self._at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
@@ -193,21 +201,21 @@ class Runner:
             return reply
 
     def oracle(self, message: framing.Message) -> framing.Message:
-        """The model in float64 on the same inputs."""
+        """Run the model in float64 on the same inputs and reveal its outputs."""
         torch.manual_seed(message["seed"])
         return self._reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
 
     def flops(self, message: framing.Message) -> framing.Message:
-        """Floating-point operations of one call by torch's own counter (matrix products and convolutions)."""
+        """Count the floating-point operations of one call with torch's counter (matrix products and convolutions)."""
         return {"flops": oracle.count_flops(self.model, self.decoded(message["tree"]))}
 
     def compile(self, _: framing.Message) -> framing.Message:
-        """Turn the model into torch.compile's."""
+        """Wrap the model in torch.compile."""
         self.model = torch.compile(self.model, dynamic=False)
         return {}
 
     def settle(self, _: framing.Message) -> framing.Message:
-        """Put garbage out of the way before timed calls, and have the platform ready this thread for them."""
+        """Prepare for timed calls: collect and freeze garbage, and have the platform prepare this thread."""
         self.platform.settle()
         self.kept.clear()
         gc.collect()
@@ -215,26 +223,26 @@ class Runner:
         return {}
 
     def give_way(self, _: framing.Message) -> framing.Message:
-        """Let whoever wakes up run first, from now on: the referee could not look at short calls otherwise."""
+        """Run only while no other process wants the processor: otherwise the referee could not sample short calls."""
         self.platform.give_way()
         return {}
 
     def release(self, _: framing.Message) -> framing.Message:
-        """Drop everything that was kept for the referee to read."""
+        """Drop all values that were kept for the referee to read."""
         self.kept.clear()
         return {}
 
     def peaks(self, message: framing.Message) -> framing.Message:
-        """This machine's limits; asked only of a runner that has loaded nothing foreign."""
+        """Measure the device's peak rates. The referee sends this only to a runner that has loaded no foreign code."""
         peaks = self.platform.measure_peaks(Traffic(**message["traffic"]), message["dtypes"])
         return asdict(peaks)
 
     def pack(self, _: framing.Message) -> framing.Message:
-        """What has been built, as one archive in memory."""
+        """Reveal the files of the build folder as one archive in memory."""
         return self._reveal(torch.frombuffer(bytearray(build_files.pack(self.built)), dtype=torch.uint8))
 
     def unpack(self, message: framing.Message) -> framing.Message:
-        """Have built what such an archive holds."""
+        """Unpack such an archive into the build folder."""
         build_files.unpack(self.decoded(message["tree"]).numpy().tobytes(), self.built)
         return {}
 
@@ -258,7 +266,7 @@ class Runner:
 
 
 def failure(error: BaseException) -> framing.Message:
-    """A failed command as a message: kind, one line, and the end of the traceback."""
+    """The answer to a failed command: the kind of the failure, one line, and the end of the traceback."""
     kind = "error"
     text = str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:

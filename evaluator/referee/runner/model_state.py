@@ -1,6 +1,6 @@
-"""A model's state, inside a runner: which tensors it is, and giving new parameters values that are not all alike.
+"""A model's state, within a runner: which tensors belong to it, and how new parameters get values that differ.
 
-New norms have weights of one and biases of zero; a candidate that leaves them out would be right as long as that holds.
+A new norm has weights of one and biases of zero. A candidate that leaves them out would be right as long as that holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,17 +12,17 @@ from ..protocol.tensors import DTYPES
 
 _STATISTICS = ("running_mean", "running_var")
 _INTERNAL = ("_parameters", "_buffers", "_modules")
-_MAX_PLAIN = 1000  # tensors that are neither parameters nor buffers
+_MAX_PLAIN = 1000  # tensors beyond which plain attributes are no longer collected
 
 
 def of_model(model: Any) -> dict[str, torch.Tensor]:
-    """The state dict's tensors by name; none if it is no module."""
+    """The state dict's tensors by name; none if the model is no torch.nn.Module."""
     state = model.state_dict() if isinstance(model, torch.nn.Module) else {}
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
 def all_tensors(model: Any) -> dict[str, torch.Tensor]:
-    """The state dict's tensors and those kept as plain attributes, by name: where a candidate may have its weights."""
+    """The state dict's tensors and tensors in plain attributes, by name: a candidate may keep its weights in either."""
     found = of_model(model)
     for name, value in _plain(model):
         if len(found) >= _MAX_PLAIN:
@@ -32,8 +32,8 @@ def all_tensors(model: Any) -> dict[str, torch.Tensor]:
 
 
 def some_tensors(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Those of these names, as `all_tensors` calls them; without going through all, as far as can be."""
-    model = getattr(model, "_orig_mod", model)  # torch.compile's
+    """The tensors of these names, in the naming of `all_tensors`. Registered tensors are found without a search."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model
     found = {name: value for name in names if (value := _registered(model, name)) is not None}
     if len(found) < len(names):
         found |= {name: value for name, value in all_tensors(model).items() if name in names}
@@ -41,7 +41,7 @@ def some_tensors(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
 
 
 def _registered(model: Any, name: str) -> torch.Tensor | None:
-    """The parameter or buffer of this name; None if there is none that a module tells of in the usual way."""
+    """The parameter or buffer that is registered under this name; None if there is none."""
     *path, last = name.split(".")
     for part in path:
         model = getattr(model, "_modules", {}).get(part)
@@ -51,10 +51,10 @@ def _registered(model: Any, name: str) -> torch.Tensor | None:
 
 
 def vary(model: Any, seed: int) -> None:
-    """Change the floating-point parameters and running statistics, in place, each element by another factor.
+    """Multiply each element of the floating-point parameters and running statistics by a random factor, in place.
 
-    Signs stay, and so do zeros among other numbers (a padding row). A tensor of zeros alone becomes small and positive.
-    Other buffers stay as they are: they may be masks and tables.
+    Signs stay, and so do zeros among other numbers (a padding row). A tensor of zeros alone gets small positive values.
+    Other buffers stay as they are, because they may be masks and tables.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,7 +1,8 @@
-"""What kind of op a task is, told by the operators that its float64 run calls. Runs in the reference runner.
+"""Finds the traits of an op from the operators that its float64 run calls. This runs in the reference's runner.
 
-The kind chooses the row of the table in `tolerances`. It is found by what runs and not by the task's category, which is
-a label that a user may have guessed. An operator that is not known counts as `other`, which has the wider floors.
+The op's kind selects the row of the table in `tolerances`. The kind follows from the operators that run and not from
+the task's category, which is a label that a user may have guessed. An operator that is not known counts as `other`,
+which has the wider floors.
 """
 
 import math
@@ -48,21 +49,21 @@ _KIND_OF = {
     for name in names.split()
 }
 _UNSTABLE = frozenset({"sort", "topk", "kthvalue", "median", "mode", "argsort"})
-# Which label an op with several kinds of operators gets: the last of these that occurs.
+# An op with several kinds of operators gets the last of these kinds that occurs.
 _ORDER = ("exact", "elementwise", "other", "reduction", "scan", "matmul")
 
 
 class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator that runs while it is entered, without having torch.compile's machinery imported for it."""
+    """A dispatch mode that does not make torch import torch.compile's modules."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Else torch imports Dynamo when the first operator runs, only to keep it away from here: 0.5 s in each runner.
+        # Otherwise torch imports Dynamo when the first operator runs, only to skip this mode: 0.5 s in each runner.
         return False
 
 
 class Watch(Mode):
-    """Notes the operators that run while it is entered."""
+    """Records the traits of the operators that run while the mode is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -72,14 +73,14 @@ class Watch(Mode):
         self._unstable = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Run the operator and note what it was."""
+        """Run the operator and record its traits."""
         out = func(*args, **(kwargs or {}))
         self._note(func, args, out)
         self._note_narrow([*args, *(kwargs or {}).values()], out)
         return out
 
     def traits(self) -> dict[str, Any]:
-        """What was seen, as plain values."""
+        """The recorded `Traits` as plain values."""
         kind = next(kind for kind in reversed(_ORDER) if kind in self._kinds)
         return asdict(Traits(kind, self._terms, self._narrowest, self._unstable))
 
@@ -91,10 +92,10 @@ class Watch(Mode):
         self._terms = max(self._terms, _terms(name, kind, args, out))
 
     def _note_narrow(self, given: list[Any], out: Any) -> None:
-        """Note what was made of a value that the op itself has narrowed: everything else is float64 here.
+        """Record the type of an argument that the op itself has narrowed. All other values are float64 in this run.
 
-        Only what is not as narrow itself, a number of another type among it. An output of a narrow type is judged by
-        its own, and what lies beside it is as exact as if it were not there.
+        It counts only if the operator's result is of a finer type, or of a type without rounding. An output of the
+        narrow type is judged by its own type anyway, and other outputs do not become less exact by it.
         """
         made = min((EPSILON.get(_dtype(tensor), 0.0) for tensor in _tensors(out)), default=0.0)
         for value in given:
@@ -105,14 +106,14 @@ class Watch(Mode):
 
 
 class FlopCount(Mode):
-    """Counts floating-point operations by the formulas of torch's own counter (products and convolutions)."""
+    """Counts floating-point operations by the formulas of torch's counter (matrix products and convolutions)."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Run the operator, or what it consists of, and count."""
+        """Run the operator, or the operators that it decomposes into, and count."""
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
         if formula is None:
@@ -125,7 +126,7 @@ class FlopCount(Mode):
 
 
 def _adds_up(func: Any, name: str, args: tuple[Any, ...]) -> bool:
-    """Whether an operator that usually moves values has been told to add or multiply them."""
+    """Whether the arguments make an operator that usually moves values add or multiply them."""
     if name in ("index_put", "index_put_"):
         return len(args) > 3 and bool(args[3])
     return name in ("scatter", "scatter_") and "reduce" in func._overloadname
@@ -142,7 +143,7 @@ def _kind(func: Any, name: str, out: Any) -> str:
 
 
 def _terms(name: str, kind: str, args: tuple[Any, ...], out: Any) -> int:
-    """How many terms one sum of this operator has, where its shapes tell."""
+    """The number of terms of one sum of this operator, as far as its shapes show it; else 1."""
     given = [value for value in args if isinstance(value, torch.Tensor)]
     made = _tensors(out)
     if not given or not made:

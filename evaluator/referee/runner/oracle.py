@@ -1,4 +1,4 @@
-"""The float64 oracle: what the reference would compute if rounding were far smaller. Runs in the reference runner."""
+"""The float64 oracle: the reference's result with far smaller rounding errors. It runs in the reference's runner."""
 
 import copy
 from typing import Any
@@ -9,7 +9,7 @@ from .op_traits import FlopCount, Watch
 
 
 def widen(value: Any) -> Any:
-    """Floating-point tensors as float64 (complex ones as complex128), through lists, tuples and dicts."""
+    """A copy of a nested value with its floating-point tensors as float64 and its complex ones as complex128."""
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             return value.double()
@@ -22,9 +22,10 @@ def widen(value: Any) -> Any:
 
 
 def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
-    """The model's `outputs` in float64, the `traits` of the op as `tolerances.Traits` has them, and the `inputs` after.
+    """Run the model in float64. Meanwhile the default dtype is float64, for tensors that `forward` makes.
 
-    The default dtype is float64 meanwhile, for tensors that forward makes.
+    Returns:
+        `outputs`, the `traits` of the op (`protocol.traits.Traits`), and the `inputs` after the call.
     """
     wide, given = _wide_model(model), widen(arguments)
     before = torch.get_default_dtype()
@@ -43,7 +44,7 @@ def _wide_model(model: Any) -> Any:
         return model
     wide = copy.deepcopy(model).double()
     for module in wide.modules():
-        # Tables that are neither parameters nor buffers are not moved by double().
+        # double() does not convert tensors that are neither parameters nor buffers.
         for name, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor):
                 setattr(module, name, widen(value))
@@ -51,7 +52,7 @@ def _wide_model(model: Any) -> Any:
 
 
 def count_flops(model: Any, arguments: list[Any]) -> int:
-    """FLOPs of one call as torch's FLOP counter sees them."""
+    """The floating-point operations of one call, by the formulas of torch's FLOP counter."""
     counter = FlopCount()
     with torch.no_grad(), counter:
         copy.deepcopy(model)(*arguments)

@@ -1,10 +1,10 @@
-"""Input families: the task's own inputs, and changes to them that shortcuts do not survive.
+"""Input families: the task's own inputs, and changes to them on which a candidate with a shortcut fails.
 
-Runs in the reference runner; what is skipped is decided by the referee. Floating-point tensors are changed, in one
-family integers, and in two whatever there is, wherever it lies: in lists, tuples and dicts as well. Rows in ascending
-order stay in it. Only one family gives negative numbers to a tensor that holds none (it may be a variance or a
-probability): the reference's own outputs show whether it takes them. What else the op's inputs may not be, the task
-declares as its DOMAIN.
+This runs in the reference's runner. The referee decides which families are skipped. Most families change floating-point
+tensors, one changes integers, and two change values of any type; values in lists, tuples and dicts are changed, too.
+Rows in ascending order stay in ascending order. Only one family gives negative numbers to a tensor that holds none,
+because such a tensor may be a variance or a probability; the reference's own outputs show whether it takes them. Other
+limits on an op's inputs are declared in the task's DOMAIN.
 """
 
 import math
@@ -38,9 +38,19 @@ from . import perturb_values
 def make(
     module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False, change_seed: int | None = None
 ) -> tuple[Any, bool]:
-    """The inputs of a family, out of the generators of the task's module, or the number of its shape groups.
+    """Make the inputs of a family with the generators of the task's module.
 
-    And whether the family has changed anything. `change_seed`: has them changed alike each time, whatever they are.
+    Args:
+        module: the task's module.
+        family: the input family, or `COUNT_GROUPS`.
+        seed: the seed of the generator.
+        domains: the domains that the task declares.
+        some: whether only a random choice of the inputs is changed.
+        change_seed: the seed of the changes, so that they are the same for different inputs; by default `seed`.
+
+    Returns:
+        The inputs, or for `COUNT_GROUPS` the number of the task's shape groups; and whether the family has changed
+        anything.
     """
     torch.manual_seed(seed)
     if family == COUNT_GROUPS:
@@ -52,26 +62,31 @@ def make(
 
 
 def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:
-    """The inputs changed as the family says. `seed` makes random positions repeatable.
+    """Change inputs as a family says.
 
-    `domains` is empty, one domain for all inputs, or one for each; an input that the family would take out of its
-    domain stays as it is. With `some` so do others, at random: else one input's look would tell of the others'.
+    Args:
+        family: the input family.
+        values: the inputs.
+        seed: makes random positions repeatable.
+        domains: no domain, one for all inputs, or one for each. An input that the family would move out of its domain
+            stays as it is.
+        some: whether others stay as they are, too, at random. Otherwise one input would reveal how another was changed.
 
     Raises:
-        ValueError: no such family.
+        ValueError: there is no such family.
     """
     return _applied(family, values, seed, domains, some)[0]
 
 
 def _applied(family: str, values: list[Any], seed: int, domains: Sequence[str], some: bool) -> tuple[list[Any], bool]:
-    """And whether anything was changed."""
+    """The same as `apply`, and whether anything was changed."""
     if family.startswith(GENERATED):
         return values, True
     each = list(domains) * len(values) if len(domains) == 1 else list(domains) + ["any"] * len(values)
     leaves = [(leaf, domain) for value, domain in zip(values, each, strict=False) for leaf in _leaves(value)]
     changed: dict[int, Any] = {}
     for index, (leaf, domain) in enumerate(leaves):
-        # One generator for each, so that what is drawn for one depends on no other's content.
+        # Each leaf has a generator of its own, so that its random numbers do not depend on another leaf's content.
         found = _changed(family, leaf, domain, _generator(seed, index))
         if found is not None:
             changed[index] = found
@@ -97,7 +112,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _like(value: Any, leaves: Iterator[Any]) -> Any:
-    """The same lists, tuples and dicts with other leaves."""
+    """A value of the same nesting with other leaves."""
     if isinstance(value, dict):
         return {key: _like(item, leaves) for key, item in value.items()}
     if isinstance(value, list):
@@ -106,7 +121,7 @@ def _like(value: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _changed(family: str, value: Any, domain: str, generator: torch.Generator) -> Any:
-    """The leaf as the family has it; None where that is what it was, or would be outside its domain."""
+    """The changed leaf; None if the family does not change it, or would move it out of its domain."""
     if family in DOMAINS[domain]:
         return None
     if family == VARIED and isinstance(value, float):
@@ -116,7 +131,7 @@ def _changed(family: str, value: Any, domain: str, generator: torch.Generator) -
     found = _change(family, value, domain, generator)
     if family not in (SHUFFLED, VARIED) and perturb_values.ascends(value):
         found = perturb_values.in_order(found)
-    if torch.equal(found, value):  # never so with NaN among them
+    if torch.equal(found, value):  # NaN is unequal to itself, so a tensor with NaN counts as changed
         return None
     return found if found.stride() == value.stride() else torch.empty_like(value).copy_(found)
 

@@ -1,20 +1,20 @@
-"""What the input families do to one tensor."""
+"""The changes that the input families make to one tensor."""
 
 import math
 from collections.abc import Sequence
 
 import torch
 
-# Mantissa bits that bfloat16 (float32 for float64) drops, and what they are set to: rounding to bfloat16, to TF32 and
-# to float16 then always goes towards zero, so that the errors of a narrower type add up instead of averaging out in a
-# long sum. The same happens, far less, to a float32 sum with one accumulator.
+# By type: the integer type of the same width, the mantissa bits that bfloat16 (float32 for float64) drops, and the
+# value that these bits are set to. Rounding to bfloat16, TF32 and float16 then always goes towards zero, so that in a
+# long sum the errors of a narrower type add up instead of averaging out. The same happens, far less, to a float32 sum
+# with one accumulator.
 _LOW_BITS = {
     torch.float32: (torch.int32, 0xFFFF, 0x6FFF),
     torch.float64: (torch.int64, (1 << 29) - 1, (1 << 28) - 1),
 }
 
-# What large integers are made with: multiples of the first number, fewer than the second. A quarter of the range stays
-# free.
+# A large integer is made by adding `k * first` with `1 <= k < second`. A quarter of the type's range stays free.
 HIGH_BITS = {
     torch.int64: (1 << 33, 1 << 7),
     torch.int32: (1 << 17, 1 << 12),
@@ -23,34 +23,34 @@ HIGH_BITS = {
     torch.uint8: (1 << 4, 1 << 3),
 }
 
-_SHARE = 0.125  # of the elements of a tensor that is the same everywhere
+_SHARE = 0.125  # of the elements that are changed in a tensor whose elements are all equal
 
 
 def ascends(value: torch.Tensor) -> bool:
-    """Whether its rows are in ascending order: boundaries or offsets, which mean nothing in another one.
+    """Whether a tensor's rows are in ascending order: boundaries or offsets, which are meaningless in another order.
 
-    Rows of two numbers among others are in order by chance, and those of one number say nothing.
+    Several rows of two numbers do not count, because they may be in order by chance, nor do rows of one number.
     """
     size = value.shape[-1] if value.dim() > 0 else 0
     if value.dtype == torch.bool or value.is_complex() or value.numel() == 0 or size < (2 if value.dim() == 1 else 3):
         return False
     first = value[(0,) * (value.dim() - 1)]
-    for rows in (first, value):  # the first alone nearly always tells
+    for rows in (first, value):  # the first row alone nearly always shows that rows are not in order
         if not bool((rows[..., 1:] >= rows[..., :-1]).all()):
             return False
     return bool((value[..., -1] > value[..., 0]).any())
 
 
 def in_order(value: torch.Tensor) -> torch.Tensor:
-    """Its rows in ascending order."""
+    """The tensor with its rows sorted in ascending order."""
     return value.sort(dim=-1).values
 
 
 def shuffled(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Whole slices along one dimension in another order: every value stays one that the generator gives.
+    """Put whole slices along one random dimension into another order: each value stays one that the generator gives.
 
-    So an index stays in range, a mask's row has as many holes, a distribution sums to one, boundaries stay in order. Of
-    the dimensions one along which that changes anything.
+    So an index stays in range, a mask's row keeps its number of holes, a distribution sums to one, and boundaries stay
+    in order. Dimensions along which another order changes nothing are passed over.
     """
     last = value.dim() - 1
     dims = [dim for dim, size in enumerate(value.shape) if size > 1 and not (dim == last and ascends(value))]
@@ -66,9 +66,9 @@ def shuffled(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def varied(value: torch.Tensor, positive: bool, generator: torch.Generator) -> torch.Tensor:
-    """What a generator always gives alike: one number everywhere, or integers in ascending order.
+    """Vary a tensor that a generator makes the same each time: one number everywhere, or integers in ascending order.
 
-    Numbers stay between what they were and 0 or 1, so that a length fits its row, and an index most likely its table.
+    A number stays between its value and 0 or 1, so that a length fits its row, and an index most likely fits its table.
     """
     if value.is_complex() or value.numel() == 0:
         return value
@@ -81,13 +81,17 @@ def varied(value: torch.Tensor, positive: bool, generator: torch.Generator) -> t
 
 
 def _uneven(value: torch.Tensor, number: float, positive: bool, generator: torch.Generator) -> torch.Tensor:
-    """A tensor of one number with others among them: any length up to a larger integer, an eighth of anything else."""
+    """Put other numbers into a tensor whose elements all equal `number`.
+
+    An integer above 1 may be a length, so each element becomes a random integer from 1 to it. Otherwise an eighth of
+    the elements is replaced.
+    """
     exact = not value.is_floating_point()
     if exact and number > 1 and value.dim() > 0:
         top = min(int(number), torch.iinfo(torch.int64).max - 1)
         found = torch.randint(1, top + 1, value.shape, generator=generator)
         place = int(torch.randint(value.numel(), (1,), generator=generator))
-        found.view(-1)[place] = torch.randint(1, top, (1,), generator=generator)  # one of them is another at least
+        found.view(-1)[place] = torch.randint(1, top, (1,), generator=generator)  # at least one element differs
         return found.to(value.dtype)
     if value.numel() == 1:
         return value
@@ -103,11 +107,11 @@ def _uneven(value: torch.Tensor, number: float, positive: bool, generator: torch
 
 
 def _other_steps(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Other integers in ascending order between the same ends: all different where there is room for others."""
+    """Other integers in ascending order between the same ends; all are different if the range has room for that."""
     wide, inner = value.to(torch.int64), value.shape[-1] - 2
     first, last = wide[..., :1], wide[..., -1:]
     room = last - first - 1 - inner
-    for _ in range(8):  # of three small numbers it may be the same one again
+    for _ in range(8):  # for three small numbers the draw may give the same ones again
         share = in_order(torch.rand((*value.shape[:-1], inner), dtype=torch.float64, generator=generator))
         different = first + 1 + (share * (room + 1)).to(torch.int64) + torch.arange(inner)
         repeated = first + (share * (last - first + 1)).to(torch.int64)
@@ -119,12 +123,12 @@ def _other_steps(value: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 
 
 def half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Half of the elements negated: negating all would leave even functions of them as they are."""
+    """Negate a random half of the elements. Negating all would not change the result of an even function."""
     return torch.where(torch.rand(value.shape, generator=generator) < 0.5, -value, value)
 
 
 def with_high_bits(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Random bits above those that a type of half the width holds. Signs stay: there may be counts among them."""
+    """Add random bits above those that a type of half the width holds. Signs stay, because the values may be counts."""
     step, most = HIGH_BITS[value.dtype]
     added = torch.randint(1, most, value.shape, generator=generator) * step
     wide, kind = value.to(torch.int64), torch.iinfo(value.dtype)
@@ -132,9 +136,9 @@ def with_high_bits(value: torch.Tensor, generator: torch.Generator) -> torch.Ten
 
 
 def tied(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """On a grid of a few values, whose sums are exact, with many ties and zeros; and a few of the smallest numbers.
+    """Round to a grid of a few values, whose sums are exact, with many ties and zeros, and add a few tiny numbers.
 
-    Subnormal ones only in float16: flushing those of the wider types to zero is accepted.
+    The tiny numbers are subnormal only in float16, because flushing subnormals of the wider types to zero is accepted.
     """
     signed = bool((value < 0).any())
     largest = float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
@@ -148,9 +152,9 @@ def tied(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def with_large_ends(value: torch.Tensor) -> torch.Tensor:
-    """The last elements along each dimension made large: a sum that leaves them out is wrong beyond doubt.
+    """Make the last elements along each dimension large, so that a sum that leaves them out is clearly wrong.
 
-    The factor multiplies with each dimension, so that they stand out in sums over any of them.
+    The factors of the dimensions multiply, so that the last elements stand out in sums over any dimension.
     """
     factor = torch.ones(value.shape, dtype=value.dtype)
     for dim, size in enumerate(value.shape):
@@ -160,7 +164,10 @@ def with_large_ends(value: torch.Tensor) -> torch.Tensor:
 
 
 def with_low_bits(value: torch.Tensor) -> torch.Tensor:
-    """Numbers that no narrower type holds. Those that one does (0, 1, small integers) stay: they may be masks."""
+    """Set the low bits, so that no narrower type holds the numbers.
+
+    Numbers that a narrower type holds (0, 1, small integers) stay, because they may be masks.
+    """
     if value.dtype not in _LOW_BITS:
         return value
     integer, mask, pattern = _LOW_BITS[value.dtype]
@@ -170,9 +177,9 @@ def with_low_bits(value: torch.Tensor) -> torch.Tensor:
 
 
 def with_non_finite(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """NaN in one half, infinities in the other, so that the one does not hide the other wherever both would meet.
+    """Put NaN into one half and infinities into the other, so that one does not hide the other where both would meet.
 
-    No NaN among boundaries: it is in no order with them.
+    A tensor of boundaries gets no NaN, because a NaN has no place in their order.
     """
     ordered = ascends(value)
     flat = value.clone(memory_format=torch.contiguous_format).view(-1)
@@ -188,7 +195,7 @@ def with_non_finite(value: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 def _scattered(value: torch.Tensor, numbers: Sequence[float], generator: torch.Generator) -> torch.Tensor:
-    flat = value.contiguous().view(-1)  # the same memory, if that is contiguous
+    flat = value.contiguous().view(-1)  # the memory of `value` if it is contiguous
     for number in numbers:
         flat[torch.randint(value.numel(), (2,), generator=generator)] = number
     return flat.view(value.shape)
