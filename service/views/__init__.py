@@ -1,1 +1,1 @@
-"""What the pages show: plain values, read from the store and ready to be laid out."""
+"""Views: the values that pages show, read from the store and ready for templates."""

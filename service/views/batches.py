@@ -1,4 +1,4 @@
-"""Batches as pages show them: figures by model, fast_p curves, tasks times models."""
+"""The view of a batch: figures by model, fast_p curves, and a table of tasks by models."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,20 @@ from service.batches.manage import BatchDetails, list_batches, show_batch
 from service.batches.results import Baseline, BatchJob, Group
 
 MAX_TASKS = 300
-_BEYOND = 16.0  # speedups beyond this and its reciprocal have the same colour
+_BEYOND = 16.0  # speedups above this, and below its reciprocal, have the same colour
 
 
 @dataclass(frozen=True)
 class HeatCell:
-    """The tries of one model at one task: `shown` in a few characters; `job_id` is the best's, else the last's."""
+    """The jobs of one model on one task.
+
+    Attributes:
+        shown: the result in a few characters.
+        log: log2 of the speedup, for the colour; None without one.
+        outcome: the outcome of the best job, or `open`.
+        reason: why there is no speedup.
+        job_id: the best job; one that is open if none has a speedup yet.
+    """
 
     shown: str
     log: float | None
@@ -26,7 +34,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """A task with a cell for each column, None where nothing was tried."""
+    """A task with a cell for each column; None for a column without jobs."""
 
     task: str
     cells: tuple[HeatCell | None, ...]
@@ -34,7 +42,7 @@ class HeatRow:
 
 @dataclass(frozen=True)
 class Heat:
-    """Tasks times models; `left_out` counts tasks past the first few hundred."""
+    """A table of tasks by models. `left_out` counts the tasks beyond the first `MAX_TASKS`."""
 
     columns: tuple[str, ...]
     rows: tuple[HeatRow, ...]
@@ -43,7 +51,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch as its page shows it."""
+    """A batch with its table, and the other batches that it can be compared with (id and name)."""
 
     details: BatchDetails
     heat: Heat
@@ -51,22 +59,22 @@ class BatchView:
 
     @property
     def is_open(self) -> bool:
-        """Whether something may still happen by itself."""
+        """Whether the batch has jobs that have not ended."""
         return any(status in OPEN for status in self.details.line.counts)
 
     @property
     def can_resume(self) -> bool:
-        """Whether jobs ended that can be taken up again."""
+        """Whether the batch has ended jobs that can be resumed."""
         return not self.details.complete and any(status in RESUMABLE for status in self.details.line.counts)
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """The p of all fast_p."""
+        """All p for which a group has a fast_p, ascending."""
         return tuple(sorted({p for group in self.details.groups for p in group.figures.fast_p}))
 
     @property
     def passes_at(self) -> tuple[int, ...]:
-        """The k of all pass@k."""
+        """All k for which a group has a pass@k, ascending."""
         return tuple(sorted({k for group in self.details.groups for k in group.figures.pass_at_k}))
 
 
@@ -74,7 +82,7 @@ def batch_view(store: Store, batch_id: int, *, over: Baseline) -> BatchView:
     """A batch with its figures over a baseline.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
     """
     details = show_batch(store, batch_id, over=over)
     others = tuple((line.batch.id, line.batch.name) for line in list_batches(store, limit=50))
@@ -82,7 +90,7 @@ def batch_view(store: Store, batch_id: int, *, over: Baseline) -> BatchView:
 
 
 def heat_of(details: BatchDetails) -> Heat:
-    """What each model reached at each task: the best of its tries."""
+    """The table of what each model reached on each task: the best of its jobs."""
     columns = [(group.model, group.platform) for group in details.groups]
     by_cell: dict[tuple[str, tuple[str, str]], list[BatchJob]] = {}
     tasks: dict[str, str] = {}
@@ -98,7 +106,7 @@ def heat_of(details: BatchDetails) -> Heat:
 
 
 def column_name(group: Group, details: BatchDetails) -> str:
-    """A model, and its platform where the batch has several."""
+    """The name of a column: the model, and its platform if the batch has several."""
     several = len({each.platform for each in details.groups}) > 1
     return f"{group.model} on {group.platform}" if several else group.model
 

@@ -1,4 +1,4 @@
-"""A candidate as its page shows it, and how it differs from another."""
+"""The view of a candidate, and the differences between its source and another."""
 
 import difflib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from service.jobs.spec import task_of
 from service.views.evaluation import EvaluationView, evaluation_view
 
 REFERENCE = "reference"
-"""Stands for the task's own source where another candidate is asked for."""
+"""The key that stands for the task's own source in place of another candidate's hash."""
 
 MAX_DIFF_LINES = 2000
 MAX_LINE_CHARS = 2000
@@ -33,8 +33,16 @@ class Other:
 class CandidateView:
     """A candidate of a job.
 
-    `evaluations` are all of it in every job on the same task, newest first; `shown` is the one shown whole, and
-    `judgements` what the audit log says of it, newest first.
+    Attributes:
+        job: the job.
+        hash: the candidate's hash.
+        source: the candidate's source.
+        round: the round that wrote it.
+        is_best: whether it is the job's best candidate.
+        evaluations: its evaluations in all jobs on the same task, newest first.
+        shown: the evaluation that is shown in full.
+        judgements: the entries of the audit log on the shown evaluation, newest first.
+        others: the sources that it can be compared with.
     """
 
     job: JobRecord
@@ -50,7 +58,7 @@ class CandidateView:
 
 @dataclass(frozen=True)
 class DiffLine:
-    """A pair of lines: same, changed, removed (left alone) or added (right alone); `gap` stands for equal ones."""
+    """A pair of lines. `kind` is same, changed, removed (left only), added (right only), or gap (equal lines)."""
 
     kind: str
     left_number: int | None = None
@@ -61,7 +69,7 @@ class DiffLine:
 
 @dataclass(frozen=True)
 class DiffView:
-    """What lies between two sources; `cut` says that only their beginnings were compared."""
+    """The differences between two sources. `cut` means that only their first lines were compared."""
 
     title: str
     lines: tuple[DiffLine, ...]
@@ -105,10 +113,16 @@ def get_source(store: Store, job_id: int, candidate_hash: str) -> str:
 
 
 def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | None = None) -> CandidateView:
-    """A candidate with what is known of it.
+    """A candidate with its evaluations.
+
+    Args:
+        store: the store.
+        job_id: the job.
+        digest: the candidate's hash.
+        evaluation_id: the evaluation to show in full; by default the newest one of this job.
 
     Raises:
-        NotInStore: the job, its candidate or the evaluation is not there.
+        NotInStore: there is no such job, candidate or evaluation.
     """
     with store.read() as session:
         job = jobs.get_job(session, job_id)
@@ -127,10 +141,10 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
 
 
 def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:
-    """How a candidate differs from another source of its job: that one stands left.
+    """The differences between another source of the job (left) and a candidate (right).
 
     Raises:
-        NotInStore: there is no such candidate.
+        NotInStore: there is no other source with this key.
     """
     title = next((other.title for other in view.others if other.key == key), None)
     if title is None:
@@ -142,7 +156,7 @@ def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:
 
 
 def diff(title: str, left: str, right: str) -> DiffView:
-    """Two sources line by line, equal stretches left out."""
+    """Compare two sources line by line. Long runs of equal lines are left out."""
     before, after = left.splitlines(), right.splitlines()
     cut = max(len(before), len(after)) > MAX_DIFF_LINES
     before, after = _bounded(before), _bounded(after)

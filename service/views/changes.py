@@ -1,4 +1,4 @@
-"""Changes of jobs, batches and devices, read for many listeners at once."""
+"""Changes of jobs, batches and devices, read once for many listeners."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def read_changes(store: Store, *, last_event_ids: Mapping[int, int], batch_ids: 
         batch_ids: The batches.
 
     Returns:
-        What was found. There may be more new events than are returned.
+        The states and the new events. There may be more new events than are returned.
     """
     with store.read() as session:
         return Changes(
@@ -46,7 +46,7 @@ def last_event_id(store: Store, job_id: int) -> int:
 
 
 def list_past_events(store: Store, job_id: int, *, after: int, up_to: int) -> list[EventRecord]:
-    """The first events of a job with `after` < id <= `up_to`, in order; none if there are no more."""
+    """The first events of a job with `after < id <= up_to`, in order. The list is empty if there are no more."""
     with store.read() as session:
         return results.list_events(session, job_id, after=after, up_to=up_to, limit=_EVENTS_A_PAGE)
 

@@ -1,4 +1,4 @@
-"""Workers and what they do, and who waits for them."""
+"""The view of devices: the workers, the jobs that they run, and the jobs that wait for them."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,14 @@ _STATES = ("alive", "stopping", "lost", "stopped")
 
 @dataclass(frozen=True)
 class WorkerLine:
-    """A worker: `state` is alive, stopping, lost or stopped; `job_id` is what it runs."""
+    """A worker.
+
+    Attributes:
+        worker: the worker.
+        state: alive, stopping, lost or stopped.
+        silent_s: seconds since its last heartbeat.
+        job_id: the job that it runs.
+    """
 
     worker: WorkerRecord
     state: str
@@ -25,7 +32,7 @@ class WorkerLine:
 
 @dataclass(frozen=True)
 class PlatformLine:
-    """A platform: workers alive, and jobs that wait for one."""
+    """A platform with the number of workers alive, and of jobs that wait for one."""
 
     name: str
     alive: int
@@ -42,25 +49,25 @@ class DevicesView:
 
 @dataclass(frozen=True)
 class DevicesState:
-    """What of all that someone who watches waits for: who lives and what he runs, and how many jobs wait."""
+    """The part of the view that listeners are told of: the state and job of each worker, and the jobs that wait."""
 
     workers: tuple[tuple[str, str, int | None], ...]
     platforms: tuple[PlatformLine, ...]
 
     @property
     def ended(self) -> bool:
-        """Never: another worker may come."""
+        """False, because another worker may start at any time."""
         return False
 
 
 def devices_state(store: Store) -> DevicesState:
-    """Who works here now, and what waits."""
+    """The present state of workers and platforms."""
     view = devices_view(store)
     return DevicesState(tuple((line.worker.id, line.state, line.job_id) for line in view.workers), view.platforms)
 
 
 def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
-    """What works here, and what waits."""
+    """All workers and platforms at the time `now`."""
     moment = now or utc_now()
     with store.read() as session:
         found = workers.list_workers(session)
@@ -76,7 +83,7 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
 
 
 def live_workers(store: Store, *, limit: int) -> list[WorkerRecord]:
-    """The newest workers that have neither ended nor been declared lost."""
+    """The newest workers that have neither stopped nor been declared lost."""
     with store.read() as session:
         return workers.list_workers(session, live=True, limit=limit)
 

@@ -1,4 +1,4 @@
-"""An evaluation's result object, read for showing: whatever is missing or malformed in it shows as missing."""
+"""The view of an evaluation's result object. A value that is missing or malformed is shown as missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from db.evaluations import results
 from db.records import EvaluationRecord
 from db.store import Store
 
-_MAX_SAMPLES = 2000  # a series; more only makes the page heavier
+_MAX_SAMPLES = 2000  # of one series; more would only make the page larger
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class CheckLine:
-    """One comparison with the oracle. `used` is the share of the allowed error that was used up."""
+    """One comparison with the oracle. `used` is `max_error / allowed_error`."""
 
     inputs: str
     passed: bool
@@ -35,7 +35,7 @@ class CheckLine:
 
 @dataclass(frozen=True)
 class LatencyLine:
-    """Time of one call: median and 95 % interval in milliseconds, and the timed calls by process set."""
+    """The time of one call in milliseconds: median, 95 % interval, and the timed calls by process set."""
 
     name: str
     median_ms: float
@@ -46,7 +46,7 @@ class LatencyLine:
 
 @dataclass(frozen=True)
 class RooflineView:
-    """Where the kernel stands under the device's limits; rates are None where nothing was counted."""
+    """How close a kernel comes to the device's limits. A rate is None if nothing was counted."""
 
     bound: str
     limit_ms: float
@@ -61,7 +61,7 @@ class RooflineView:
 
 @dataclass(frozen=True)
 class EvaluationView:
-    """An evaluation as a page shows it."""
+    """An evaluation, ready to be shown."""
 
     id: str
     job_id: int
@@ -90,7 +90,7 @@ class EvaluationView:
 
 
 def get_evaluation(store: Store, evaluation_id: str) -> EvaluationRecord:
-    """An evaluation with all that the evaluator found out.
+    """An evaluation with its whole result.
 
     Raises:
         NotInStore: There is no such evaluation.
@@ -100,7 +100,7 @@ def get_evaluation(store: Store, evaluation_id: str) -> EvaluationRecord:
 
 
 def evaluation_view(record: EvaluationRecord) -> EvaluationView:
-    """What a page shows of an evaluation."""
+    """The view of an evaluation."""
     result = record.result
     profile = _mapping(result.get("profile"))
     provenance = _mapping(result.get("provenance"))
@@ -136,12 +136,12 @@ def evaluation_view(record: EvaluationRecord) -> EvaluationView:
 
 
 def ratio(value: float | None, low: float | None, high: float | None) -> Ratio | None:
-    """A speedup, or None where there is none."""
+    """A speedup with its interval; None without a value."""
     return None if value is None else Ratio(value, low, high)
 
 
 def number(value: object) -> float | None:
-    """A figure as a float; None for all else."""
+    """A number as a float; None for a value that is no number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -1,4 +1,4 @@
-"""Jobs as pages show them: a list, and one job as it stands."""
+"""The views of jobs: a list of jobs, and one job with its rounds, advice and log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,13 @@ class JobLine:
 
 @dataclass(frozen=True)
 class JobList:
-    """A page of jobs, newest first; `next_before` is where the next page begins, None on the last."""
+    """A page of jobs, newest first.
+
+    Attributes:
+        lines: the jobs.
+        next_before: the next page holds jobs with a lower id than this; None on the last page.
+        counts: the number of jobs by status.
+    """
 
     lines: tuple[JobLine, ...]
     next_before: int | None
@@ -53,7 +59,7 @@ class RoundView:
 
 @dataclass(frozen=True)
 class AdviceView:
-    """What the Judge said after a round."""
+    """The Judge's advice after a round."""
 
     round: int
     bottleneck: str
@@ -66,7 +72,7 @@ class AdviceView:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of what happened."""
+    """One line of a job's log."""
 
     at: datetime | None
     text: str
@@ -74,7 +80,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class BestPoint:
-    """After a round: its own speedup unless it was taken back, and the best so far that can be relied on."""
+    """A point of a job's curve: the speedup of a round unless it was retracted, and the best reliable one so far."""
 
     round: int
     speedup: float | None
@@ -86,7 +92,7 @@ class BestPoint:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job as it stands. `ahead` counts the jobs before it in line, while it waits."""
+    """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued."""
 
     job: JobRecord
     rounds: tuple[RoundView, ...]
@@ -104,12 +110,12 @@ class JobView:
 
     @property
     def is_open(self) -> bool:
-        """Whether something may still happen by itself."""
+        """Whether the job has not ended."""
         return self.job.status in OPEN
 
     @property
     def budget(self) -> tuple[tuple[str, str], ...]:
-        """The bounds that the job was given, by name."""
+        """The limits of the job's budget, by name."""
         options = self.job.options
         named = (
             ("budget_usd", "dollars", "${:g}"),
@@ -121,7 +127,7 @@ class JobView:
 
 
 def job_list(store: Store, *, status: str | None, before: int | None, limit: int = 50) -> JobList:
-    """Optimizing jobs, newest first.
+    """A page of jobs that optimize an op, newest first.
 
     Raises:
         ValueError: there is no such status.
@@ -147,7 +153,7 @@ def job_view(store: Store, job_id: int) -> JobView:
     """One job with its rounds, advice and log.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no job with this id.
     """
     mark_dead_jobs(store)
     with store.read() as session:
@@ -184,7 +190,7 @@ def job_view(store: Store, job_id: int) -> JobView:
 
 
 def log_text(event: EventRecord) -> str | None:
-    """An event as one line of the log; None for those that say nothing new."""
+    """An event as one line of the log; None for events that the log leaves out."""
     data = event.data
     match event.kind:
         case "candidate":

@@ -1,4 +1,4 @@
-"""The leaderboard as pages show it and as programs read it."""
+"""The leaderboard, for pages and for programs."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -20,7 +20,7 @@ _ORDERS = {"asc": False, "desc": True}
 
 @dataclass(frozen=True)
 class BoardQuery:
-    """What to show. A `sort` that is not in `SORTS` and an `order` that is not asc or desc are ignored."""
+    """A query for a page of the leaderboard. A `sort` not in `SORTS` and an `order` not asc or desc are ignored."""
 
     filters: LeaderboardFilters = ALL
     sort: str | None = None
@@ -30,8 +30,17 @@ class BoardQuery:
 
 @dataclass(frozen=True)
 class BoardLine:
-    """An entry. `tied`: another entry of its board has the same rank. `ambiguous`: the task's name has several sources.
-    `unreliable`: it passed, but has no rank.
+    """An entry of the leaderboard.
+
+    Attributes:
+        entry: the entry.
+        suite: the suite of its task.
+        name: the name of its task.
+        tied: whether another entry of its board has the same rank.
+        ambiguous: whether the task's name stands for several sources.
+        unreliable: whether it passed, but has no rank.
+        eager: the speedup over eager PyTorch.
+        compile: the speedup over torch.compile.
     """
 
     entry: LeaderboardEntry

@@ -6,6 +6,6 @@ from db.store import Store
 
 
 def store_counts(store: Store) -> StoreCounts:
-    """Count jobs, evaluations and workers. This reads every evaluation's row, so do not call it all the time."""
+    """Count jobs, evaluations and workers. This reads every row of evaluations, so call it seldom."""
     with store.read() as session:
         return count_store(session)

@@ -1,17 +1,21 @@
-"""Text of tasks, candidates, models and errors, made safe to look at: nothing hidden, nothing endless."""
+"""Makes text of tasks, candidates, models and errors safe to show: no hidden characters, and a limited length."""
 
 import re
 import unicodedata
 
 MAX_SHOWN = 500
-_MAX_MARKS = 3  # combining marks on one letter; more are piled up to cover the lines around
+_MAX_MARKS = 3  # combining marks on one letter; more of them would cover the lines around
 
 _KEPT = frozenset("\n\t")
 _PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
 
 
 def shown(text: object, limit: int = MAX_SHOWN) -> str:
-    """`text` with what is invisible or reorders it written as an escape, and its middle left out past `limit`."""
+    """Text that is safe to show.
+
+    Characters that are invisible or that reorder text are written as escapes. The middle of a text longer than `limit`
+    is left out.
+    """
     given = str(text)
     if len(given) > limit:
         tail = min(limit // 4, 60)
@@ -22,7 +26,7 @@ def shown(text: object, limit: int = MAX_SHOWN) -> str:
 
 
 def one_line(text: object, limit: int = MAX_SHOWN) -> str:
-    """`shown`, on one line."""
+    """`shown` on one line, with each run of white space as one blank."""
     return " ".join(shown(text, limit).split())
 
 

@@ -13,7 +13,7 @@ from service.views.devices import PlatformLine, devices_view
 
 @dataclass(frozen=True)
 class SubmitChoices:
-    """The values of each field. `tasks` are names as suite/name, `models` patterns that a submitter may use."""
+    """The choices for each field. `tasks` holds names as suite/name; `models`, patterns that a submitter may use."""
 
     tasks: tuple[str, ...]
     platforms: tuple[PlatformLine, ...]
@@ -23,7 +23,7 @@ class SubmitChoices:
 
 
 def submit_choices(settings: Settings, store: Store) -> SubmitChoices:
-    """What can be chosen on this server now."""
+    """The present choices on this server."""
     return SubmitChoices(
         tasks=tuple(f"{task.suite}/{task.name}" for task in known_task_heads(store)),
         platforms=devices_view(store).platforms,

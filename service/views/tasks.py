@@ -1,4 +1,4 @@
-"""Tasks as pages show them: those of the built-in suites and those that someone submitted."""
+"""The views of tasks: the tasks of the built-in suites, imported ones, and submitted ones."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class TaskLine:
-    """A task in a list; `jobs` counts those on its newest form."""
+    """A task in a list. `jobs` counts the jobs on its present source; `solved`, those with a passed candidate."""
 
     suite: str
     name: str
@@ -31,7 +31,7 @@ class TaskLine:
 
 @dataclass(frozen=True)
 class TaskList:
-    """A page of tasks and the suites that there are."""
+    """A page of tasks, and all suites. `more` says whether another page follows."""
 
     lines: tuple[TaskLine, ...]
     suites: tuple[str, ...]
@@ -40,9 +40,10 @@ class TaskList:
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task, its source (the present one, or another that it had), and the jobs on that source.
+    """A task with one of its sources and the jobs on that source.
 
-    `named` says whether this very source is what its name stands for, so that it can be submitted by name.
+    `named` says whether the task's name stands for this source now, so that it can be submitted by name. `versions`
+    holds the hashes of all its sources.
     """
 
     suite: str
@@ -69,8 +70,8 @@ def get_task(store: Store, suite: str, name: str, source_hash: str | None = None
         store: The store.
         suite: The task's suite.
         name: The task's name.
-        source_hash: The hash of one of its sources. By default the task is the one that the name stands for, or of the
-            suite `local` the one that was submitted last.
+        source_hash: The hash of one of its sources. The default is the source that the name stands for; in the suite
+            `local`, the source that was submitted last.
 
     Raises:
         NotInStore: There is no such task, or it has no such source.
@@ -93,7 +94,7 @@ def get_task(store: Store, suite: str, name: str, source_hash: str | None = None
 
 
 def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
-    """Tasks by suite and name: first those of the built-in suites and imported ones, then those that were submitted."""
+    """A page of tasks by suite and name: first the built-in and the imported tasks, then the submitted ones."""
     known_here = known_task_heads(store)
     with store.read() as session:
         stored = tasks.list_task_counts(session, suite=suite, limit=PAGE * page + 1, offset=0)
@@ -114,10 +115,10 @@ def task_list(store: Store, *, suite: str | None, page: int = 1) -> TaskList:
 
 
 def task_view(store: Store, suite: str, name: str, source_hash: str | None = None) -> TaskView:
-    """One task.
+    """A task with the source of the given hash, or with its present source.
 
     Raises:
-        NotInStore: there is none of this name, or none with this source.
+        NotInStore: there is no task of this name, or none with this source.
     """
     present = _present(store, suite, name)
     with store.read() as session:
@@ -131,7 +132,7 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     task = kept.to_task() if kept is not None else present if named else None
     if task is None:
         raise NotInStore(f"task {suite[:100]}/{name[:100]} is not known here; the list of tasks shows those that are")
-    if chosen not in hashes:  # older than those that are listed
+    if chosen not in hashes:  # older than the sources that the store lists
         hashes.append(chosen)
     return TaskView(
         suite, name, task.category, task.dtype, task.source, chosen, named, tuple(hashes), job_lines(store, found)
@@ -139,7 +140,7 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
 
 
 def _present(store: Store, suite: str, name: str) -> Task | None:
-    """What this name stands for now; None for what someone submitted, whose name stands for nothing."""
+    """The task that a name stands for now; None for a submitted op, whose name stands for no single source."""
     try:
         return find_task(f"{suite}/{name}", store=store, files=False)
     except TaskError:

@@ -1,4 +1,4 @@
-"""What ends of jobs mean, in words for people, and what to do about them."""
+"""The reasons why jobs end, as text for people, and what to do about each."""
 
 STOPS = {
     "rounds": "all of its rounds are done",
