@@ -112,6 +112,10 @@ def test_cycles_are_the_same_each_time_and_the_interval_has_no_width(docker_sand
         "start": 200, "input": 2048, "state": 32, "multiply": 1024, "relu": 1024, "add": 1024, "store": 2048,
     }  # fmt: skip
     assert first.latency_ms["candidate"].median == pytest.approx(7400 * 1e-6)
+    # Eager starts a program for each of three operators, which loads its operands and stores its result.
+    assert first.latency_ms["eager"].median == pytest.approx(
+        ((200 + 4128 + 1024) + (200 + 4096 + 1024) + (200 + 6144 + 1024)) * 1e-6
+    )
 
 
 def test_the_exemplar_of_the_array_machine_is_faster_than_eager(docker_sandbox: Sandbox) -> None:

@@ -3,7 +3,7 @@
 The candidate's runner says which program of the array machine it wants to be run, before it could have seen any inputs.
 The referee runs the program in its own process, on inputs that it owns, and counts the cycles. The outputs lie in the
 simulated device's memory, which is the referee's. What the reference's operators would take on the machine is counted
-by the reference's own runner; all else about the reference is as on the host's processor.
+by its own runner as they run; all else about the reference is as on the host's processor.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from ..protocol import cycles, untrusted
 from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow, Tree
 from ..timing.call_times import Plan
-from .base import OwnCode, Places
+from .base import InputBuffer, OwnCode, Places
 from .cpu.platform import CpuPlatform
 
 _DEVICE_MEMORY = 1 << 60  # places from here on are numbers of arrays in the simulated device's memory
@@ -74,21 +74,42 @@ class NoInterference:
         return {}
 
 
-class SimulatedPlatform(CpuPlatform):
-    """The array machine. See `base.Platform`; what is not said here is as on the host's processor."""
+class SimulatedPlatform:
+    """The array machine. See `base.Platform`.
+
+    The reference and whatever else is no candidate runs on the host's processor: their calls, and what lies in their
+    memory, are those of `CpuPlatform`.
+    """
 
     name = "simulated"
     timed = "cycles"
     resolution = 0.0
+    rotation_bytes = 0  # there are no caches
 
     def __init__(self) -> None:
+        self._host = CpuPlatform()
         self._memory: dict[int, torch.Tensor] = {}
         self._calls: dict[int, list[list[int]]] = {}  # places of each call's outputs, by process
         self._next = _DEVICE_MEMORY
         self._state: dict[str, torch.Tensor] = {}
         self._last: dict[int, Tree] = {}
-        self._eager_cycles: dict[tuple[int, str], int] = {}
         self.cycles: dict[str, int] = {}  # of the last program that was run, by instruction
+
+    def address_space_bytes(self, memory_bytes: int) -> int:
+        """What torch reserves on the host."""
+        return self._host.address_space_bytes(memory_bytes)
+
+    def input_buffer(self, slot_bytes: int, slots: int) -> InputBuffer:
+        """On the host: the reference reads it, and a candidate's inputs lie there to be compared with."""
+        return self._host.input_buffer(slot_bytes, slots)
+
+    def versions(self) -> Mapping[str, str | None]:
+        """Those of the host, where the reference runs."""
+        return self._host.versions()
+
+    def cache_bytes(self) -> int:
+        """There are no caches."""
+        return 0
 
     def plan(self, plan: Plan) -> Plan:
         """Counts repeat exactly: two process sets of one round show that they do."""
@@ -107,23 +128,33 @@ class SimulatedPlatform(CpuPlatform):
         self._state = dict(state)
 
     def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
-        """A candidate's program, run and counted; any other runner's call, and what its operators would take."""
+        """A candidate's program, run and counted; eager's call with its count; any other runner's call."""
         if handle.role == "candidate":
             return self._candidate_call(handle, request)
-        call = super().call(handle, request)
-        if handle.role != "eager":
-            return call
-        key = (handle.pid, str([row.to_json() | {"place": 0} for row in request.tree.tensors]))
-        if key not in self._eager_cycles:
-            self._eager_cycles[key] = self._count_eager(handle, request)
-        return replace(call, seconds=self._eager_cycles[key] / cycles.HERTZ, ready_s=0.0, threads=1)
+        if handle.role == "eager":
+            return self._eager_call(handle, request)
+        return self._host.call(handle, request)
 
-    def _count_eager(self, handle: RunnerHandle, request: CallRequest) -> int:
-        reply = handle.give({"op": "cycles"}, request.tree, request.contents, timeout_s=request.timeout_s)
+    def _eager_call(self, handle: RunnerHandle, request: CallRequest) -> Call:
+        """One call of the reference's model, whose runner counts the cycles of the operators that run in it."""
+        assert handle.input_buffer is not None
+        if request.quiet is not None:
+            request.quiet()
+        placed = handle.input_buffer.put(request.tree, request.contents)
+        message = {
+            "op": "counted_call",
+            "tree": placed.to_json(),
+            "seed": request.seed,
+            "keep": request.keep,
+            "state": list(request.state),
+        }
+        reply, _ = handle.exchange(message, request.timeout_s)
         try:
-            return max(1, int(untrusted.number(reply.get("cycles"))))
+            counted = max(1, int(untrusted.number(reply.get("cycles"))))
         except ValueError as error:
             raise RunnerFailed("protocol", f"the runner gave no count: {error}") from None
+        after = handle.tree_of(reply.get("state")) if request.state else None
+        return Call(handle.tree_of(reply.get("tree")), counted / cycles.HERTZ, placed, 0.0, 1, 0.0, after)
 
     def _candidate_call(self, handle: RunnerHandle, request: CallRequest) -> Call:
         assert handle.input_buffer is not None
@@ -172,13 +203,13 @@ class SimulatedPlatform(CpuPlatform):
     def read(self, handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
         """Out of the simulated device's memory, or out of the runner's."""
         if row.place < _DEVICE_MEMORY:
-            return super().read(handle, row)
+            return self._host.read(handle, row)
         return self._held(row).clone().flatten().view(torch.uint8)
 
     def flip(self, handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:
         """In the simulated device's memory, or in the runner's."""
         if row.place < _DEVICE_MEMORY:
-            super().flip(handle, row, elements)
+            self._host.flip(handle, row, elements)
             return
         data = self._held(row).view(-1).view(torch.uint8).view(-1, self._held(row).element_size())
         data[list(elements)] ^= 0x55 if self._held(row).is_floating_point() else 1
@@ -192,7 +223,7 @@ class SimulatedPlatform(CpuPlatform):
         """Arrays in the device's memory share nothing with each other or with inputs."""
         if all(row.place >= _DEVICE_MEMORY for row in rows):
             return Places([False] * len(rows))
-        return super().places(handle, rows)
+        return self._host.places(handle, rows)
 
     def begin_timing(self) -> None:
         """Nothing to do."""
@@ -237,9 +268,7 @@ class SimulatedPlatform(CpuPlatform):
 
     def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
         """Those of the machine's description."""
-        moved = cycles.MEMORY_BYTES_PER_CYCLE * cycles.HERTZ
-        flops = cycles.PRODUCT_FLOPS_PER_CYCLE * cycles.HERTZ if dtypes else 0.0
-        return Peaks(moved, moved, moved, moved, flops)
+        return cycles.peaks(products=bool(dtypes))
 
     def limit_facts(self) -> dict[str, Any]:
         """None."""

@@ -1,7 +1,7 @@
 """The array machine: a small deterministic machine whose programs are data and whose clock is a count of cycles.
 
 A program is a list of instructions. Instruction number i computes value i, an array, from earlier values. A candidate
-builds a program (`runner/platforms/simulated.py`). The referee runs it on the referee's own inputs and counts the
+builds a program (`runner/platforms/simulated/program.py`). The referee runs it on its own inputs and counts the
 cycles (`platforms/simulated.py`), so neither the outputs nor the count are claims of the candidate.
 
 `cycles.py` defines the cycles of an instruction. Keeping a value costs nothing: a value that is loaded once and used
@@ -55,7 +55,8 @@ REDUCE: Mapping[str, tuple[int, Callable[..., torch.Tensor]]] = {
 }
 
 _LOADS = ("input", "state")
-_OTHER = ("constant", "select", "multiply_add", "product", "transpose", "reshape", "convert")
+_ELEMENTWISE = ("select", "multiply_add", "convert")  # a cycle for each group of elements
+_OTHER = ("constant", "product", "transpose", "reshape")
 
 
 class ProgramError(Exception):
@@ -151,6 +152,14 @@ def memory_cycles(tensor: torch.Tensor) -> int:
     return cycles.memory_cycles(tensor.numel() * tensor.element_size())
 
 
+def lane_cost(name: str) -> int | None:
+    """Cycles for each group of `cycles.LANES` elements of an instruction; None: it is none of that kind."""
+    for table in (UNARY, BINARY, REDUCE):
+        if name in table:
+            return table[name][0]
+    return 1 if name in _ELEMENTWISE else None
+
+
 def carry_out(
     instruction: Instruction,
     values: Sequence[torch.Tensor],
@@ -222,7 +231,7 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 def _instruction(number: int, entry: Any) -> Instruction:
     name, values, options = entry
-    if name not in (*_LOADS, *UNARY, *BINARY, *REDUCE, *_OTHER):
+    if name not in (*_LOADS, *UNARY, *BINARY, *REDUCE, *_ELEMENTWISE, *_OTHER):
         raise ProgramError(f"instruction {number}: there is no {str(name)[:40]!r}")
     if not isinstance(options, dict) or len(str(options)) > 4 * _MAX_NAME:
         raise ProgramError(f"instruction {number} ({name}): malformed options")

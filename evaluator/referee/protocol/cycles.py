@@ -7,6 +7,8 @@ takes `START_CYCLES`.
 
 import math
 
+from .peaks import Peaks
+
 HERTZ = 1e9
 """The nominal clock rate, by which a cycle is shown as a nanosecond."""
 
@@ -29,3 +31,9 @@ def lane_cycles(elements: int, each: int) -> int:
 def product_cycles(flops: int) -> int:
     """Cycles of `flops` floating-point operations of matrix products."""
     return math.ceil(flops / PRODUCT_FLOPS_PER_CYCLE)
+
+
+def peaks(*, products: bool) -> Peaks:
+    """What the machine can do at best, at the nominal rate; `products`: whether a call has matrix products."""
+    moved = MEMORY_BYTES_PER_CYCLE * HERTZ
+    return Peaks(moved, moved, moved, moved, PRODUCT_FLOPS_PER_CYCLE * HERTZ if products else 0.0)

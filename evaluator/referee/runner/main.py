@@ -116,7 +116,7 @@ class Runner:
 
     def init_inputs(self, _: framing.Message) -> framing.Message:
         """Reveal the arguments of the model's constructor, as the task's `get_init_inputs` gives them."""
-        return self._reveal(self.module.get_init_inputs())
+        return self.reveal(self.module.get_init_inputs())
 
     def construct(self, message: framing.Message) -> framing.Message:
         """Build the model under a seed and reveal its tensors by name."""
@@ -126,14 +126,14 @@ class Runner:
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
         self.model = model
-        return self._reveal(
+        return self.reveal(
             model_state.of_model(model) if message["class"] == "Model" else model_state.all_tensors(model)
         )
 
     def vary_state(self, message: framing.Message) -> framing.Message:
         """Change parameters and running statistics, so that none keeps its initial value; reveal the state dict."""
         model_state.vary(self.model, message["seed"])
-        return self._reveal(model_state.of_model(self.model))
+        return self.reveal(model_state.of_model(self.model))
 
     def load_state(self, message: framing.Message) -> framing.Message:
         """Copy the reference's parameters and buffers into the model's.
@@ -150,7 +150,7 @@ class Runner:
 
     def state(self, _: framing.Message) -> framing.Message:
         """Reveal the model's tensors by name."""
-        return self._reveal(model_state.all_tensors(self.model))
+        return self.reveal(model_state.all_tensors(self.model))
 
     def inputs(self, message: framing.Message) -> framing.Message:
         """Make a set of inputs for each seed with the task's generator, and change it as the input family says.
@@ -166,7 +166,7 @@ class Runner:
                 for seed in message["seeds"]
             ]
         return {
-            "trees": [self._reveal(inputs)["tree"] for inputs, _ in made],
+            "trees": [self.reveal(inputs)["tree"] for inputs, _ in made],
             "changed": [changed for _, changed in made],
         }
 
@@ -195,7 +195,7 @@ class Runner:
             self.kept.append((value, outputs))
             reply: framing.Message = {"tree": tree.to_json()}
             if message["state"]:
-                reply["state"] = self._reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
+                reply["state"] = self.reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
             else:
                 self.encoder.learn(value, tree)
             return reply
@@ -203,7 +203,7 @@ class Runner:
     def oracle(self, message: framing.Message) -> framing.Message:
         """Run the model in float64 on the same inputs and reveal its outputs."""
         torch.manual_seed(message["seed"])
-        return self._reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
+        return self.reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
 
     def flops(self, message: framing.Message) -> framing.Message:
         """Count the floating-point operations of one call with torch's counter (matrix products and convolutions)."""
@@ -239,7 +239,7 @@ class Runner:
 
     def pack(self, _: framing.Message) -> framing.Message:
         """Reveal the files of the build folder as one archive in memory."""
-        return self._reveal(torch.frombuffer(bytearray(build_files.pack(self.built)), dtype=torch.uint8))
+        return self.reveal(torch.frombuffer(bytearray(build_files.pack(self.built)), dtype=torch.uint8))
 
     def unpack(self, message: framing.Message) -> framing.Message:
         """Unpack such an archive into the build folder."""
@@ -259,7 +259,8 @@ class Runner:
         """The value of a tree whose tensors lie in the input buffer."""
         return decode(Tree.from_json(tree), self._at)
 
-    def _reveal(self, value: Any) -> framing.Message:
+    def reveal(self, value: Any) -> framing.Message:
+        """Tell where a value's tensors lie, and keep them for the referee to read."""
         tree, tensors = encode(value)
         self.kept.append((value, tensors))
         return {"tree": tree.to_json()}

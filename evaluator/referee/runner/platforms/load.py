@@ -21,7 +21,7 @@ def load_runner_platform(name: str) -> RunnerPlatform:
 
         return CpuRunner()
     if name == "simulated":
-        from .simulated import SimulatedRunner
+        from .simulated.platform import SimulatedRunner
 
         return SimulatedRunner()
     raise ValueError(f"platform: unknown {name!r}")
