@@ -74,9 +74,10 @@ test: setup
 	    echo "test: Chromium is not installed, so the pages' tests in a browser are left out; on Debian: apt-get install chromium"
 	    export KERNELWRIGHT_TEST_BROWSER=0
 	fi
+	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not exclusive"
-	$(BIN)/python -m pytest -m exclusive
+	$(BIN)/python -m pytest -m exclusive $$(grep -rl --include='test_*.py' 'pytest.mark.exclusive' tests)
 
 lint: setup
 	@$(BIN)/ruff check .
