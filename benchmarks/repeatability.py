@@ -94,7 +94,7 @@ def measure(sandbox: DockerSandbox, kind: str, label: str, cache: BuildCache) ->
     reference, same, slower = sources(OPS[label])
     candidate = slower if kind == "5 % slower" else same
     effort = Effort(baselines=("eager",))
-    prepare_referee("evaluate", "cpu", sandbox=sandbox, limits=effort.limits())
+    prepare_referee("evaluate", load_platform("cpu"), device=0, sandbox=sandbox, limits=effort.limits())
     task = task_from_source(reference, name="repeatability", where="repeatability")
     found = evaluate(task, candidate, sandbox=sandbox, platform=load_platform("cpu"), effort=effort, cache=cache)
     request = json.dumps({"reference": reference, "candidate": candidate}).encode()

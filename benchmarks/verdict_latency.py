@@ -75,7 +75,7 @@ def measure(name: str, sandbox: DockerSandbox, cache: BuildCache | None) -> Run:
     task = task_from_source(source, name="task", where=name)
     effort = Effort()
     if cache is not None:
-        prepare_referee("evaluate", "cpu", sandbox=sandbox, limits=effort.limits())
+        prepare_referee("evaluate", load_platform("cpu"), device=0, sandbox=sandbox, limits=effort.limits())
         time.sleep(READY_AFTER_S)
     found = evaluate(task, candidate, sandbox=sandbox, platform=load_platform("cpu"), effort=effort, cache=cache)
     if not found.passed:

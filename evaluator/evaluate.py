@@ -102,7 +102,7 @@ def evaluate(
     try:
         result = run_referee(
             "evaluate",
-            platform.name,
+            platform,
             {**effort.request(task, candidate_source), **kept},
             device=device,
             sandbox=sandbox,
@@ -174,7 +174,7 @@ def build_ahead(
     request = {**effort.request(task, candidate_source), "baselines": []}
     try:
         result = run_referee(
-            "build", platform.name, request, device=device, sandbox=sandbox, limits=effort.limits(), cancel=cancel
+            "build", platform, request, device=device, sandbox=sandbox, limits=effort.limits(), cancel=cancel
         )
     except HarnessFailed:
         return False

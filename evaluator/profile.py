@@ -67,7 +67,7 @@ def profile_candidate(
     try:
         result = run_referee(
             "profile",
-            platform.name,
+            platform,
             request,
             device=device,
             sandbox=sandbox,

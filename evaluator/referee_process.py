@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evaluator.platforms.base import Platform
 from evaluator.referee.sanitize import one_line, plain
 from sandbox.base import Command, Completed, Limits, Sandbox
 
@@ -37,7 +38,7 @@ def harness_hash(folder: Path = REFEREE) -> str:
 
 def run_referee(
     mode: str,
-    platform: str,
+    platform: Platform,
     request: Mapping[str, Any],
     *,
     device: int,
@@ -59,9 +60,8 @@ def run_referee(
         if on_progress is not None and line.startswith(_PREFIX):
             on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
-    command = _command(
-        mode, platform, json.dumps({**request, "platform": platform, "device": str(device)}).encode(), limits
-    )
+    told = json.dumps({**request, "platform": platform.name, "device": device}).encode()
+    command = _command(mode, platform, device, told, limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:
@@ -73,21 +73,22 @@ def run_referee(
     raise HarnessFailed(_reason(completed, limits), completed)
 
 
-def prepare_referee(mode: str, platform: str, *, sandbox: Sandbox, limits: Limits) -> None:
-    """Have a referee started that waits for the request of the next `run_referee` of this mode, platform and limits.
+def prepare_referee(mode: str, platform: Platform, *, device: int, sandbox: Sandbox, limits: Limits) -> None:
+    """Have a referee started that waits for the request of the next `run_referee` with these arguments.
 
     It imports torch meanwhile, so call it while nothing is timed.
     """
-    sandbox.prepare(_command(mode, platform, b"", limits))
+    sandbox.prepare(_command(mode, platform, device, b"", limits))
 
 
-def _command(mode: str, platform: str, request: bytes, limits: Limits) -> Command:
+def _command(mode: str, platform: Platform, device: int, request: bytes, limits: Limits) -> Command:
     return Command(
         REFEREE,
-        args=(mode, platform),
+        args=(mode, platform.name),
         stdin=request,
         limits=replace(limits, output_bytes=_RESULT_BYTES),
         label=f"referee-{mode}",
+        devices=platform.sandbox_devices(device),
     )
 
 

@@ -62,7 +62,7 @@ def check_task(
     try:
         result = run_referee(
             "check",
-            platform.name,
+            platform,
             effort.request(task, ""),
             device=device,
             sandbox=sandbox,

@@ -47,6 +47,29 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Devices:
+    """What a command may use of this host's devices, beside processor and memory. Nothing, unless it is named here.
+
+    Attributes:
+        nodes: device files that appear inside at the same paths, readable and writable: `/dev/dri/renderD128`.
+        gpus: GPUs that the GPU runtime of the container engine opens to the command, by index or UUID.
+    """
+
+    nodes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Only device files are devices.
+
+        Raises:
+            ValueError: a node is not a plain path under /dev.
+        """
+        for node in self.nodes:
+            if not node.startswith("/dev/") or ":" in node or ".." in node.split("/"):
+                raise ValueError(f"nodes: {node!r} is not the path of a device file under /dev")
+
+
+@dataclass(frozen=True)
 class Command:
     """One run of a self-contained Python package of ours inside a sandbox.
 
@@ -60,6 +83,7 @@ class Command:
     stdin: bytes = b""
     limits: Limits = field(default_factory=Limits)
     label: str = ""
+    devices: Devices = field(default_factory=Devices)
 
 
 @dataclass(frozen=True)

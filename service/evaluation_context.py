@@ -44,7 +44,13 @@ class EvaluationContext:
 
     def prepare(self) -> None:
         """Start a referee for the next candidate, while that is being written."""
-        prepare_referee("evaluate", self.platform.name, sandbox=self.sandbox, limits=self.effort.limits())
+        prepare_referee(
+            "evaluate",
+            self.platform,
+            device=self.settings.device,
+            sandbox=self.sandbox,
+            limits=self.effort.limits(),
+        )
 
     @property
     def effort(self) -> Effort:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
 
@@ -75,6 +76,10 @@ class Platform(Protocol):
 
     def host_programs(self) -> tuple[HostProgram, ...]:
         """What candidates call on the host where they run in the process sandbox."""
+        ...
+
+    def sandbox_devices(self, index: int) -> Devices:
+        """What a sandbox opens of the host's devices to a command that runs on the device of this index."""
         ...
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import docker
 from docker.errors import APIError, NotFound
-from docker.types import LogConfig, Mount, Ulimit
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
-from sandbox.base import Command, Completed, SandboxUnavailable
+from sandbox.base import Command, Completed, Devices, SandboxUnavailable
 from sandbox.docker.engine import ENGINE_ERRORS
 from sandbox.docker.stream import AttachedStream
 from sandbox.environment import COMMAND_ENVIRONMENT
@@ -170,6 +170,7 @@ class StartedContainer:
             log_config=LogConfig(type=LogConfig.types.NONE),
             init=True,
             ipc_mode="private",
+            **device_options(command.devices),
         )
         seconds = str(int(limits.wall_s + idle_s + _GRACE_S))
         created: dict[str, Any] = api.create_container(
@@ -184,6 +185,16 @@ class StartedContainer:
             labels={LABEL: "1", OWNER_LABEL: this_process().to_label(), "kernelwright.command": command.label},
         )
         return str(created["Id"])
+
+
+def device_options(devices: Devices) -> dict[str, Any]:
+    """The options of a container's host configuration that open devices to it; none where none are asked for."""
+    options: dict[str, Any] = {}
+    if devices.nodes:
+        options["devices"] = [f"{node}:{node}:rw" for node in devices.nodes]
+    if devices.gpus:
+        options["device_requests"] = [DeviceRequest(device_ids=list(devices.gpus), capabilities=[["gpu"]])]
+    return options
 
 
 def _wait_for_exit(

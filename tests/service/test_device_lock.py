@@ -124,7 +124,7 @@ def test_the_device_that_the_settings_name_is_measured_on(tmp_path):
     sandbox = Answering()
     context = EvaluationContext(Task("op", OP), load_platform("cpu"), sandbox, settings)
     evaluation = context.evaluate(GOOD, on_progress=lambda text: None, cancel=CancelToken())
-    assert (sandbox.asked["platform"], sandbox.asked["device"]) == ("cpu", "3")
+    assert (sandbox.asked["platform"], sandbox.asked["device"]) == ("cpu", 3)
     assert evaluation.provenance["device"]["index"] == 3
 
 

@@ -235,7 +235,7 @@ def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_
         TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path)
     )
     request = Request.from_json({"platform": "cpu", **json.loads(json.dumps(context.effort.request(TASK, "")))})
-    trial = Trial(SimpleNamespace(request=request, platform=load_referee_platform(request.platform)))
+    trial = Trial(SimpleNamespace(request=request, platform=load_referee_platform(request.platform, request.device)))
     assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
     assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.025, 0.05)
 

@@ -9,6 +9,7 @@ from typing import Any
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.image import RECIPE
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
+from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
 
@@ -49,6 +50,10 @@ class CpuPlatform:
             HostProgram("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
             HostProgram("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
         )
+
+    def sandbox_devices(self, index: int) -> Devices:
+        """None: the processor is there in every sandbox."""
+        return Devices()
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """The cores that runners are timed on. An index stands for a share of them that its workers may use."""

@@ -12,6 +12,7 @@ from typing import Any
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.image import RECIPE
 from evaluator.referee.protocol import cycles
+from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
 
@@ -45,6 +46,10 @@ class SimulatedPlatform:
     def host_programs(self) -> tuple[HostProgram, ...]:
         """None: programs are data."""
         return ()
+
+    def sandbox_devices(self, index: int) -> Devices:
+        """None: the machine is a part of the referee."""
+        return Devices()
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """None: a count is the same whatever else runs."""

@@ -137,6 +137,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def device(self) -> int:
+        """Which of the host's devices of this platform it measures on, counted from 0."""
+        ...
+
+    @property
     def timed(self) -> str:
         """What `Call.seconds` is made of: `wall`, a clock; or `cycles`, a count at a nominal rate."""
         ...

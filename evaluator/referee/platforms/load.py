@@ -3,8 +3,12 @@
 from .base import Platform
 
 
-def load_platform(name: str) -> Platform:
+def load_platform(name: str, device: int) -> Platform:
     """The referee's half of a platform.
+
+    Args:
+        name: the platform that the request names.
+        device: which of the host's devices of this platform, counted from 0.
 
     Raises:
         ValueError: there is none of that name.
@@ -12,9 +16,9 @@ def load_platform(name: str) -> Platform:
     if name == "cpu":
         from .cpu.platform import CpuPlatform
 
-        return CpuPlatform()
+        return CpuPlatform(device)
     if name == "simulated":
         from .simulated import SimulatedPlatform
 
-        return SimulatedPlatform()
+        return SimulatedPlatform(device)
     raise ValueError(f"platform: unknown {name!r}")

@@ -86,8 +86,9 @@ class SimulatedPlatform:
     resolution = 0.0
     rotation_bytes = 0  # there are no caches
 
-    def __init__(self) -> None:
-        self._host = CpuPlatform()
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self._host = CpuPlatform(device)
         self._memory: dict[int, torch.Tensor] = {}
         self._calls: dict[int, list[list[int]]] = {}  # places of each call's outputs, by process
         self._next = _DEVICE_MEMORY

@@ -33,7 +33,7 @@ class Request:
 
     platform: str
     task_source: str
-    device: str = "0"  # which of the host's devices of this platform
+    device: int = 0  # which of the host's devices of this platform
     candidate_source: str = ""
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
@@ -80,7 +80,7 @@ class RunnerPool:
 
     def __post_init__(self) -> None:
         """Load the platform that the request names."""
-        self.platform = load_platform(self.request.platform)
+        self.platform = load_platform(self.request.platform, self.request.device)
         self.account = self.platform.account()
 
     @property

@@ -21,7 +21,7 @@ class FakePool:
     def __init__(self, hoarding: Exception | None = None) -> None:
         self.hoarding = hoarding
         self.stopped = False
-        self.platform = load_platform("cpu")
+        self.platform = load_platform("cpu", 0)
         self.request = SimpleNamespace(
             measure_budget_s=1.0, precision=0.2, compile_cache="", build_cache="", baselines=("eager",)
         )

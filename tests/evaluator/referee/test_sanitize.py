@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator.platforms import load_platform
 from evaluator.referee.sanitize import fault, one_line, plain
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Command, Completed, Limits, Promise
@@ -90,7 +91,9 @@ def completed(stdout: bytes, stderr: bytes = b"", exit_code: int = 0) -> Complet
 
 
 def told(given: Completed, seen: list[str]) -> dict[str, Any]:
-    return run_referee("check", "cpu", {}, device=0, sandbox=Answering(given), limits=Limits(), on_progress=seen.append)
+    return run_referee(
+        "check", load_platform("cpu"), {}, device=0, sandbox=Answering(given), limits=Limits(), on_progress=seen.append
+    )
 
 
 def test_the_host_takes_no_nan_and_no_escape_codes_from_a_referee() -> None:

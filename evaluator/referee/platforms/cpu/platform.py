@@ -35,6 +35,9 @@ class CpuPlatform:
     timed = "wall"
     resolution = RESOLUTION
 
+    def __init__(self, device: int) -> None:
+        self.device = device  # every index is this processor
+
     @property
     def rotation_bytes(self) -> int:
         """Twice the last-level cache."""

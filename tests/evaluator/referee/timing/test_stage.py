@@ -24,7 +24,7 @@ def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingSta
     """One that is about to time: what it knows of the op's sizes, and nothing else."""
     state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
     known: Any = {
-        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state, platform=load_platform("cpu")),
+        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state, platform=load_platform("cpu", 0)),
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
     rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
@@ -71,7 +71,7 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
-    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu"))
+    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0))
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     runners = {"eager": Told(), "candidate": Told()}
     inputs = {

@@ -1,0 +1,90 @@
+"""What of the host's devices a command may use: only what its platform asks for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
+from evaluator.platforms.cpu.platform import CpuPlatform
+from evaluator.referee.platforms.load import load_platform as load_referee_platform
+from evaluator.referee_process import HarnessFailed, prepare_referee, run_referee
+from sandbox.base import Command, Completed, Devices, Limits, Sandbox, SandboxUnavailable
+from sandbox.docker.container import device_options
+from sandbox.process.sandbox import ProcessSandbox
+
+
+class Recording:
+    """A sandbox that keeps what it is asked for."""
+
+    name = "recording"
+    promises: frozenset[object] = frozenset()
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def run(self, command: Command, **_: object) -> Completed:
+        self.commands.append(command)
+        return Completed(exit_code=1, stdout=b"", stderr=b"", wall_s=0.0)
+
+    def prepare(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+
+class Accelerator(CpuPlatform):
+    def sandbox_devices(self, index: int) -> Devices:
+        return Devices(nodes=(f"/dev/dri/renderD{128 + index}",), gpus=(str(index),))
+
+
+def asked(platform: Platform, device: int) -> list[Command]:
+    recording = Recording()
+    sandbox: Sandbox = recording  # type: ignore[assignment]
+    prepare_referee("evaluate", platform, device=device, sandbox=sandbox, limits=Limits())
+    with pytest.raises(HarnessFailed):
+        run_referee("evaluate", platform, {}, device=device, sandbox=sandbox, limits=Limits())
+    return recording.commands
+
+
+def test_a_command_uses_no_device_unless_it_names_it() -> None:
+    assert Command(Path("package")).devices == Devices()
+    assert device_options(Devices()) == {}
+
+
+def test_device_files_and_gpus_become_options_of_the_container() -> None:
+    assert device_options(Devices(nodes=("/dev/kfd", "/dev/dri/renderD129"))) == {
+        "devices": ["/dev/kfd:/dev/kfd:rw", "/dev/dri/renderD129:/dev/dri/renderD129:rw"]
+    }
+    [request] = device_options(Devices(gpus=("1",)))["device_requests"]
+    assert (request["DeviceIDs"], request["Capabilities"], request["Count"]) == (["1"], [["gpu"]], 0)
+
+
+@pytest.mark.parametrize("node", ["/etc/shadow", "dev/kfd", "/dev/../etc/shadow", "/dev/kfd:/dev/sda"])
+def test_only_device_files_are_devices(node: str) -> None:
+    with pytest.raises(ValueError, match="not the path of a device file"):
+        Devices(nodes=(node,))
+
+
+def test_the_process_sandbox_refuses_a_command_that_asks_for_devices() -> None:
+    sandbox = object.__new__(ProcessSandbox)
+    with pytest.raises(SandboxUnavailable, match="opens no devices"):
+        sandbox.run(Command(Path("package"), devices=Devices(gpus=("0",))))
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_platforms_without_hardware_of_their_own_ask_for_none(name: str) -> None:
+    assert load_platform(name).sandbox_devices(0) == Devices()
+
+
+def test_the_device_reaches_the_sandbox_and_the_referee() -> None:
+    ahead, command = asked(Accelerator(), 1)
+    assert command.devices == Devices(nodes=("/dev/dri/renderD129",), gpus=("1",)) == ahead.devices
+    assert json.loads(command.stdin) == {"platform": "cpu", "device": 1}
+    assert asked(Accelerator(), 0)[0] != ahead, "a referee that was started ahead serves one device"
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_the_referees_part_knows_its_device(name: str) -> None:
+    assert load_referee_platform(name, 3).device == 3
