@@ -155,13 +155,19 @@ def cancel_batch(store: Store, batch_id: int) -> int:
 
 
 def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None) -> int:
-    """Put the jobs of a batch that ended before they were done back in line; how many wait now.
+    """Queue the jobs of a batch again that ended before they were done. Nothing that they did and paid for is repeated.
 
-    What they did and paid for stays done. `budget_usd` gives the batch another total.
+    Args:
+        store: the store.
+        batch_id: the batch.
+        budget_usd: another total for the batch.
+
+    Returns:
+        The number of jobs that wait now.
 
     Raises:
-        NotInStore: there is none with this id.
-        BadRequest: the total is not a positive number, or jobs were told to stop and have not yet.
+        NotInStore: there is no batch with this id.
+        BadRequest: the total is not a number from 0 on, or jobs were told to stop and have not stopped yet.
     """
     if budget_usd is not None and not 0 <= budget_usd < float("inf"):
         raise BadRequest(f"--budget-usd {budget_usd}: must be dollars, 0 or more")

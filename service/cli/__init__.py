@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the console script; ends the process with the command's exit status."""
+    """The entry point of the console script. It ends the process with the command's exit status."""
     from service.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Puts the commands together, runs one, and turns every error into one line and an exit status."""
+"""The application: it assembles the commands, runs one, and turns every error into one line and an exit status."""
 
 import sys
 import traceback
@@ -20,10 +20,15 @@ AddTo = Callable[[typer.Typer], None]
 
 
 def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
-    """Run the command line and return its exit status: 0 done, 2 bad usage or op, 3 nothing to work with.
+    """Run the command line.
 
-    Besides these, 1 is a fault of Kernelwright itself, 130 and 143 say that a signal stopped it. `more` adds commands
-    of packages that this one must not import.
+    Args:
+        arguments: the arguments of the command line.
+        more: functions that add commands of packages which this one must not import.
+
+    Returns:
+        The exit status: 0 done, 1 a fault of Kernelwright itself, 2 wrong usage or an invalid op, 3 something that the
+        machine lacks, 130 and 143 stopped by a signal.
     """
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -37,7 +42,7 @@ def run(arguments: Sequence[str], *, more: Sequence[AddTo] = ()) -> int:
         return _report(Failure(USAGE, "usage", _usage_line(error)), as_json)
     except typer.Abort:
         return 130
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of stdout has closed it
         sys.stdout = None  # nothing may be flushed into it at exit
         return 0
     except Exception as error:
@@ -55,7 +60,7 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
-        rich_markup_mode=None,  # plain help starts twice as fast, and reads the same in a log
+        rich_markup_mode=None,  # plain help starts twice as fast and looks the same in a log
         pretty_exceptions_enable=False,
         help="Takes a PyTorch op and gives back a faster kernel with proof.",
         epilog="Example: kernelwright optimize op.py",
@@ -83,7 +88,7 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
 ) -> None:
-    pass  # both are dealt with before a command runs
+    pass  # both options are handled before a command runs
 
 
 def _usage_line(error: typer.TyperException) -> str:

@@ -1,4 +1,4 @@
-"""What a command works on: this machine's store, or a server."""
+"""The backend of a command: this machine's store, or a server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from service.views.leaderboard import leaderboard_page
 
 
 class LocalBackend:
-    """This machine's store, with the methods that a `ServerClient` has for a server."""
+    """A backend on this machine's store. It has the methods that `ServerClient` has for a server."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class LocalBackend:
         return query.cancel_job(self._store, job_id)
 
     def show_batch(self, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
-        """A batch with its figures over a baseline, as far as it has come."""
+        """A batch with its present figures over a baseline."""
         return manage.show_batch(self._store, batch_id, over=over)
 
     def list_batches(self, *, limit: int) -> list[BatchLine]:
@@ -52,11 +52,15 @@ class LocalBackend:
         return manage.list_batches(self._store, limit=limit)
 
     def cancel_batch(self, batch_id: int) -> int:
-        """Cancel a batch; the number of jobs that this concerns."""
+        """Cancel a batch.
+
+        Returns:
+            The number of jobs that this concerns.
+        """
         return manage.cancel_batch(self._store, batch_id)
 
     def retract(self, evaluation_id: str, reason: str) -> EvaluationRecord:
-        """Take an evaluation back."""
+        """Retract an evaluation."""
         return retract_evaluation(self._store, evaluation_id, actor=LOCAL_USER, reason=reason)
 
     def restore(self, evaluation_id: str, reason: str) -> EvaluationRecord:
@@ -66,7 +70,7 @@ class LocalBackend:
     def leaderboard(
         self, filters: LeaderboardFilters, *, sort: LeaderboardSort, descending: bool | None, limit: int | None
     ) -> tuple[list[LeaderboardEntry], int]:
-        """Entries, and how many there are with these filters."""
+        """Entries of the leaderboard, and the number of all entries that match the filters."""
         return leaderboard_page(self._store, filters, sort=sort, descending=descending, limit=limit)
 
     def audit(self, *, limit: int) -> list[AuditRecord]:
@@ -79,7 +83,7 @@ Backend = LocalBackend | ServerClient
 
 @contextlib.contextmanager
 def open_backend(server: str | None) -> Iterator[Backend]:
-    """The server that `--server` or the settings name, or else this machine's store.
+    """Open the server that `--server` or the settings name, or else this machine's store.
 
     Raises:
         BadRequest: the server's address is not valid.

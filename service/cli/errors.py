@@ -1,4 +1,4 @@
-"""Which exit status and which line an error comes to."""
+"""The exit status and the line of text for each kind of error."""
 
 import os
 import traceback
@@ -13,7 +13,7 @@ from tasks.task import TaskError
 
 @dataclass(frozen=True)
 class Failure:
-    """Exit status, a word for scripts, and one line for people."""
+    """A failed command: its exit status, a word for scripts, and one line for people."""
 
     status: int
     kind: str
@@ -21,7 +21,11 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """2 for what the user can correct in the command or the op, 3 for what the machine lacks, 1 for our own faults."""
+    """The failure for an error.
+
+    Its status is 2 if the user can correct the command or the op, 3 if the machine lacks something, and 1 for a fault
+    of Kernelwright itself.
+    """
     if isinstance(error, TaskError):
         return Failure(2, "invalid_op", _line(error))
     if isinstance(error, BadRequest | NotInStore):

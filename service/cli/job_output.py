@@ -1,4 +1,4 @@
-"""How the result of a job or of an evaluation is shown: the final table, and the JSON object."""
+"""The output for a job's or an evaluation's result: a table for people, and a JSON object."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
@@ -23,7 +23,7 @@ NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far 
 
 
 def report_json(report: "JobReport") -> dict[str, Any]:
-    """What `optimize --json` and `jobs resume --json` print."""
+    """The JSON object that `optimize --json` and `jobs resume --json` print."""
     return {
         "schema": "kernelwright.job/1",
         "job": job_json(report.job),
@@ -38,7 +38,7 @@ def report_json(report: "JobReport") -> dict[str, Any]:
 
 
 def show_report(report: "JobReport") -> None:
-    """The last screen of `optimize`."""
+    """Print the result of a job, at the end of `optimize` and `jobs resume`."""
     job = report.job
     _line(f"{job.task.ref} on {job.platform}, job {job.id}: {report.stop_reason}", report.stop_detail)
     if report.best is None:
@@ -54,7 +54,7 @@ def show_report(report: "JobReport") -> None:
 
 
 def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summary: Mapping[str, Any]) -> None:
-    """What a job took, and what its strategy counted."""
+    """Print the cost of a job, and the figures that its strategy counted."""
     unsettled = f" and at most ${unsettled_usd:.4f} for calls that were cut off" if unsettled_usd else ""
     unpriced = f" and {unpriced_calls} calls of unknown price (--price says it)" if unpriced_calls else ""
     _line(f"spent      {job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}{unpriced}{unsettled}")
@@ -66,10 +66,14 @@ def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summ
 def show_results(
     results: Sequence[Mapping[str, Any]], repeat: int, *, profile: bool, platform: str, as_json: bool
 ) -> None:
-    """What `evaluate` prints of the evaluations that there are, of `repeat` that were asked for.
+    """Print the results of `evaluate`.
 
-    `profile`: after the summary of several evaluations, people see the profile of the first one that passed. The JSON
-    object holds the profile of each.
+    Args:
+        results: the results of the evaluations that were done.
+        repeat: the number of evaluations that the command asked for.
+        profile: whether to print the profile of the first evaluation that passed. The JSON object holds each profile.
+        platform: the platform, which formats the profile.
+        as_json: whether to print JSON.
     """
     if as_json:
         print_json(repeat_summary(results, repeat) if repeat > 1 else results[0])
@@ -86,7 +90,12 @@ def show_results(
 
 
 def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> None:
-    """Verdict, latencies, speedups, roofline and tags of an evaluation, as `Evaluation.to_json` gives it."""
+    """Print an evaluation: verdict, latencies, speedups, roofline and tags.
+
+    Args:
+        result: the evaluation in the form of `Evaluation.to_json`.
+        last: the name of the candidate's row in the table.
+    """
     verdict = result["verdict"] if result.get("code") is None else f"{result['verdict']} ({result['code']})"
     if result["verdict"] != Verdict.PASSED:
         _line(f"verdict    {verdict}", result.get("message") or "")
@@ -113,14 +122,14 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
 
 
 def show_profile(result: Mapping[str, Any], platform: str) -> None:
-    """Where the time of a candidate that passed goes, as the platform puts it."""
+    """Print the profile of a candidate that passed, in the platform's form."""
     from evaluator.platforms import load_platform
 
     _verbatim(load_platform(platform).profile_text(dict(result["profile"])))
 
 
 def show_repeated(repeated: Mapping[str, Any]) -> None:
-    """A row for each of several evaluations of one candidate, and whether they agree."""
+    """Print a row for each of several evaluations of one candidate, and whether they agree."""
     baselines = list(repeated["speedup"])
     rows = []
     for number, result in enumerate(repeated["evaluations"], 1):
@@ -143,7 +152,7 @@ def show_repeated(repeated: Mapping[str, Any]) -> None:
 
 
 def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
-    """What the task declared, what was left out for it, and what another rule says, where it was asked for."""
+    """Print declared tolerances, families that the domain skips, state not compared, and KernelBench's verdict."""
     declared = (correctness.get("tolerance") or {}).get("declared")
     if declared:
         _line(
@@ -174,13 +183,13 @@ def _latency_table(result: Mapping[str, Any], last: str) -> None:
 
 
 def _line(text: str, detail: str = "") -> None:
-    """A sentence, wrapped under its first word."""
+    """Print a sentence. Lines after the first one are indented to its first word."""
     sentence = plain(text) + (f": {plain(detail)}" if detail else "")
     _verbatim(fill(sentence, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False))
 
 
 def _verbatim(text: str) -> None:
-    """Lines as they are: paths, which must stay whole to be copied, and other programs' output."""
+    """Print lines without wrapping: paths, which must stay whole to be copied, and the output of other programs."""
     from rich.text import Text
 
     make_console().print(Text("\n".join(plain(part) for part in text.splitlines())), soft_wrap=True)
@@ -190,7 +199,10 @@ _NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_er
 
 
 def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
-    """Show the report; 0 when the job did its work, 130 or 143 when a signal stopped it.
+    """Print the report of a job that has ended.
+
+    Returns:
+        The exit status: 0 if the job did its work, 130 or 143 if a signal stopped it.
 
     Raises:
         Unavailable: model or sandbox failed before any candidate passed.

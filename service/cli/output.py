@@ -1,4 +1,4 @@
-"""What commands print: one JSON object on stdout, or tables for people; everything else goes to stderr."""
+"""The output of commands: one JSON object or a table on stdout, everything else on stderr."""
 
 import json
 import sys
@@ -18,12 +18,12 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(text, file=sys.stderr)
 
 
 def make_console(*, stderr: bool = False) -> "Console":
-    """A console that shows colours on a terminal only; elsewhere lines may be as long as their content."""
+    """A console that shows colours only on a terminal. Elsewhere it is 200 characters wide."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -34,7 +34,7 @@ def make_console(*, stderr: bool = False) -> "Console":
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A table on stdout; `right` names the columns to align right. Cells are shown as they are, never as markup."""
+    """Print a table on stdout. `right` names the columns that are aligned right. Cells are never read as markup."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -48,7 +48,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rig
 
 
 def plain(value: object) -> str:
-    """A cell's text: unknown values as a dash, nothing that a terminal would obey."""
+    """The text of a cell: a dash for an unknown value, and no control characters for a terminal to act on."""
     text = "-" if value is None or value == "" else str(value)
     return "".join(char if char.isprintable() else " " for char in text)
 
@@ -63,12 +63,12 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency with three digits that count."""
+    """A latency: three decimals below 100 ms, else none."""
     return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.0f}"
 
 
 def job_json(job: "JobRecord") -> dict[str, Any]:
-    """A job for scripts; its task without the source."""
+    """A job as JSON, without its owner and the source of its task."""
     values = asdict(job)
     task = values.pop("task")
     task.pop("source", None)

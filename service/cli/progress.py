@@ -1,4 +1,4 @@
-"""What a job is doing, live: a small moving picture on a terminal, plain lines elsewhere. All on stderr."""
+"""The progress of a running job on stderr: a table that is redrawn on a terminal, plain lines elsewhere."""
 
 import contextlib
 import sys
@@ -26,12 +26,12 @@ ACTIVITIES = {
     "judge-improve": "the Judge looks at it",
     "judge-repair": "the Judge looks at it",
 }
-"""What goes on while a request is answered."""
+"""By request: the text that is shown until it is answered."""
 
 
 @dataclass
 class ProgressState:
-    """The state of the picture."""
+    """The state of the progress display."""
 
     title: str
     rounds: int = 0
@@ -45,7 +45,11 @@ class ProgressState:
     started: float = field(default_factory=time.monotonic)
 
     def apply(self, event: "Event") -> str | None:
-        """Take in an event; a line that says it to people who do not see the picture, or None."""
+        """Update the state by an event.
+
+        Returns:
+            A line that tells of the event where there is no table; None if the event needs none.
+        """
         data: Mapping[str, Any] = event.data
         self.round = event.round or self.round
         match event.kind:
@@ -89,12 +93,12 @@ class ProgressState:
                 return None
 
     def elapsed(self) -> str:
-        """Minutes and seconds since the start."""
+        """The time since the start, as minutes and seconds."""
         seconds = int(time.monotonic() - self.started)
         return f"{seconds // 60}:{seconds % 60:02}"
 
     def cost(self) -> str:
-        """Dollars so far."""
+        """The cost so far in dollars."""
         return f"${self.cost_usd:.4f}" if self.cost_known else f"${self.cost_usd:.4f} + calls of unknown price"
 
     def _evaluated(self, number: int, data: Mapping[str, Any]) -> str:
@@ -106,16 +110,16 @@ class ProgressState:
         return f"{plain(verdict)}: {plain(data['message'])[:200]}"
 
     def change(self, number: int) -> str:
-        """What this round's candidate is meant to change."""
+        """The change that the candidate of this round is meant to make."""
         return self.changes.get(number, "first candidate" if number <= 1 else "")
 
 
 @contextlib.contextmanager
 def show_progress(title: str) -> Iterator["Observer"]:
-    """While the block runs, show what the returned observer is told."""
+    """Show progress while the block runs. The block passes the job's events to the observer that it gets."""
     shown = ProgressState(title)
     if sys.stderr.isatty():
-        with _picture(shown) as observe:
+        with _live_table(shown) as observe:
             yield observe
         return
     last = ""
@@ -133,7 +137,7 @@ def show_progress(title: str) -> Iterator["Observer"]:
 
 
 @contextlib.contextmanager
-def _picture(shown: ProgressState) -> Iterator["Observer"]:
+def _live_table(shown: ProgressState) -> Iterator["Observer"]:
     from rich.live import Live
 
     console = make_console(stderr=True)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agents.llm.models import CHARS_PER_TOKEN
 from service.mock_llm.script import Entry, ScriptedCall, ScriptedUsage, content_text, fenced, request_digest, request_of
 from tasks import syntax
 
 MOST_PIECES = 50  # of one text in a stream
-_CHARS_A_TOKEN = 4
 _INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ADVICE = {
     "bottleneck": "not known: this advice is scripted, and nothing was looked at",
@@ -200,7 +200,7 @@ def _usage(
 
 
 def _tokens(characters: int) -> int:
-    return -(-characters // _CHARS_A_TOKEN)
+    return -(-characters // CHARS_PER_TOKEN)
 
 
 def _split(text: str) -> list[str]:

@@ -79,7 +79,7 @@ def resume_batch_for(
         wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
     priced = priced_models(principal, wanted.values())
     with store.write() as session:
-        hold_quota(session, principal)  # before it is read which jobs ended, which another request may put in line
+        hold_quota(session, principal)  # before reading which jobs ended, because another request may queue them
         again = [
             wanted[job.id].model_copy(update={"budget_usd": job.options.get("budget_usd")})
             for job in batches.job_costs(session, batch_id)

@@ -53,7 +53,7 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
         except JobLost as error:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
-            log.warning("job goes back in line, for the store failed it: %s", error, extra=about)
+            log.warning("job goes back into the queue because the store failed: %s", error, extra=about)
             retry_store(lambda: _requeue(worker, job_id), cancel)
         except SandboxUnavailable:
             retry_store(lambda: _requeue(worker, job_id), cancel)

@@ -100,7 +100,7 @@ class Reconciler:
                     job_queue.fail_queued(session, job_id, f"{MAX_LOSSES + 1} workers died of it or with it; resume it")
                     results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
             if back:
-                log.warning("job goes back in line", extra={"job": job_id, "worker": worker_id})
+                log.warning("job goes back into the queue", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._last_heartbeats):
             with self._store.write() as session:  # one reconciler at a time, or work would be enqueued twice
                 taken = 0 if workers.lock_if_live(session, worker_id) else self._queue.take_over(worker_id)
@@ -111,7 +111,7 @@ class Reconciler:
     def _enqueue(self, waits: tuple[int, int], *, was_known: bool) -> int:
         """Enqueue one job; the number of jobs enqueued now. `was_known` says that the queue held it before."""
         job_id, attempt = waits
-        if was_known:  # its turn came to nothing: the worker lost the store, or someone took it out of the queue
+        if was_known:  # the attempt did no work: the worker lost the store, or the attempt was removed from the queue
             with self._store.write() as session:
                 job_queue.increment_attempt(session, job_id, attempt)
             return 0
@@ -119,10 +119,10 @@ class Reconciler:
             job = jobs.get_job(session, job_id)
         try:
             self._queue.add_job(job)
-        except (TypeError, ValueError) as error:  # a row that something else wrote; others must not wait for it
-            log.error("job cannot be put in line: %s", error, extra={"job": job_id})
+        except (TypeError, ValueError) as error:  # a row that another program wrote; other jobs must not wait for it
+            log.error("job cannot be queued: %s", error, extra={"job": job_id})
             with self._store.write() as session:
-                job_queue.fail_queued(session, job_id, f"cannot be put in line: {error}")
+                job_queue.fail_queued(session, job_id, f"cannot be queued: {error}")
             return 0
         self._enqueued.add(waits)
         return 1

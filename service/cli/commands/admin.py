@@ -33,9 +33,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def upgrade(as_json: Json = False) -> None:
-    """Make the store, or bring it to this version's tables. Every command does so by itself when it must.
+    """Create the store, or upgrade it to this version's tables, and compute the leaderboard again from all evaluations.
 
-    Also computes the leaderboard anew from all evaluations.
+    Every command upgrades the store by itself if that is necessary.
     """
     from db.migrations import HEAD
     from service.cli.output import print_json
@@ -78,7 +78,7 @@ def check(as_json: Json = False) -> int:
 def backup(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file for the copy.")], as_json: Json = False
 ) -> None:
-    """Write a whole copy of the store to a new file, also while jobs run; of PostgreSQL by pg_dump, for pg_restore."""
+    """Write a copy of the whole store to a new file, also while jobs run. PostgreSQL needs pg_dump and pg_restore."""
     from service.cli.output import print_json
     from service.database import backup_store
     from service.settings import load_settings
@@ -175,7 +175,7 @@ def audit(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Show who changed what others rely on, and why: results taken back, tokens made and revoked. Newest first."""
+    """Show the audit log, newest first: who retracted or restored results, made or revoked tokens, and why."""
     from service.cli.backend import open_backend
     from service.cli.output import note, print_json, print_table
 

@@ -21,7 +21,7 @@ BatchId = Annotated[
     int, typer.Argument(metavar="ID", help="The batch's number, as `kernelwright batch list` shows it.")
 ]
 Over = Annotated[Literal["eager", "compile"], typer.Option(help="Which baseline speedups are over.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Only put the jobs in line, for workers to take.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Only queue the jobs, for workers to take.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -121,7 +121,7 @@ def resume(
     server: Server = None,
     as_json: Json = False,
 ) -> int:
-    """Go on with a batch: what waits, and what was interrupted, cancelled or failed. Nothing is paid for twice."""
+    """Resume a batch: jobs that wait, were interrupted or cancelled, or failed. Nothing is paid for twice."""
     from service.batches.manage import resume_batch
     from service.database import opened_store
     from service.settings import load_settings
@@ -140,7 +140,7 @@ def resume(
 
 
 def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as_json: bool) -> int:
-    """Run what waits, unless workers are to, and show the batch."""
+    """Run the jobs that wait, unless workers are to run them, and show the batch."""
     from service.batches.manage import show_batch
     from service.cancellation import CancelToken
     from service.cli.commands.batch_output import show_outcome, show_refused
@@ -156,7 +156,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
 
 
 def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
-    """Run the jobs of a batch that wait, one after the other, each with the picture that `optimize` shows.
+    """Run the jobs of a batch that wait, one after the other, each with the progress display of `optimize`.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with.
@@ -176,7 +176,7 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
         def told(job: "JobRecord") -> "Observer":
             nonlocal number
             number += 1
-            shown.close()  # the picture of the job before
+            shown.close()  # the progress display of the job before
             title = title_of(job.task.ref, job.model, job.sample, f"{number}/{waiting}", several)
             return shown.enter_context(show_progress(title))
 

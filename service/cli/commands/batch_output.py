@@ -1,4 +1,4 @@
-"""Batches as people read them, in 80 columns."""
+"""The output for batches, in 80 columns."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ _MEANS = ("geomean", "of passed", "median")
 
 
 def show_outcome(details: BatchDetails, *, detached: bool, as_json: bool, at: str = "") -> None:
-    """The end of `batch run` and `batch resume`; `at` is the option that names the server."""
+    """Print the end of `batch run` and `batch resume`. `at` is the option that names the server."""
     batch_id = details.line.batch.id
     if as_json:
         print_json(batch_json(details))
     elif detached:
-        print(f"batch {batch_id}: {details.line.jobs} jobs in line for `kernelwright worker`")
+        print(f"batch {batch_id}: {details.line.jobs} jobs queued for `kernelwright worker`")
     else:
         show_details(details)
     if not detached and not details.complete:
@@ -27,7 +27,7 @@ def show_outcome(details: BatchDetails, *, detached: bool, as_json: bool, at: st
 
 
 def show_details(details: BatchDetails) -> None:
-    """How far a batch has come, and the figures of each model and platform."""
+    """Print how far a batch has come, and the figures of each model and platform."""
     line = details.line
     batch = line.batch
     name = f" ({plain(batch.name)})" if batch.name else ""
@@ -75,7 +75,7 @@ def show_details(details: BatchDetails) -> None:
 
 
 def show_jobs(details: BatchDetails) -> None:
-    """Each job in a line."""
+    """Print each job on a line."""
     rows = [
         (
             job.job,
@@ -90,13 +90,13 @@ def show_jobs(details: BatchDetails) -> None:
 
 
 def show_refused(details: BatchDetails) -> None:
-    """What of the tasks could not be used, on stderr."""
+    """Print the tasks that could not be used, on stderr."""
     for ref, reason in details.refused:
         note(f"left out: {plain(reason if ref in reason else f'{ref}: {reason}')}")
 
 
 def show_comparison(a: int, b: int, over: str, found: Sequence[ModelComparison]) -> None:
-    """Each pair with its figures in words."""
+    """Print each compared pair with its figures."""
     for each in found:
         made = each.comparison
         print(f"A: batch {a}, {plain(each.model_a)}; B: batch {b}, {plain(each.model_b)}; on {each.platform}")
@@ -122,7 +122,7 @@ def show_comparison(a: int, b: int, over: str, found: Sequence[ModelComparison])
 
 
 def _tell_devices(whose: str, devices: Sequence[str]) -> None:
-    """Speedups of different devices are different numbers: whoever reads them must know."""
+    """Say if results come from several devices, because speedups of different devices cannot be compared."""
     if len(devices) > 1:
         print(f"{whose}: measured on different devices, so differences may be theirs: {plain('; '.join(devices))}")
 

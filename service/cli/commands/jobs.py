@@ -180,7 +180,7 @@ def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
 
 
 def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
-    """Go on with a job that was interrupted, cancelled or failed; what it did and paid for stays done."""
+    """Resume a job that was interrupted, cancelled or failed. Nothing that it did and paid for is repeated."""
     from service.cancellation import CancelToken, cancel_on_signals
     from service.cli.job_output import finish
     from service.cli.progress import show_progress
@@ -326,7 +326,7 @@ def _export_chats(
 
 
 def retract(evaluation_id: EvaluationId, reason: Reason, server: Server = None, as_json: Json = False) -> None:
-    """Take an evaluation back: it leaves the leaderboard, and its job has its next best candidate."""
+    """Retract an evaluation: it leaves the leaderboard, and the next best candidate becomes the best of its job."""
     from service.cli.backend import open_backend
 
     with open_backend(server) as backend:

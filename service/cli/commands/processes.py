@@ -30,8 +30,8 @@ def worker(
 ) -> None:
     """Take jobs and evaluations from the queue, for one device of this host, until stopped.
 
-    Ctrl-C or SIGTERM: what runs is put back in line, and another worker goes on with it. Any number of workers on any
-    number of hosts share a store; those on one device take turns.
+    Ctrl-C or SIGTERM: running jobs go back into the queue, and another worker resumes them. Any number of workers on
+    any number of hosts can share a store. Workers of one device take turns.
     """
     import logging
     import os

@@ -1,1 +1,1 @@
-"""Commands that a server carries out: progress and results in the terminal."""
+"""Commands that a server carries out, with progress and results in the terminal."""

@@ -309,7 +309,7 @@ def test_a_batch_is_queued_with_what_file_flags_and_environment_say(operator, tm
     monkeypatch.setenv("KERNELWRIGHT_PLATEAU_ROUNDS", "3")
     assert run(["batch", "run", str(path), "--rounds", "1", "--budget-usd", "5", "--detach"]) == 0
     out, err = capsys.readouterr()
-    batch = re.fullmatch(r"batch (\d+): 2 jobs in line for `kernelwright worker`\n", out)[1]
+    batch = re.fullmatch(r"batch (\d+): 2 jobs queued for `kernelwright worker`\n", out)[1]
     assert "left out: starter/no: no such task" in err
     shown = json.loads(printed(capsys, "batch", "show", batch, "--json"))
     assert (shown["batch"]["name"], shown["batch"]["budget_usd"], shown["counts"]) == ("week", 5.0, {"queued": 2})

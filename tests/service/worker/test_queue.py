@@ -177,7 +177,7 @@ def status_of(store: Store, worker: str) -> str:
 
 
 def as_if_begun(queue: WorkQueue, worker: str) -> None:
-    """What is in line as if this worker had begun it, with nothing written to the store yet."""
+    """Mark all queued work as begun by this worker, with nothing written to the store yet."""
     with queue._client._sys_db.engine.begin() as connection:
         connection.execute(text("UPDATE workflow_status SET status='PENDING', executor_id=:worker"), {"worker": worker})
 
@@ -198,7 +198,7 @@ def in_line(queue: WorkQueue) -> dict[str, str]:
 @QUICK
 @given(steps=st.lists(st.one_of(st.sampled_from(["ann", "bob", "cem"]), st.none()), max_size=60))
 def test_users_who_wait_take_turns_and_nobody_saves_any_up(store: Store, steps: list[str | None]) -> None:
-    """`None` is a turn. While two users both have jobs in line, neither gets more than two turns more than the other:
+    """`None` is a turn. While two users both have queued jobs, neither gets more than two turns more than the other:
     the bound of start-time fair queuing for jobs of one size."""
     with store.write() as session:
         session.execute(delete(JobRow))
@@ -806,7 +806,7 @@ def test_what_the_store_refuses_is_tried_until_it_answers_or_all_ends(monkeypatc
         retry_store(action, cancel)
 
 
-# what is put in line
+# what is queued
 
 
 def test_a_submission_that_makes_no_sense_is_refused_and_nothing_is_queued(store: Store, settings: Settings) -> None:

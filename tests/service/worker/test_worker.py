@@ -212,7 +212,7 @@ def test_a_job_is_cancelled_wherever_it_is(there: Fleet, model: LlmServer) -> No
     waits = ask(there, model)
     began = time.monotonic()
     assert cancel_job(there.store, waits).status.value == "cancelled"
-    took_s["in line"] = time.monotonic() - began
+    took_s["in the queue"] = time.monotonic() - began
     worker = there.worker()
     evaluated = ask(there, model)
     worker.wait_for("evaluation: building", job=evaluated)

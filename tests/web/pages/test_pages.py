@@ -348,7 +348,7 @@ def test_jobs_are_listed_by_state(site, made):
     ("name", "said"),
     [
         ("queued", "1 job for cpu stands before it."),
-        ("ahead", "next one in line for cpu"),
+        ("ahead", "next one in the queue for cpu"),
         ("running", "Round 2 of 6"),
         ("done", "all of its rounds are done. The 95 % interval of the best candidate is 2.30× to 2.50×."),
         ("failed", "no key in OPENAI_API_KEY"),
