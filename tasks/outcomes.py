@@ -1,7 +1,7 @@
-"""What can become of a candidate, for every part of the project: verdicts, their codes, tags, and a candidate's name.
+"""The outcomes of an evaluation or a task check: verdicts, codes and tags, and the hash that identifies a candidate.
 
-Pages, reports and the command line show the sentences that stand here. The referee imports nothing of ours, because it
-runs alone inside a sandbox; a test holds its words to these.
+Pages, reports and the command line show the sentences of this module. The referee imports nothing of the project,
+because it runs alone inside a sandbox; a test compares the referee's words with these.
 """
 
 import hashlib
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 
 def candidate_hash(source: str) -> str:
-    """SHA-256 of a candidate's source in UTF-8, in hex: what identifies it everywhere. Any text has one."""
+    """SHA-256 of a candidate's source in UTF-8, in hex. It identifies the candidate everywhere; any text has one."""
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Verdict(StrEnum):
-    """What became of a candidate. Missing evidence is never `passed`."""
+    """The outcome of an evaluation. Missing evidence is never `passed`."""
 
     PASSED = "passed"
     BUILD_FAILED = "build_failed"
@@ -33,10 +33,10 @@ NOT_JUDGED = frozenset({Verdict.TASK_INVALID, Verdict.SANDBOX_ERROR})
 """Verdicts that say nothing about the candidate."""
 
 NO_CANDIDATE = "no_candidate"
-"""Stands in a verdict's place where a round brought no candidate."""
+"""Takes the place of a verdict if a round brought no candidate."""
 
 UNDER_WAY = "under way"
-"""Stands in a verdict's place while a round goes on."""
+"""Takes the place of a verdict while a round goes on."""
 
 CANCELLED = "cancelled"
 """The code of an evaluation that was cancelled."""
@@ -89,6 +89,11 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "shape_groups": "get_input_groups() returns no list of input lists.",
         "inputs_change": "get_inputs() returns larger tensors on a later call.",
         "protocol": "The reference's process did not answer what it was asked.",
+        "failed": "The op could not be run.",
+        "no_outputs": "The op returns nothing.",
+        "shape_changes": "An output has another shape for other inputs.",
+        "all_zero": "An output is all zeros, so returning zeros would pass.",
+        "constant_output": "An output is the same for different inputs.",
     },
     Verdict.SANDBOX_ERROR: {
         CANCELLED: "The evaluation was cancelled.",
@@ -105,21 +110,30 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "unreadable": "The memory of a process of the referee's own could not be read.",
     },
 }
-"""What each code says beyond its verdict. A verdict may come without a code."""
+"""What each code says beyond its verdict. A verdict may come without a code; so may the problem of a task check, which
+has the codes of `task_invalid`."""
 
 
 def explain(verdict: str, code: str | None = None) -> str:
-    """A verdict and its code in words; empty where another version knew them."""
+    """A verdict and its code in words; empty for those of another version."""
     return " ".join(filter(None, (VERDICT_TEXTS.get(verdict), CODE_TEXTS.get(verdict, {}).get(code or ""))))
 
 
 @dataclass(frozen=True)
 class Tag:
-    """A remark on a candidate that passed. One that is not `ranked` keeps its figures off the ranks."""
+    """A remark on a candidate that passed.
+
+    Attributes:
+        name: the tag.
+        ranked: whether the candidate's figures still count for ranks.
+        text: what the tag says to people.
+        faster: whether the candidate may still be faster than eager.
+    """
 
     name: str
     ranked: bool
     text: str
+    faster: bool = True
 
 
 TAGS: Mapping[str, Tag] = {
@@ -128,8 +142,8 @@ TAGS: Mapping[str, Tag] = {
         Tag("custom_kernel", True, "A kernel of its own did the work."),
         Tag("torch_only", True, "Operators of torch did the work; there is no kernel of its own."),
         Tag("cycles", True, "Timed: cycles. Its figures are a count at a nominal rate, not times."),
-        Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster."),
-        Tag("slower", True, "It is slower than eager."),
+        Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster.", faster=False),
+        Tag("slower", True, "It is slower than eager.", faster=False),
         Tag(
             "noisy",
             False,
@@ -162,7 +176,10 @@ TAGS: Mapping[str, Tag] = {
 }
 
 UNRANKED = frozenset(tag.name for tag in TAGS.values() if not tag.ranked)
-"""Tags of what the evaluator measured and does not vouch for."""
+"""Tags of figures that the evaluator measured but does not vouch for."""
+
+WARNING = UNRANKED | frozenset(tag.name for tag in TAGS.values() if not tag.faster)
+"""Tags that pages show as a warning: no rank, or not known to be faster."""
 
 
 def is_ranked(tags: Iterable[str]) -> bool:

@@ -58,6 +58,12 @@ def test_every_way_in_which_a_runner_fails_is_a_code_where_it_is_the_referees_ow
     assert set().union(*kinds) <= set(CODE_TEXTS[Verdict.SANDBOX_ERROR])
 
 
+def test_every_problem_of_the_task_check_has_a_code_of_an_invalid_task() -> None:
+    found = set().union(*(texts(argument(call, 0, "code")) for _, _, call in calls("_problem")))
+    assert found
+    assert found | {"failed"} <= set(CODE_TEXTS[Verdict.TASK_INVALID])
+
+
 def test_every_tag_is_known() -> None:
     found = set().union(*(texts(call.args[0]) for _, _, call in calls("self.tags.append")))
     assert found == set(TAGS)

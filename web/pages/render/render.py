@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from service.submissions.access import LOCAL, Principal, Role
 from service.version import program_version
 from service.views.safe_text import one_line, shown
-from tasks.outcomes import NOT_JUDGED, TAGS, UNRANKED, explain
+from tasks.outcomes import NOT_JUDGED, TAGS, WARNING, explain
 from web.pages.render import source, speedup_bars
 from web.pages.render.assets import assets
 from web.security.sessions import csrf_token
@@ -95,7 +95,7 @@ def environment() -> Environment:
         "known_tags": TAGS,
         "explain": explain,
         "not_judged": NOT_JUDGED,
-        "unranked_tags": UNRANKED,
+        "warning_tags": WARNING,
     }
     return made
 
