@@ -1,4 +1,4 @@
-"""Proves on this machine what a sandbox promises, by running a program inside that tries the opposite."""
+"""Checks a sandbox's promises on this machine by running a program in the sandbox that tries to break each one."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ _KNOWN_VARIABLES |= {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"}
 
 @dataclass(frozen=True)
 class PromiseCheck:
-    """One promise on this machine: kept, broken, or (None) not made."""
+    """The check of one promise on this machine. `kept` is None if the sandbox does not make the promise."""
 
     promise: Promise
     kept: bool | None
@@ -37,9 +37,12 @@ def check_promises(
     image_variables: Collection[str] = (),
     progress: Callable[[str], None] = lambda line: None,
 ) -> list[PromiseCheck]:
-    """Try every promise of `sandbox`; takes some seconds. One line of `progress` a promise.
+    """Check every promise of a sandbox. This takes some seconds.
 
-    `image_variables` are the environment variables that the sandbox's image sets itself.
+    Args:
+        sandbox: the sandbox.
+        image_variables: the environment variables that the sandbox's image sets itself.
+        progress: is called with one line for each promise.
 
     Raises:
         SandboxUnavailable: the sandbox cannot run anything at present.
@@ -64,7 +67,7 @@ _Check = Callable[[Sandbox], tuple[bool, str]]
 
 
 class _ProbeError(Exception):
-    """The probe did not get as far as an answer."""
+    """The probe ended without an answer."""
 
 
 def _run(sandbox: Sandbox, *args: str, limits: Limits | None = None) -> Completed:
@@ -93,7 +96,7 @@ def _network(sandbox: Sandbox) -> tuple[bool, str]:
 
 @contextlib.contextmanager
 def _listening() -> Iterator[tuple[int, str]]:
-    """A TCP port on the host's loopback and an abstract socket, both of which accept."""
+    """Open a TCP port on the host's loopback interface and an abstract socket that accept connections."""
     name = f"kernelwright-check-{secrets.token_hex(8)}"
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
         unix.bind("\0" + name)

@@ -1,4 +1,4 @@
-"""What this machine has of what Kernelwright needs, and what to do about the rest."""
+"""The examination of this machine: what Kernelwright needs, what is missing, and how to get it."""
 
 import os
 import subprocess
@@ -29,9 +29,9 @@ _SET_STORE = "set KERNELWRIGHT_DATA_DIR or KERNELWRIGHT_DATABASE_URL"
 
 
 def examine_machine(settings: Settings) -> list[Finding]:
-    """Everything that was looked at: sandboxes and tools, the store, the service, the devices.
+    """Examine sandboxes and tools, the store, the workers, the lock folder and the devices.
 
-    Starts no container and changes nothing.
+    It starts no container and changes nothing.
 
     Raises:
         BadRequest: the platform of the settings is unknown.
@@ -46,7 +46,7 @@ def examine_machine(settings: Settings) -> list[Finding]:
 
 
 def can_work(findings: list[Finding]) -> bool:
-    """Whether nothing that is needed is missing."""
+    """Whether nothing is missing that is required."""
     return all(finding.status != "missing" for finding in findings)
 
 
@@ -97,7 +97,7 @@ def _store(database: Engine) -> Finding:
 
 
 def _workers(store: Store) -> Finding:
-    """Optional: commands that work on this machine need none."""
+    """Examine the workers. They are optional, because commands that work on this machine need none."""
     with store.read() as session:
         workers = list_workers(session, live=True)
         waiting = len(job_queue.list_queued(session))
@@ -111,7 +111,7 @@ def _workers(store: Store) -> Finding:
 
 
 def _pg_dump(database: Engine) -> Finding:
-    """Optional: a backup can be made on the database's own host."""
+    """Examine pg_dump. It is optional, because a backup can be made on the database's own host."""
     with database.connect() as connection:
         info = connection.dialect.server_version_info
     server = int(info[0]) if info else 0

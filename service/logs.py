@@ -1,4 +1,4 @@
-"""Logs of processes that run for long: one line an event on stderr, for people or for machines."""
+"""Logs of long-running processes: one line for each event on stderr, as text or as JSON."""
 
 import json
 import logging
@@ -11,22 +11,22 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 def set_up_logs(form: Format, *, level: str = "INFO") -> None:
-    """Send the logs of this process to stderr. What a caller adds by `extra` (job, worker, user) goes with the line."""
+    """Send the logs of this process to stderr. Values that a caller passes as `extra` are part of the line."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)  # of libraries
+    root.setLevel(logging.WARNING)  # for libraries
     for name in ("service", "web"):
         logging.getLogger(name).setLevel(level)
-    logging.getLogger("dbos").handlers[:] = [logging.NullHandler()]  # or it writes lines of its own form
+    logging.getLogger("dbos").handlers[:] = [logging.NullHandler()]  # otherwise DBOS writes lines in a form of its own
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, then what was added, and the traceback of an exception."""
+    """One JSON object a line: time, level, logger, message, the `extra` values, and the traceback of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The record as a JSON object."""
         line = {
             "time": _moment(record),
             "level": record.levelname.lower(),
@@ -40,10 +40,10 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Time, level and message, then what was added as `name=value`; on one line but for tracebacks."""
+    """Time, level, message, and the `extra` values as `name=value`, on one line. A traceback follows on more lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The record as a line of text."""
         message = "".join(char if char.isprintable() else "?" for char in record.getMessage())
         added = "".join(f" {name}={value}" for name, value in _added(record).items())
         line = f"{_moment(record)} {record.levelname.lower():7} {message}{added}"

@@ -1,4 +1,4 @@
-"""Settings: the one place that reads the environment (prefix KERNELWRIGHT_) and `.env`."""
+"""The settings. No other module reads the environment (prefix KERNELWRIGHT_) and `.env`."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from service.errors import BadRequest, KeyUnreadable
 
 PREFIX = "KERNELWRIGHT_"
 MAX_KEY_BYTES = 16 * 1024
-MIN_SECRET_CHARS = 6  # shorter values are words that stand in any text
+MIN_SECRET_CHARS = 6  # shorter values are words that may occur in any text
 
 _PRICES = re.compile(r"\d+(\.\d+)?,\d+(\.\d+)?")
 _SECRET_ENDINGS = ("_API_KEY", "_TOKEN", "_SECRET", "_KEY")
@@ -20,7 +20,7 @@ _MAY_HOLD_SECRETS = frozenset({"database_url", "api_base", "server", "token"})
 
 
 class Settings(BaseSettings):
-    """Every option of the commands that lasts from one run to the next. Money in US dollars."""
+    """The options that apply to all commands. Money is in US dollars."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -34,10 +34,10 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=lambda: user_data_dir() / "kernelwright")
     database_url: SecretStr | None = None
-    database_password_file: Path | None = None  # holds the URL's password, where the URL itself has none
-    lock_dir: Path = Path("/tmp")  # noqa: S108  # one place for all users of a host, who share its devices
+    database_password_file: Path | None = None  # holds the URL's password if the URL itself has none
+    lock_dir: Path = Path("/tmp")  # noqa: S108  # one folder for all users of a host, because they share its devices
     platform: str = "cpu"
-    device: int = Field(0, ge=0, le=1023)  # which of the host's devices, as its platform counts them
+    device: int = Field(0, ge=0, le=1023)  # the number of one of the host's devices of the platform
     model: str = Field("builtin/compiler", min_length=1, max_length=200)
     judge_model: str | None = Field(None, min_length=1, max_length=200)
     strategy: str = "judge"
@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     budget_tokens: int | None = Field(None, ge=0)
     budget_s: float | None = Field(None, ge=0, allow_inf_nan=False)
     budget_evaluations: int | None = Field(None, ge=0)
-    price: str | None = None  # dollars a million tokens: prompt, reply
+    price: str | None = None  # dollars for a million tokens: of the prompt, of the reply
     plateau_rounds: int = Field(4, ge=0, le=1000)
     roofline_target: float = Field(0.95, gt=0, le=1)
     sandbox: Literal["docker", "process"] | None = None
@@ -56,17 +56,17 @@ class Settings(BaseSettings):
     api_key_file: Path | None = None
     memory_mb: int = Field(8192, ge=1024, le=16 * 1024 * 1024)  # of one evaluation's sandbox
     measure_s: float = Field(20.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
-    precision: float = Field(0.2, ge=0.01, le=1)  # the widest interval of a speedup, as a share of it, to stop at
+    precision: float = Field(0.2, ge=0.01, le=1)  # timing stops early at a speedup's interval of this share of it
 
-    models: str = ""  # patterns of models that submitters may use beside `model` and builtin/compiler; commas between
-    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # of one token; 0: no limits on requests
-    server: str | None = None  # of the commands that can work through one
-    token: SecretStr | None = None  # for that server
+    models: str = ""  # patterns of models, by commas, that submitters may use beside `model` and builtin/compiler
+    requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # for one token; 0 means no limit
+    server: str | None = None  # the server that commands work through
+    token: SecretStr | None = None  # the token for that server
 
     @field_validator("api_base", "server")
     @classmethod
     def _without_userinfo(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """Refuse a key in an address that is kept or shown."""
+        """Refuse an address with a name or password in it, because addresses are stored and shown."""
         if value is not None and _has_userinfo(value):
             where = "the provider's variable, such as OPENAI_API_KEY"
             where = "KERNELWRIGHT_TOKEN" if info.field_name == "server" else where
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
 
     @property
     def store_url(self) -> str:
-        """The database's URL, password included; an SQLite file in the data folder unless one is set.
+        """The database's URL with its password. The default is an SQLite file in the data folder.
 
         Raises:
             BadRequest: the password's file cannot be read, or the URL cannot take a password.
@@ -95,12 +95,12 @@ class Settings(BaseSettings):
         return url if self.database_password_file is None else _with_password(url, self.database_password_file)
 
     def job_dir(self, job_id: int) -> Path:
-        """Where a job's files go unless the user names a place."""
+        """The folder of a job's files, unless the user names another place."""
         return self.data_dir / "jobs" / str(job_id)
 
 
 class _GivenOnly(Settings):
-    """Settings that look at no environment: for checking single values."""
+    """Settings that do not read the environment, to check single values."""
 
     @classmethod
     def settings_customise_sources(
@@ -111,15 +111,15 @@ class _GivenOnly(Settings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """pydantic-settings' own hook: what is given, and nothing else."""
+        """Use only the values that are given. This is a hook of pydantic-settings."""
         return (init_settings,)
 
 
 def load_settings(**options: object) -> Settings:
-    """Settings from the environment and `.env`, with the given `options` (those that are not None) above them.
+    """Read the settings from the environment and `.env`. Given `options` that are not None take precedence.
 
     Raises:
-        BadRequest: a value is not acceptable; the text names option, variable and value.
+        BadRequest: a value is not valid. The message names the option or the variable, and the value.
     """
     given = {name: value for name, value in options.items() if value is not None}
     try:
@@ -135,10 +135,10 @@ def load_settings(**options: object) -> Settings:
 
 
 def override(settings: Settings, **options: object) -> Settings:
-    """`settings` with the given `options` (those that are not None) in their place; the environment has no say.
+    """`settings` with other values for the given `options` that are not None. The environment is not read.
 
     Raises:
-        BadRequest: a value is not acceptable; the text names option and value.
+        BadRequest: a value is not valid. The message names the option and the value.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if unknown := sorted(given.keys() - Settings.model_fields.keys()):
@@ -164,7 +164,7 @@ def user_data_dir() -> Path:
 
 
 def read_key(path: Path) -> str:
-    """The key in a file that holds nothing else.
+    """Read a key from a file that holds nothing else.
 
     Raises:
         KeyUnreadable: the file cannot be read, or does not hold one word.
@@ -183,7 +183,7 @@ def _with_password(url: str, file: Path) -> str:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        return url  # whoever opens the store says what is wrong with it
+        return url  # opening the store reports what is wrong with the URL
     if parsed.host is None or parsed.password is not None:
         raise BadRequest(f"{origin}: {PREFIX}DATABASE_URL has a password of its own or no server; set one of the two")
     return parsed.set(password=_only_word(file, origin, "a password")).render_as_string(hide_password=False)
@@ -202,7 +202,7 @@ def _only_word(path: Path, origin: str, what: str) -> str:
 
 
 def environment_secrets() -> tuple[str, ...]:
-    """The keys and tokens in the environment, by the names of their variables: what no text may show."""
+    """The values of variables whose names are those of keys and tokens. No text may show them."""
     return tuple(
         value
         for name, value in os.environ.items()
@@ -211,7 +211,7 @@ def environment_secrets() -> tuple[str, ...]:
 
 
 def _has_userinfo(address: str) -> bool:
-    """Whether an address holds `user:password@`, also where the password breaks it (`http://me:a/b@host`)."""
+    """Whether an address holds `user:password@`, also if the password makes it invalid (`http://me:a/b@host`)."""
     authority = re.split(r"[/?#\\]", address.partition("//")[2] or address, maxsplit=1)[0]
     port = authority.rpartition("]")[2].partition(":")[2]
     return "@" in authority or ("@" in address and port != "" and not port.isdecimal())

@@ -1,4 +1,4 @@
-"""Tasks: which there are, in the built-in suites and in the store, and whether one can be judged."""
+"""Tasks of the built-in suites and of the store: finding, checking and importing them."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tasks.text import task_error
 
 
 class HasSuite(Protocol):
-    """Whatever belongs to a suite."""
+    """An object that belongs to a suite."""
 
     @property
     def suite(self) -> str:
@@ -38,7 +38,7 @@ SomeTask = TypeVar("SomeTask", bound=HasSuite)
 
 
 def known_tasks(store: Store) -> list[Task]:
-    """All tasks of the built-in suites, then those that were imported, each in its present form."""
+    """All tasks of the built-in suites, then the imported tasks, each with its present source."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
         kept = stored.list_current(session, excluding=(*list_suites(), LOCAL_SUITE))
@@ -46,7 +46,7 @@ def known_tasks(store: Store) -> list[Task]:
 
 
 def known_task_heads(store: Store) -> list[Task | TaskHead]:
-    """As `known_tasks`; those that were imported come without their sources."""
+    """The tasks of `known_tasks`, but imported tasks without their sources."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
         return [*built_in, *stored.list_current_heads(session, excluding=(*list_suites(), LOCAL_SUITE))]
@@ -62,7 +62,7 @@ def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
 
 
 def filter_by_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTask]:
-    """Of these tasks all, or those of one suite.
+    """All of these tasks, or those of one suite.
 
     Raises:
         TaskError: there is no such suite.
@@ -78,9 +78,14 @@ def filter_by_suite(found: Sequence[SomeTask], suite: str | None) -> list[SomeTa
 
 
 def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
-    """The task that `ref` names: the path of a `.py` file (only where `files`), or suite/name, built-in or imported.
+    """The task that `ref` names: the path of a `.py` file, or suite/name of a built-in or imported task.
 
-    A path that exists wins over a suite of the same name. Of an imported task, the last import counts.
+    A path that exists takes precedence over a suite of the same name. Of an imported task, the last import counts.
+
+    Args:
+        ref: the path or name.
+        store: the store.
+        files: whether `ref` may be a path.
 
     Raises:
         TaskError: there is no such task, or it is not valid.
@@ -101,7 +106,7 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
 
 
 def find_ref(ref: str, settings: Settings) -> Task:
-    """As `find_task`; the store is opened for what is neither a file nor built in alone.
+    """`find_task` that opens the store only if `ref` names neither a file nor a built-in task.
 
     Raises:
         TaskError: there is no such task, or it is not valid.
@@ -130,7 +135,7 @@ def check(ref: str, *, settings: Settings, on_progress: Callable[[str], None], c
 def check_tasks(
     tasks: Iterable[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
 ) -> Iterator[TaskCheck]:
-    """Check one task after the other, each in a sandbox of its own; each result comes as soon as it is there.
+    """Check one task after the other, each in a sandbox of its own, and yield each result at once.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with.
@@ -168,7 +173,7 @@ def _still_waiting_is_stopped() -> Iterator[None]:
 
 
 def unknown_task(ref: str, known: Iterable[Task | TaskHead], *, files: bool) -> TaskError:
-    """What to say of a name that is no task's, with one of `known` that may have been meant."""
+    """The error for a name that no task has. It suggests the task of `known` with the nearest name."""
     ids = [f"{task.suite}/{task.name}" for task in known]
     close = nearest(ref, ids) or next((task_id for task_id in ids if task_id.partition("/")[2] == ref), None)
     other = (
@@ -182,12 +187,12 @@ Status = Literal["imported", "changed", "unchanged", "refused"]
 STATUSES: tuple[Status, ...] = ("imported", "changed", "unchanged", "refused")
 
 TOO_SHORT_MS = 0.2
-"""Two questions that ask for nothing take 0.1 to 0.2 ms: what is hardly slower gets no rank (docs/timing.md)."""
+"""Two exchanges that do no work take 0.1 to 0.2 ms. An op that is hardly slower gets no rank (docs/timing.md)."""
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What became of a file of the clone."""
+    """The result of importing one file of a clone."""
 
     where: str
     status: Status
@@ -197,7 +202,7 @@ class ImportResult:
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """What the sandbox says of an imported task: why it cannot be used, and why it proves little."""
+    """The check of an imported task. `problems` say why it cannot be used; `doubts`, why passing it proves little."""
 
     task: Task
     check: TaskCheck
@@ -211,9 +216,10 @@ class ImportCheck:
 
 
 def import_clone(kind: str, root: Path, *, store: Store) -> list[ImportResult]:
-    """Store the tasks of a clone; each that is there already is compared with what is stored.
+    """Store the tasks of a clone, and compare each with the stored task of the same name.
 
-    A changed task is stored beside its earlier form, which keeps its results; its name means the new one from now on.
+    A changed task is stored beside its earlier source, which keeps its results. From then on the task's name stands for
+    the new source.
 
     Raises:
         BadRequest: there is no such kind of clone.

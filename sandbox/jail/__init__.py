@@ -1,7 +1,8 @@
-"""What stands between a command and this host in the process sandbox: a program of its own, standard library only.
+"""The jail of the process sandbox: a separate program that runs a command apart from this host.
 
-With namespaces, the command gets its own processes, network (none), System V IPC, host name and a root of its own:
-read-only views of the system's programs and of the Python installation, a private /proc, a bounded /tmp, and nothing
-else of this host. Without, it is an ordinary process in a session of its own. Either way every process that it leaves
-behind is killed before the program ends.
+The program uses the standard library only. With namespaces, the command gets its own processes, network (without
+interfaces but loopback), System V IPC, host name, and root folder: read-only views of the system's programs and of the
+Python installation, a private /proc, a bounded /tmp, and nothing else of this host. Without namespaces, the command is
+an ordinary process in a session of its own. In both cases every process that the command leaves behind is killed before
+the program ends.
 """

@@ -1,4 +1,4 @@
-"""The few system calls that Python does not offer, each raising `JailError` with the step that failed."""
+"""System calls that Python does not offer. Each raises `JailError` with the step that failed."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ _SIGKILL = 9
 
 
 class JailError(Exception):
-    """A step that this host does not allow."""
+    """This host does not allow a step."""
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,24 +37,24 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Make the namespaces of `flags`; see unshare(2)."""
+    """Create the namespaces of `flags`; see unshare(2)."""
     _check(_libc.unshare(flags), "making namespaces")
 
 
 def separate_mounts() -> None:
-    """What this process mounts from here on is seen by itself and its children alone."""
+    """Enter a mount namespace, so that only this process and its children see what it mounts from now on."""
     unshare(_NEW_MOUNTS)
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
 
 
 def mount_fresh(kind: str, target: Path, flags: int, options: str = "") -> None:
-    """Mount a new file system of `kind` on the folder `target`, which is made if it is missing."""
+    """Mount a new file system of `kind` on the folder `target`, which is created if it is missing."""
     target.mkdir(parents=True, exist_ok=True)
     _mount(kind, str(target), kind, flags, options)
 
 
 def mount_view(source: str, target: Path, *, read_only: bool) -> None:
-    """Show a folder or file at a second place, with all that is mounted below it."""
+    """Mount a folder or file at a second path, with all that is mounted below it."""
     if Path(source).is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -66,7 +66,7 @@ def mount_view(source: str, target: Path, *, read_only: bool) -> None:
 
 
 def make_read_only(path: Path, *, recursive: bool = True) -> None:
-    """Refuse writes and setuid programs on a mount, and on those below it; see mount_setattr(2), Linux 5.12."""
+    """Refuse writes and setuid programs on a mount and on the mounts below it; see mount_setattr(2), Linux 5.12."""
     attributes = _MountAttributes(set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
@@ -86,7 +86,7 @@ def enter_root(root: Path) -> None:
 
 
 def drop_capabilities() -> None:
-    """Keep only `CAPABILITIES`, for this process and whatever it runs."""
+    """Keep only `CAPABILITIES`, for this process and all programs that it runs."""
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for capability in range(last + 1):
         if capability not in CAPABILITIES:
@@ -98,7 +98,7 @@ def drop_capabilities() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. Forgotten whenever the user changes."""
+    """Have the kernel kill this process when its parent ends. A change of the process's user cancels this."""
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL, "tying this process to its parent")
 
 
@@ -108,7 +108,7 @@ def adopt_orphans() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """No program that is run from here on can raise this process's rights."""
+    """Prevent every program that is executed from now on from raising this process's privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "forbidding new privileges")
 
 

@@ -1,4 +1,4 @@
-"""The program: makes the jail, runs the command in it, leaves nothing behind."""
+"""The jail's program: it makes the jail, runs the command in it, and kills every process that the command leaves."""
 
 import contextlib
 import os
@@ -14,15 +14,15 @@ from sandbox.jail.kernel import JailError
 from sandbox.jail.root import build_and_enter_root, link_warm_files
 from sandbox.jail.spec import JailSpec
 
-_HOST_UID_OF_ROOT = 1_900_000_000  # an unused range: nobody on this host owns anything there
+_HOST_UID_OF_ROOT = 1_900_000_000  # the start of an unused range, in which no user of this host owns anything
 _UIDS = 65536
 _MEGABYTE = 1024 * 1024
 
 
 def main(spec_fd: int) -> None:
-    """Run the command of the spec that the descriptor holds; SIGTERM kills it.
+    """Run the command of the spec that the file descriptor holds. SIGTERM kills the command.
 
-    The report descriptor gets one line: `exit N` (128 + signal for a killed command), or `failed WHAT`.
+    One line is written to the report descriptor: `exit N` (128 + signal for a killed command), or `failed REASON`.
     """
     with os.fdopen(spec_fd) as file:
         spec = JailSpec.from_json(file.read())
@@ -38,12 +38,12 @@ def main(spec_fd: int) -> None:
 
 
 def is_host_root() -> bool:
-    """Whether this process is root of the host, and not merely of a user namespace."""
+    """Whether this process is root on the host, and not only in a user namespace."""
     return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
 def _run_jailed(spec: JailSpec) -> int:
-    """Make the namespaces and wait for their first process, with whose end the kernel kills all the others."""
+    """Create the namespaces and wait for their first process. When it ends, the kernel kills all others in them."""
     flags = kernel.NEW_HOST_NAME | kernel.NEW_IPC | kernel.NEW_PROCESSES | kernel.NEW_NETWORK
     uid, gid, privileged = os.getuid(), os.getgid(), is_host_root()
     kernel.unshare(flags if privileged else flags | kernel.NEW_USERS)
@@ -70,7 +70,10 @@ def _run_jailed(spec: JailSpec) -> int:
 
 
 def _be_init(spec: JailSpec, privileged: bool, ask: int, answer: int) -> NoReturn:
-    """The first process of the namespaces: builds the root, gives up its rights, starts the command and reaps."""
+    """Run the first process of the namespaces.
+
+    It builds the root folder, drops its privileges, starts the command, and reaps processes until the command ends.
+    """
     try:
         kernel.die_with_parent()
         for file in spec.cgroup:
@@ -95,7 +98,10 @@ def _be_init(spec: JailSpec, privileged: bool, ask: int, answer: int) -> NoRetur
 
 
 def _become_nobody_on_the_host(ask: int, answer: int) -> None:
-    """Enter a user namespace whose users, root too, are unused ones on the host; the host's side writes the mapping."""
+    """Enter a user namespace whose users, with root, map to unused users of the host.
+
+    The process outside the namespaces writes the mapping.
+    """
     kernel.unshare(kernel.NEW_USERS)
     os.write(ask, b"?")
     if os.read(answer, 1) != b"!":
@@ -107,7 +113,7 @@ def _become_nobody_on_the_host(ask: int, answer: int) -> None:
 
 
 def _run_bare(spec: JailSpec) -> int:
-    """Without namespaces: adopt what the command leaves behind, and kill it."""
+    """Run the command without namespaces. Processes that it leaves behind are adopted and killed."""
     kernel.adopt_orphans()
     if spec.warm:
         cache = Path(spec.env["TMPDIR"]) / f"torchinductor_{_user_name(spec.uid)}"
@@ -157,7 +163,7 @@ def _set_limits(spec: JailSpec) -> None:
 
 
 def _let_go_of_streams() -> None:
-    """Leave the standard streams to the command alone, so that their end is its end."""
+    """Close the standard streams here, so that they end when the command closes them."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -173,7 +179,11 @@ def _kill_on_sigterm(pid: int) -> None:
 
 
 def _reap_until(pid: int) -> int:
-    """Reap whatever ends until `pid` does; its status as a shell would give it."""
+    """Reap processes until `pid` ends.
+
+    Returns:
+        The exit status of `pid`; 128 + signal if a signal killed it.
+    """
     while True:
         ended, status = os.wait()
         if ended == pid:
@@ -182,7 +192,7 @@ def _reap_until(pid: int) -> int:
 
 
 def _kill_descendants() -> None:
-    """Stop, then kill, every process below this one until there is none; orphans come to this process meanwhile."""
+    """Stop, then kill all descendants until there are none. Orphans become children of this process meanwhile."""
     while below := _descendants():
         for signum in (signal.SIGSTOP, signal.SIGKILL):
             for pid in below:

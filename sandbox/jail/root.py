@@ -10,7 +10,7 @@ from sandbox.jail.spec import JailSpec
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_READY = "opt/kernelwright/inductor"  # where the image has the same files, and the referee looks for them
+_READY = "opt/kernelwright/inductor"  # the path of the same files in the image, at which the referee expects them
 _FILES_A_MB = 256
 _FILES = {
     "etc/passwd": "root:x:0:0::/tmp:/bin/sh\n",
@@ -20,7 +20,7 @@ _FILES = {
 
 
 def build_and_enter_root(spec: JailSpec) -> None:
-    """Make the command's root on the empty folder `spec.scratch` and move this process into it.
+    """Build the command's root folder on the empty folder `spec.scratch` and make it this process's root.
 
     Raises:
         JailError: a mount is not permitted here.
@@ -45,7 +45,7 @@ def build_and_enter_root(spec: JailSpec) -> None:
 
 
 def _show(path: str, root: Path) -> None:
-    """Show a folder or file of the host read-only at its own path; links stay links; what is missing stays so."""
+    """Show a folder or file of the host read-only at the same path. Links stay links; a missing path is passed over."""
     source, target = Path(path), root / path.lstrip("/")
     if target.exists() or target.is_symlink():
         return
@@ -67,9 +67,12 @@ def _make_devices(folder: Path) -> None:
 
 
 def link_warm_files(warm: str, cache: Path, uid: int | None) -> None:
-    """Make TorchInductor's cache, of links to reusable files, which spares its first compilation 13 s.
+    """Create TorchInductor's cache as links to reusable files, which saves 13 s in the first compilation.
 
-    `uid` shall own it (None: the caller).
+    Args:
+        warm: the folder of the reusable files.
+        cache: the cache's folder.
+        uid: the owner of the cache; None for the caller.
     """
     cache.mkdir()
     made = [cache]

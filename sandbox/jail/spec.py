@@ -1,4 +1,4 @@
-"""The description of a jailed command."""
+"""The specification of a jailed command."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,28 +6,28 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class JailSpec:
-    """What to run in the jail, and with which limits."""
+    """The command to run in the jail, its environment and its limits."""
 
     argv: tuple[str, ...]
-    env: dict[str, str]  # TMPDIR is the scratch folder as the command sees it
+    env: dict[str, str]  # TMPDIR is the path of the scratch folder within the jail
     report_fd: int
     namespaces: bool
-    scratch: str  # an empty folder: the new root goes there (namespaces), or the command's files (without)
+    scratch: str  # an empty folder, for the new root (with namespaces) or the command's files (without)
     package: str
     visible: tuple[str, ...]  # folders beside the system's that the command may read
     warm: str  # a folder of reusable TorchInductor files, or ""
-    uid: int | None  # without namespaces: the user to become
-    cgroup: tuple[str, ...]  # files to join
+    uid: int | None  # the user to become without namespaces
+    cgroup: tuple[str, ...]  # the files to write to in order to join the control groups
     disk_mb: int
     address_space_mb: int
     processes: int
     processors: tuple[int, ...]
 
     def to_json(self) -> str:
-        """The description as text for the jail's process."""
+        """The specification as JSON, for the jail's program."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "JailSpec":
-        """The description that `to_json` wrote."""
+        """Read the specification that `to_json` wrote."""
         return cls(**json.loads(text))

@@ -1,1 +1,1 @@
-"""The process sandbox: a jailed process of this host."""
+"""The process sandbox, which runs a command as a jailed process of this host."""

@@ -1,4 +1,4 @@
-"""Control groups, where this user may make them: the kernel's own bounds on a tree's memory and processes."""
+"""Control groups, if this user may create them: the kernel's limits on the memory and processes of a command."""
 
 import contextlib
 import itertools
@@ -36,7 +36,7 @@ class Cgroup:
         return False
 
     def remove(self) -> None:
-        """Remove the group, whose processes are dead; gives the kernel a moment to notice."""
+        """Remove the group. Its processes have ended, but the kernel may need a moment before it allows this."""
         for folder in self.folders:
             for _ in range(100):
                 with contextlib.suppress(OSError):
@@ -47,7 +47,7 @@ class Cgroup:
 
 
 def make_cgroup(limits: Limits) -> Cgroup | None:
-    """A fresh group with the limits of memory and processes set, or None where this user cannot make one."""
+    """Create a group with limits on memory and processes. The result is None if this user cannot create one."""
     name = f"{_PREFIX}{os.getpid()}-{next(_COUNTER)}"
     memory = str(limits.memory_mb * 1024 * 1024)
     pids = str(limits.processes)
@@ -76,7 +76,7 @@ def _make(groups: dict[Path, dict[str, str]]) -> Cgroup:
                 try:
                     (folder / file).write_text(value)
                 except FileNotFoundError:
-                    if "sw" not in file:  # no accounting of swap in this kernel
+                    if "sw" not in file:  # this kernel may lack the accounting of swap
                         raise
     except OSError:
         Cgroup(tuple(made)).remove()
@@ -92,7 +92,7 @@ def _enable_controllers() -> None:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove the empty groups of processes that died without doing so."""
+    """Remove the empty groups of processes that ended without removing them."""
     for folder in parent.glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():

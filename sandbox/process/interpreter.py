@@ -1,4 +1,4 @@
-"""The Python that the process sandbox runs, and the folders without which it cannot."""
+"""The Python interpreter of the process sandbox, and the folders that it needs."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ _ASK = "import json, platform, sys; print(json.dumps([sys.prefix, sys.base_prefi
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python installation: how it is called, and the folders that it consists of."""
+    """A Python installation: its interpreter, and the folders that it consists of."""
 
     python: Path
     version: str
@@ -22,21 +22,21 @@ class Interpreter:
 
     @property
     def warm(self) -> str:
-        """The folder of reusable TorchInductor files that `sandbox.warm` makes, or an empty string."""
+        """The folder of reusable TorchInductor files that `sandbox.warm` creates; empty if it is missing."""
         folder = warm_folder(self.prefix)
         return str(folder) if folder.is_dir() else ""
 
 
 def warm_folder(prefix: Path) -> Path:
-    """Where an installation keeps its reusable TorchInductor files."""
+    """The folder in which an installation keeps its reusable TorchInductor files."""
     return prefix / "share" / "kernelwright" / "inductor"
 
 
 def inspect_interpreter(python: Path | None) -> Interpreter:
-    """Ask `python` (None: the one that runs this) where it lives.
+    """Ask a Python interpreter for its version and folders. `None` stands for the one that runs this program.
 
     Raises:
-        SandboxUnavailable: it cannot be run.
+        SandboxUnavailable: the interpreter cannot be run.
     """
     path = Path(sys.executable if python is None else python).absolute()
     try:

@@ -1,4 +1,4 @@
-"""Exchange with a child process over three pipes, bounded in time and size."""
+"""Communication with a child process over three pipes, with limits on time and size."""
 
 import os
 import selectors
@@ -9,7 +9,7 @@ from typing import IO
 from sandbox.output_capture import EndReason, OutputCapture
 
 _CHUNK_BYTES = 256 * 1024
-_LONGEST_WAIT_S = 0.1  # how soon a cancellation is seen
+_LONGEST_WAIT_S = 0.1  # the longest delay before a cancellation is noticed
 
 
 def communicate(
@@ -22,7 +22,7 @@ def communicate(
     deadline: float,
     cancel: threading.Event | None,
 ) -> EndReason:
-    """Send `data` and close `stdin`; collect both outputs until they close, a limit is reached, or `cancel` is set."""
+    """Send `data`, close `stdin`, and collect both outputs until they close, a limit is reached, or `cancel` is set."""
     unsent = memoryview(data)
     with selectors.DefaultSelector() as selector:
         for pipe in (stdin, stdout, stderr):
@@ -60,5 +60,5 @@ def _send(stdin: IO[bytes], unsent: memoryview) -> memoryview:
         return unsent[os.write(stdin.fileno(), unsent[:_CHUNK_BYTES]) :]
     except BlockingIOError:
         return unsent
-    except BrokenPipeError:  # it reads no more; that is its own affair
+    except BrokenPipeError:  # the process has closed its stdin, which is no error
         return unsent[len(unsent) :]

@@ -1,4 +1,4 @@
-"""What code needs of the host where it runs in the process sandbox."""
+"""Programs of the host that candidates need in the process sandbox."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ class HostProgram:
     """A program that candidates of a platform call.
 
     Attributes:
-        name: how it is called.
+        name: the name of the program.
         purpose: what it is needed for, as a clause: `builds kernels in the process sandbox`.
-        remedy: how to get it.
+        remedy: how to install it.
         required: whether candidates fail without it.
     """
 

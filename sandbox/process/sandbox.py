@@ -1,6 +1,6 @@
-"""The process sandbox: a jailed child process on this host, for one's own code where there is no Docker.
+"""The process sandbox: a jailed child process on this host, to run one's own code without Docker.
 
-It claims no security boundary. What it does keep on this machine stands in `promises`.
+It claims no security boundary. `promises` holds the promises that it keeps on this machine.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from sandbox.process.pipes import communicate
 
 _ROOT_OF_PACKAGES = Path(__file__).resolve().parents[2]
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.jail.launch import main; main(int(sys.argv[2]))"
-_UNPRIVILEGED_UID = 20000  # what root becomes where namespaces are not permitted
-_ADDRESS_SPACE_MB = 4096  # libraries and reservations, beyond the memory that a command may fill
+_UNPRIVILEGED_UID = 20000  # the user that root becomes if namespaces are not permitted
+_ADDRESS_SPACE_MB = 4096  # for libraries and reservations, beyond the memory that a command may fill
 _KILL_WAIT_S = 20.0
 _ALWAYS = frozenset({Promise.BOUNDED_OUTPUT, Promise.WALL_CLOCK, Promise.NO_NEW_PRIVILEGES})
 _BY_NAMESPACES = frozenset(
@@ -46,15 +46,20 @@ _BY_CGROUP = frozenset({Promise.BOUNDED_MEMORY, Promise.BOUNDED_PROCESSES})
 
 
 class ProcessSandbox:
-    """Runs each command as a child process, in namespaces of its own where this host permits them."""
+    """Runs each command as a child process, in namespaces of its own if this host permits them."""
 
     name = "process"
 
     def __init__(self, python: Path | None = None, *, namespaces: bool | None = None) -> None:
-        """`python` runs the commands (default: the one that runs this); `namespaces` None means: where permitted.
+        """Find out what this host permits.
+
+        Args:
+            python: the interpreter of the commands. The default is the one that runs this program.
+            namespaces: whether to use namespaces. None means: if they are permitted.
 
         Raises:
-            SandboxUnavailable: torch is missing, or the users who shall run the interpreter cannot reach it.
+            SandboxUnavailable: torch is missing, namespaces are required but not permitted, or the unprivileged user
+                cannot run the interpreter.
         """
         if python is None and find_spec("torch") is None:
             raise SandboxUnavailable(
@@ -78,7 +83,7 @@ class ProcessSandbox:
         self.promises = self._kept()
 
     def describe(self) -> dict[str, str]:
-        """Name, interpreter, and how commands are kept apart from this host."""
+        """The sandbox's name, its interpreter, and how it isolates commands from this host."""
         return {
             "name": self.name,
             "python": str(self._interpreter.python),
@@ -88,7 +93,7 @@ class ProcessSandbox:
         }
 
     def prepare(self, command: Command) -> None:
-        """See `sandbox.base.Sandbox.prepare`: nothing to prepare here."""
+        """See `sandbox.base.Sandbox.prepare`. This sandbox has nothing to prepare."""
 
     def run(
         self,
@@ -150,7 +155,7 @@ class ProcessSandbox:
         return promises
 
     def _try(self) -> str:
-        """Run an empty program the way commands are run; what went wrong, or an empty string."""
+        """Run an empty program in the same way as commands, and return what went wrong; empty if nothing did."""
         with tempfile.TemporaryDirectory() as folder:
             package = Path(folder) / "empty"
             package.mkdir()
@@ -186,11 +191,11 @@ class ProcessSandbox:
 def _run_jail(
     spec: JailSpec, command: Command, capture: OutputCapture, deadline: float, cancel: threading.Event | None
 ) -> EndReason:
-    """Start the jail's program, talk to the command, and see to it that nothing of either is left."""
+    """Start the jail's program, communicate with the command, and end both in any case."""
     with tempfile.TemporaryFile() as spec_file:
         spec_file.write(spec.to_json().encode())
         spec_file.seek(0)
-        # The spec goes through a file: a command line can be read inside, as that of the first process.
+        # The spec is passed in a file, because a command can read the command line of the jail's first process.
         jail = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_ROOT_OF_PACKAGES), str(spec_file.fileno())],
             stdin=subprocess.PIPE,
@@ -207,7 +212,7 @@ def _run_jail(
                 ended = communicate(
                     jail.stdin, jail.stdout, jail.stderr, command.stdin, capture, deadline=deadline, cancel=cancel
                 )
-                while ended is EndReason.CLOSED and jail.poll() is None:  # it has closed its streams and goes on
+                while ended is EndReason.CLOSED and jail.poll() is None:  # it has closed its streams but still runs
                     if cancel is not None and cancel.is_set():
                         ended = EndReason.CANCELLED
                     elif time.monotonic() > deadline:
@@ -224,7 +229,7 @@ def _run_jail(
 
 
 class _Report:
-    """A pipe on which the jail says how the command ended."""
+    """A pipe on which the jail's program reports how the command ended."""
 
     def __enter__(self) -> "_Report":
         self._read_fd, self.write_fd = os.pipe()
@@ -236,7 +241,7 @@ class _Report:
                 os.close(fd)
 
     def read(self) -> str:
-        """The first line that the jail wrote; empty when it was killed first."""
+        """The first line that the jail's program wrote; empty if it was killed before."""
         os.set_blocking(self._read_fd, False)
         try:
             return os.read(self._read_fd, 4096).decode("utf-8", "replace").partition("\n")[0]
@@ -255,7 +260,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _environment(interpreter: Interpreter, scratch: str, harness: str) -> dict[str, str]:
     path = f"{interpreter.python.parent}:{COMMAND_ENVIRONMENT['PATH']}"
     environment = {**COMMAND_ENVIRONMENT, "PATH": path, "PYTHONPATH": harness, "HOME": scratch, "TMPDIR": scratch}
-    if shutil.which("openssl", path=path) is None:  # with which TorchInductor hashes the headers that it precompiles
+    if shutil.which("openssl", path=path) is None:  # TorchInductor hashes precompiled headers with openssl
         environment["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     return environment
 
@@ -266,7 +271,7 @@ def _processors(cpus: float | None) -> tuple[int, ...]:
 
 
 def _tasks_of_this_user() -> int:
-    """How many threads this user has: the kernel counts all of them against the bound on processes."""
+    """The number of this user's threads. The kernel counts all of them against the limit on processes."""
     count = 0
     for folder in Path("/proc").glob("[0-9]*/task"):
         with contextlib.suppress(OSError):

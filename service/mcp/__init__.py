@@ -1,1 +1,1 @@
-"""The referee as tools for an agent, by the Model Context Protocol."""
+"""The MCP server: evaluation, profiles, tasks and the leaderboard as tools for an agent."""

@@ -1,8 +1,8 @@
-"""An MCP server over stdin and stdout, by the protocol's own SDK.
+"""An MCP server over stdin and stdout, on the protocol's own SDK.
 
-Each tool call runs in a thread of its own. When the client cancels it or leaves, its token is cancelled and the call is
-waited for, so that no sandbox outlives it. stdout carries the protocol alone: while the server runs, the SDK leads
-everything else that is printed to stderr.
+Each tool call runs in a thread of its own. When the client cancels a call or leaves, the server cancels the call's
+token and waits for its end, so that no sandbox outlives the call. stdout carries nothing but the protocol: while the
+server runs, the SDK redirects all other output to stderr.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from service.mcp.tools import ToolSpec, bounded, tool_specs
 from service.settings import Settings
 from service.version import program_version
 
-AT_ONCE = 8  # calls under way; more wait, without a thread that the protocol needs
+AT_ONCE = 8  # calls under way; further calls wait and use none of the threads that the protocol needs
 STOP_S = 10.0  # for calls to end after a signal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -48,15 +48,15 @@ INSTRUCTIONS = (
 )
 
 Explain = Callable[[Exception], str | None]
-"""The line that tells a client what went wrong, or None: a fault of ours, of which it learns no more than that."""
+"""The line that tells a client why a call failed; None for a fault of the server, of which it learns no details."""
 
 
 def serve(settings: Settings, explain: Explain) -> None:
-    """Serve one client until it closes stdin, or a signal ends the process (status 128 and its number)."""
+    """Serve one client until it closes stdin. A signal ends the process with status 128 plus the signal's number."""
     with contextlib.suppress(BrokenPipeError):
         try:
             anyio.run(_McpServer(settings, explain).run)
-        except BaseExceptionGroup as group:  # the client has closed stdout: it has left
+        except BaseExceptionGroup as group:  # a broken pipe: the client has closed stdout and left
             if group.split(BrokenPipeError)[1] is not None:
                 raise
 
@@ -110,7 +110,10 @@ class _McpServer:
     async def _in_thread(
         self, tool: ToolSpec, arguments: Any, context: ServerRequestContext[Any]
     ) -> Mapping[str, Any] | Exception:
-        """What the tool gives or raises. Cancelled, it cancels the tool's token and waits for the tool to end."""
+        """Run a tool in a thread and return its result or its exception.
+
+        If this coroutine is cancelled, it cancels the tool's token and waits for the tool's end.
+        """
         cancel = CancelToken()
         loop = asyncio.get_running_loop()
         send, receive = anyio.create_memory_object_stream[str](16)
@@ -148,9 +151,9 @@ class _McpServer:
         return f"internal error ({type(error).__name__}); the server's stderr says more"
 
     async def _end_on_signal(self) -> None:
-        """The first signal ends the calls under way and then the process, the second the process at once.
+        """End the process on a signal: on the first after the calls under way, on the second at once.
 
-        The thread that reads stdin cannot be woken, hence the hard end.
+        It ends with `os._exit`, because the thread that reads stdin cannot be woken.
         """
         heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         with anyio.open_signal_receiver(*heard) as signals:
@@ -173,7 +176,7 @@ class _McpServer:
 
 
 async def _cancel_with_scope(cancel: CancelToken) -> None:
-    """Cancel the token when the call is cancelled; harmless once the call is over."""
+    """Cancel the token when the call's scope is cancelled. This has no effect once the call is over."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -181,7 +184,7 @@ async def _cancel_with_scope(cancel: CancelToken) -> None:
 
 
 async def _report(steps: MemoryObjectReceiveStream[str], context: ServerRequestContext[Any]) -> None:
-    """Pass each step on as a progress notification, if the client asked for them."""
+    """Send each step to the client as a progress notification, if the client asked for notifications."""
     count = 0
     async for text in steps:
         count += 1
@@ -189,7 +192,7 @@ async def _report(steps: MemoryObjectReceiveStream[str], context: ServerRequestC
 
 
 def _offer(steps: MemoryObjectSendStream[str], text: str) -> None:
-    """Hand a step over; a client that reads too slowly misses some."""
+    """Queue a step for the client. A client that reads too slowly misses some steps."""
     with contextlib.suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
         steps.send_nowait(text)
 

@@ -1,4 +1,4 @@
-"""What the MCP server offers: each tool's arguments, and the use case behind it. Nothing here knows the protocol."""
+"""The tools of the MCP server: each tool's arguments and its use case. This module does not depend on the protocol."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -32,13 +32,13 @@ OnProgress = Callable[[str], None]
 
 
 class Arguments(BaseModel):
-    """Arguments of a tool, as a client sends them."""
+    """The arguments of a tool in a client's request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class OpArguments(Arguments):
-    """An op, named or given whole."""
+    """An op, by its name or by its source."""
 
     op: str | None = Field(
         None, max_length=1000, description="suite/name of a task, or the path of a .py file on this machine."
@@ -67,7 +67,7 @@ class CandidateArguments(OpArguments):
 
 
 class TaskArguments(OpArguments):
-    """Which tasks to list, or which op to look at."""
+    """Arguments of `task`: the tasks to list, or the op to show or validate."""
 
     action: Literal["list", "show", "validate"] = Field(
         "list",
@@ -78,7 +78,7 @@ class TaskArguments(OpArguments):
 
 
 class LeaderboardArguments(Arguments):
-    """Which part of the leaderboard."""
+    """Filters of the leaderboard."""
 
     suite: str | None = Field(None, max_length=255, description="Only tasks of this suite (`local`: your own ops).")
     platform: str | None = Field(None, max_length=32, description="Only this platform.")
@@ -88,7 +88,7 @@ class LeaderboardArguments(Arguments):
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool; `run` blocks, tells each step, and ends soon after its token was cancelled."""
+    """A tool. `run` blocks, reports each step, and ends soon after its token was cancelled."""
 
     name: str
     description: str
@@ -137,7 +137,7 @@ def tool_specs() -> tuple[ToolSpec, ...]:
 
 
 def bounded(value: Any) -> Any:
-    """The same JSON value with long texts and lists shortened, which is said where it was done."""
+    """A JSON value with long texts and lists shortened. Each of these says how much was left out."""
     if isinstance(value, str):
         return _shortened(value)
     if isinstance(value, Mapping):
@@ -224,10 +224,10 @@ def _leaderboard(
 
 
 def _op(arguments: OpArguments, store: Store) -> Task:
-    """The op that the arguments name or hold, read by `ast` alone.
+    """The op that the arguments name or hold. Its source is only parsed.
 
     Raises:
-        TaskError, BadRequest: it cannot be used, or it is not said which.
+        TaskError, BadRequest: the op cannot be used, or the arguments give none or two.
     """
     if (arguments.op is None) == (arguments.op_source is None):
         raise BadRequest("op, op_source: give one of them, the name of an op or its source")
@@ -245,10 +245,10 @@ def _op(arguments: OpArguments, store: Store) -> Task:
 
 
 def _candidate(arguments: CandidateArguments) -> tuple[str, str]:
-    """The candidate's source, unexamined, and where it is from.
+    """The candidate's source, which is not checked further, and its origin: a path, or `mcp`.
 
     Raises:
-        BadRequest: it cannot be used, or it is not said which.
+        BadRequest: the candidate cannot be used, or the arguments give none or two.
     """
     if (arguments.candidate is None) == (arguments.candidate_source is None):
         raise BadRequest("candidate, candidate_source: give one of them, the candidate's source or a .py file")
@@ -266,10 +266,12 @@ def _candidate(arguments: CandidateArguments) -> tuple[str, str]:
 
 
 def _check_path(what: str, name: str) -> None:
-    """Only Python files are read for a client: what is wrong with one is quoted to it, line by line.
+    """Check that a path, with links followed, names a .py file.
+
+    Only Python files are read for a client, because errors quote lines of the file to the client.
 
     Raises:
-        BadRequest: the path, or what a link there leads to, is none.
+        BadRequest: it does not.
     """
     try:
         real = Path(name).resolve()

@@ -1,6 +1,6 @@
-"""A model server without a model: Chat Completions over HTTP from a script, with faults on demand.
+"""A mock LLM server: Chat Completions over HTTP from a script, with faults on demand.
 
-For trying things out without a key (`kernelwright dev llm-server`), and for tests.
+It serves to try the program without a key (`kernelwright dev llm-server`), and for tests.
 """
 
 from service.mock_llm.script import Entry, Script, ScriptedCall, ScriptedUsage, When, load_script, request_digest

@@ -1,4 +1,4 @@
-"""Answers one HTTP request of the server: reads it, and sends the scripted answer or fault."""
+"""The handler of one HTTP request: it reads the request and sends the scripted answer or fault."""
 
 import contextlib
 import http.server
@@ -17,7 +17,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class HasState(Protocol):
-    """The HTTP server, as far as its handler looks at it."""
+    """The part of the HTTP server that its handler uses."""
 
     state: ServerState
 
@@ -25,16 +25,16 @@ class HasState(Protocol):
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection, which carries one request."""
 
-    protocol_version = "HTTP/1.1"  # for chunks, which tell a stream that broke from one that ended
-    timeout = 60.0  # seconds for a client to go on
+    protocol_version = "HTTP/1.1"  # its chunks distinguish a stream that broke from a stream that ended
+    timeout = 60.0  # seconds that a client may be silent
 
     @property
     def state(self) -> ServerState:
-        """What is shared with the other requests."""
+        """The state that all requests share."""
         return cast(HasState, self.server).state
 
     def do_GET(self) -> None:
-        """The list of models, and the counts."""
+        """Answer with the list of models, or with the counts."""
         path = self.path.partition("?")[0].rstrip("/")
         if path == "/stats":
             self._send(200, self.state.stats())
@@ -44,7 +44,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, models_json(self.state.models()))
 
     def do_POST(self) -> None:
-        """A chat completion."""
+        """Answer a chat completion."""
         self.state.count_active(1)
         try:
             body = self._body()
@@ -54,7 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.state.count_active(-1)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
     def _has_key(self) -> bool:
         if self.state.accepts(self.headers.get("Authorization")):
@@ -63,7 +63,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return False
 
     def _body(self) -> dict[str, Any] | None:
-        """The request, or None after an answer that says what is wrong with it."""
+        """Read the request's body. If it is not valid, answer with an error and return None."""
         length = self.headers.get("Content-Length") or ""
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             self._reject(413 if length else 411, f"Content-Length must be 0 to {MAX_BODY_BYTES}")
@@ -109,7 +109,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._whole(answer, body, fault)
 
     def _fail(self, entry: Entry, fault: str | None) -> bool:
-        """Answer with a fault that stands in place of a reply; False: there is a reply to send."""
+        """Send a fault that takes the place of a reply.
+
+        Returns:
+            Whether a fault was sent. If not, there is a reply to send.
+        """
         wait = {} if entry.retry_after is None else {"Retry-After": f"{entry.retry_after}"}
         match fault:
             case "rate_limit":
@@ -147,7 +151,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.state.pause(_HANG_S, self.connection)
             self._hang_up()
             return
-        self.state.count_reply(answer)  # before the client can have it, and look at the counts
+        self.state.count_reply(answer)  # before the client has the reply and can read the counts
         if not self._send_bytes(200, data):
             self.state.count_reply(answer, -1)
 
@@ -200,7 +204,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {**headers, "Connection": "close"}.items():
             self.send_header(name, value)
-        with contextlib.suppress(OSError):  # the next write tells
+        with contextlib.suppress(OSError):  # the next write reports it
             self.end_headers()
 
     def _event(self, data: str) -> bool:
@@ -208,7 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self._write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
     def _write(self, data: bytes) -> bool:
-        """Send; False if the client has gone."""
+        """Send data. The result is False if the client has gone."""
         try:
             self.wfile.write(data)
             self.wfile.flush()
@@ -217,7 +221,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def _hang_up(self) -> None:
-        """Break the connection off without ending what was begun."""
+        """Break the connection off before the answer is complete."""
         self.close_connection = True
-        with contextlib.suppress(OSError):  # the client was faster
+        with contextlib.suppress(OSError):  # the client has closed it already
             self.connection.shutdown(socket.SHUT_RDWR)

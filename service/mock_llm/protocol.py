@@ -1,4 +1,4 @@
-"""The Chat Completions protocol as our server speaks it: a scripted entry becomes a response or a stream's events."""
+"""The Chat Completions protocol of the mock server: it turns a scripted entry into a response or a stream's events."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from agents.llm.models import CHARS_PER_TOKEN
 from service.mock_llm.script import Entry, ScriptedCall, ScriptedUsage, content_text, fenced, request_digest, request_of
 from tasks import syntax
 
-MOST_PIECES = 50  # of one text in a stream
+MOST_PIECES = 50  # into which one text of a stream is split
 _INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
 _ADVICE = {
     "bottleneck": "not known: this advice is scripted, and nothing was looked at",
@@ -24,7 +24,7 @@ END_OF_SCRIPT = "The script of this server is at its end: it holds no entry for 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says; `text` is None where it says nothing, or `refusal` instead. Tool calls are JSON already."""
+    """The answer of a model. `text` is None if it says nothing, or says `refusal` instead. Tool calls are JSON."""
 
     digest: str
     text: str | None
@@ -36,13 +36,13 @@ class Answer:
 
     @property
     def ident(self) -> str:
-        """The response's id, the same for the same request."""
+        """The id of the response, which is the same for the same request."""
         return f"chatcmpl-{self.digest[:24]}"
 
 
 @dataclass(frozen=True)
 class Events:
-    """A stream: the pieces of the message, the event with the finish reason, the one with the usage, if any."""
+    """The events of a stream: pieces of the message, the finish reason, and the usage if the client asked for it."""
 
     pieces: tuple[dict[str, Any], ...]
     finish: dict[str, Any]
@@ -50,7 +50,7 @@ class Events:
 
 
 def answer_of(entry: Entry | None, messages: Sequence[Mapping[str, Any]]) -> Answer:
-    """What this entry answers to these messages; None: the script is at its end."""
+    """The answer of an entry to messages. Without an entry, the answer says that the script is at its end."""
     digest = request_digest(messages)
     entry = entry or Entry(text=END_OF_SCRIPT)
     refusal = (entry.text or "I cannot help with that.") if entry.fault == "refusal" else None
@@ -107,7 +107,7 @@ def stream_events(answer: Answer, model: str, *, with_usage: bool) -> Events:
 
 
 def error_json(message: str, kind: str, code: str | None = None) -> dict[str, Any]:
-    """An error as the protocol writes it."""
+    """An error in the protocol's form."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
@@ -120,9 +120,9 @@ def models_json(models: Sequence[str]) -> dict[str, Any]:
 
 
 def reference_as_candidate(reference: str) -> str | None:
-    """The op itself as a candidate: its class `Model` called `ModelNew`, without the functions that make inputs.
+    """The op itself as a candidate: its class `Model` renamed `ModelNew`, without the functions that make inputs.
 
-    None where the source is no Python or holds no such class. It is parsed, never executed.
+    The source is parsed, never executed. The result is None if it is no Python or holds no such class.
     """
     try:
         tree = syntax.parse(reference)
@@ -162,7 +162,7 @@ def _text_of(entry: Entry, messages: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _evidence(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first figure that the Judge was given, for evidence must be one of them."""
+    """The first figure of the Judge's request, because evidence must cite one of the figures."""
     try:
         metrics = json.loads(request_of(messages).get("metrics", "{}"))
     except ValueError:
@@ -171,7 +171,7 @@ def _evidence(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _call_for(messages: Sequence[Mapping[str, Any]]) -> ScriptedCall:
-    """For a Coder with tools: read the op first, then hand it in."""
+    """The tool call for a Coder with tools: first it reads the op, then it submits the op."""
     for message in reversed(messages):
         candidate = reference_as_candidate(content_text(message)) if message.get("role") == "tool" else None
         if candidate is not None:

@@ -1,4 +1,4 @@
-"""The script of `kernelwright dev llm-server`: which reply a request gets, which fault, and in what order."""
+"""The script of `kernelwright dev llm-server`: which reply or fault a request gets, and in what order."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class When(BaseModel):
-    """Which requests an entry is for; what is left out matches all."""
+    """The requests that an entry is for. A field that is left out matches all requests."""
 
     model_config = _STRICT
 
@@ -47,7 +47,7 @@ class When(BaseModel):
 
 
 class ScriptedCall(BaseModel):
-    """A tool call of a reply; `arguments` as an object, or as the text that a model would write."""
+    """A tool call of a reply. `arguments` is an object, or the text that a model would write."""
 
     model_config = _STRICT
 
@@ -56,12 +56,12 @@ class ScriptedCall(BaseModel):
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as the protocol carries them."""
+        """The arguments in the protocol's form, JSON as text."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
 
 
 class ScriptedUsage(BaseModel):
-    """Tokens to report in place of four characters each."""
+    """The token counts to report. By default a token is counted for every four characters."""
 
     model_config = _STRICT
 
@@ -104,11 +104,11 @@ class Entry(BaseModel):
 
 
 class Script(BaseModel):
-    """What the server says. `match` is looked through before `replies`; the first entry that fits is used.
+    """A script. `match` is searched before `replies`; the first entry that fits is used.
 
-    With `by_digest` the choice depends on the request's content and on how often just this request has come, never on
-    the order in which different requests arrive: it meets each fault that fits once, in order, and from then on gets
-    the same one of the replies that fit. `key`, if set, is the only key that is accepted.
+    With `by_digest` the choice depends on the request's content and on how often the same request has come, never on
+    the order in which different requests arrive. A request gets each fault that fits once, in order, and afterwards
+    always the same one of the replies that fit. `key`, if set, is the only key that is accepted.
     """
 
     model_config = _STRICT
@@ -126,7 +126,7 @@ class Script(BaseModel):
 
 
 def builtin_script() -> Script:
-    """Answers any op usefully: the Coder gives the reference itself, the Judge's advice is to leave it at that."""
+    """A script that answers for any op: the Coder gives the reference itself, and the Judge advises to stop."""
     return Script(
         match=(
             Entry(answer="reference", when=When(role="coder"), repeat=True),
@@ -142,10 +142,10 @@ def builtin_script() -> Script:
 
 
 def load_script(path: Path) -> Script:
-    """Read a script file, the texts of its `text_file` entries included.
+    """Read a script file with the texts of its `text_file` entries.
 
     Raises:
-        BadRequest: the file cannot be read, is no JSON, or breaks the schema; names the place in one line.
+        BadRequest: the file cannot be read, is no JSON, or breaks the schema. The message names the place.
     """
     try:
         if path.stat().st_size > MAX_SCRIPT_BYTES:
@@ -159,10 +159,15 @@ def load_script(path: Path) -> Script:
 
 
 def parse_script(raw: object, folder: Path, where: str) -> Script:
-    """The script that a file's JSON value says, with `text_file` entries read from `folder`; `where` names it.
+    """Read a script from JSON.
+
+    Args:
+        raw: the JSON value.
+        folder: the folder of the files that `text_file` entries name.
+        where: the name of the script, for errors.
 
     Raises:
-        BadRequest: it breaks the schema, or a text cannot be read; names the place in one line.
+        BadRequest: the value breaks the schema, or a text cannot be read. The message names the place.
     """
     try:
         script = Script.model_validate(raw)
@@ -180,18 +185,18 @@ def parse_script(raw: object, folder: Path, where: str) -> Script:
 
 
 def fenced(text: str, language: str | None) -> str:
-    """`text` in a fenced block, or as it is without a language."""
+    """The text in a fenced block of the language; without a language, the text itself."""
     return text if language is None else f"```{language}\n{text.rstrip()}\n```\n"
 
 
 def request_digest(messages: Sequence[Mapping[str, Any]]) -> str:
-    """SHA-256 over a request's messages, in hex: what tells one request from another."""
+    """SHA-256 over a request's messages, in hex, which identifies the request."""
     text = json.dumps(list(messages), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def request_of(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The sections of the last user message that holds a request; empty where there is none."""
+    """The sections of the last user message that holds a request; empty if there is none."""
     for message in reversed(messages):
         if message.get("role") == "user":
             sections = parse(content_text(message))
@@ -201,7 +206,7 @@ def request_of(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def content_text(message: Mapping[str, Any]) -> str:
-    """A message's content as text, whichever of the protocol's two forms it has."""
+    """A message's content as text. The protocol has two forms of content: a string, and a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -222,7 +227,7 @@ def matches(when: When | None, messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 class EntrySelector:
-    """Goes through a script, request by request. Not for several threads at once."""
+    """Selects an entry of a script for each request. It must not be used by several threads at once."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -230,7 +235,7 @@ class EntrySelector:
         self._seen: dict[str, int] = {}
 
     def select(self, messages: Sequence[Mapping[str, Any]]) -> Entry | None:
-        """The entry for a request, None where the script has none left for it."""
+        """The entry for a request; None if the script has none left for it."""
         for entries, first in ((self._script.match, 0), (self._script.replies, len(self._script.match))):
             fitting = [(place, entry) for place, entry in enumerate(entries, first) if matches(entry.when, messages)]
             if self._script.by_digest and fitting:

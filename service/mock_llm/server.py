@@ -1,4 +1,4 @@
-"""Starts and stops the server."""
+"""The mock LLM server: its start, its address and its end."""
 
 import http.server
 import socketserver
@@ -16,7 +16,7 @@ _CLOSE_S = 2.0
 
 
 class LlmServer:
-    """A running server; a context manager. `url` is its address as `--api-base` takes it."""
+    """A running server, as a context manager. `url` is its address in the form that `--api-base` takes."""
 
     def __init__(self, state: ServerState, host: str, port: int) -> None:
         self._state = state
@@ -33,11 +33,11 @@ class LlmServer:
         return self._state.requests()
 
     def stats(self) -> dict[str, Any]:
-        """Counts, as GET /stats gives them: requests, whole replies, their tokens, faults, and both by digest."""
+        """The counts of GET /stats: requests, whole replies, their tokens, faults, and the first two by digest."""
         return self._state.stats()
 
     def close(self) -> None:
-        """Stop; what hangs by script is let go."""
+        """Stop the server. Answers that a script keeps waiting are ended."""
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
@@ -60,10 +60,13 @@ def start_llm_server(
     host: str = "127.0.0.1",
     model: str | None = None,
 ) -> LlmServer:
-    """Start a server in a thread; port 0 takes a free one, which `url` tells.
+    """Start a server in a thread.
 
-    `script`: a file, what such a file holds, or None for the built-in one, which answers any op. `model`: the only name
-    to answer for, None for any.
+    Args:
+        script: a script file, the content of one, or None for the built-in script, which answers for any op.
+        port: the port; 0 takes a free one, which is part of `LlmServer.url`.
+        host: the address to listen at.
+        model: the only model to answer for; None for any.
 
     Raises:
         BadRequest: the script cannot be used.
@@ -82,9 +85,9 @@ class _Http(http.server.ThreadingHTTPServer):
     state: ServerState
 
     def server_bind(self) -> None:
-        """Without the look-up of the host's name, which can take seconds."""
+        """Bind the socket without looking up the host's name, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # a TCP address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error here."""
+        """Ignore errors, because a client that has gone is no error of the server."""

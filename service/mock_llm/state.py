@@ -1,4 +1,4 @@
-"""What the threads of the server share: the script's state, the requests so far, and the counts."""
+"""The state that the server's threads share: the state of the script, the requests so far, and the counts."""
 
 import hmac
 import select
@@ -14,7 +14,7 @@ _POLL_S = 0.05
 
 
 class ServerState:
-    """Takes requests and says what becomes of them; for several threads at once. It keeps requests and no keys."""
+    """Records requests and selects their entries, for several threads at once. It keeps requests, but no keys."""
 
     def __init__(self, script: Script, model: str | None) -> None:
         self._script = script
@@ -36,7 +36,7 @@ class ServerState:
             return list(self._requests)
 
     def stats(self) -> dict[str, Any]:
-        """Counts; `replies` counts those that were sent whole, and the tokens are theirs."""
+        """The counts. `replies` and the tokens count only replies that were sent whole."""
         with self._changed:
             return {
                 "requests": len(self._requests),
@@ -52,7 +52,7 @@ class ServerState:
         return [self._model or DEFAULT_MODEL]
 
     def has_model(self, model: str) -> bool:
-        """Whether it answers for this model."""
+        """Whether the server answers for this model."""
         return self._model is None or model == self._model
 
     def accepts(self, authorization: str | None) -> bool:
@@ -62,7 +62,7 @@ class ServerState:
         return hmac.compare_digest((authorization or "").encode(), f"Bearer {self._script.key}".encode())
 
     def select_entry(self, body: dict[str, Any]) -> Entry | None:
-        """Note a request and choose its entry."""
+        """Record a request and select its entry."""
         messages = body["messages"]
         with self._changed:
             self._requests.append(body)
@@ -70,7 +70,7 @@ class ServerState:
             return self._selector.select(messages)
 
     def count_reply(self, answer: Answer, times: int = 1) -> None:
-        """A reply is all but sent; -1 takes it back."""
+        """Count a reply that is about to be sent. `times` of -1 takes the count back."""
         usage = answer.usage or {}
         with self._changed:
             self._replies += times
@@ -79,18 +79,18 @@ class ServerState:
             self._completion_tokens += times * usage.get("completion_tokens", 0)
 
     def count_fault(self, name: str) -> None:
-        """A fault is about to be injected."""
+        """Count a fault that is about to be sent."""
         with self._changed:
             self._faults[name] = self._faults.get(name, 0) + 1
 
     def count_active(self, step: int) -> None:
-        """One more answer is under way (1), or one less (-1)."""
+        """Change the number of answers under way by `step`, 1 or -1."""
         with self._changed:
             self._active += step
             self._changed.notify_all()
 
     def pause(self, seconds: float, connection: socket.socket) -> None:
-        """Wait, but no longer than the server runs and the client listens."""
+        """Wait for `seconds`, or until the server closes or the client has gone."""
         waited = 0.0
         while waited < seconds and not self._closing.wait(_POLL_S):
             waited += _POLL_S
@@ -101,7 +101,7 @@ class ServerState:
                 return
 
     def close(self, wait_s: float) -> None:
-        """Let go what hangs by script, and wait a while for the answers under way."""
+        """End all pauses, and wait up to `wait_s` for the answers under way."""
         self._closing.set()
         with self._changed:
             self._changed.wait_for(lambda: self._active == 0, wait_s)

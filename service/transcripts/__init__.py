@@ -1,1 +1,1 @@
-"""What models said in a job: linked to candidates, rendered, exported as training data."""
+"""The calls of models in a job: linked to candidates, rendered, and exported as training data."""

@@ -1,4 +1,4 @@
-"""The calls of a job as chats: what was said, and what became of the candidate that each led to."""
+"""The model calls of a job, each linked to the candidate that it led to and to that candidate's result."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from tasks.outcomes import Verdict, candidate_hash
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """The candidate that a call led to; `verdict` is None while there is none."""
+    """The candidate that a call led to. `verdict` is None until it has been evaluated."""
 
     round: int
     candidate_hash: str
@@ -29,11 +29,13 @@ class CandidateResult:
 
 @dataclass(frozen=True)
 class LinkedCall:
-    """One call of a model. `number` counts the job's calls from 1; `rejected` says why its reply could not be used.
-    `key` is the call's key in the ledger.
+    """One call of a model.
 
-    `candidate` is None where no candidate came of it. A Coder's reply leads to the candidate of its round, a Judge's to
-    the one that follows its advice, a turn with tools to the best of those that it calls them for.
+    `number` counts the job's calls from 1. `rejected` says why the reply could not be used. `key` is the call's key in
+    the ledger.
+
+    `candidate` is None if the call led to no candidate. A Coder's reply leads to the candidate of its round; a Judge's
+    reply, to the candidate that follows its advice; a reply with tool calls, to the best of the candidates in these.
     """
 
     number: int
@@ -58,7 +60,7 @@ class LinkedCall:
 
 
 Entry = LinkedCall | EventRecord
-"""What a job's story is made of: calls, and the events between them."""
+"""An entry of a job's transcript: a call, or an event between calls."""
 
 
 def read_transcript(store: Store, job_id: int) -> tuple[Entry, ...]:
@@ -70,15 +72,15 @@ def read_transcript(store: Store, job_id: int) -> tuple[Entry, ...]:
 
 
 def calls_in(entries: Iterable[Entry]) -> list[LinkedCall]:
-    """Only the calls."""
+    """The calls among the entries."""
     return [entry for entry in entries if isinstance(entry, LinkedCall)]
 
 
 def transcript_entries(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> tuple[Entry, ...]:
-    """The calls in the places of their events (of the same ledger key), linked to what came of them.
+    """The transcript of a job: its calls, linked to their candidates, in the places of their events.
 
-    A call without an event, or without a key (of an older store), stands at the end; an event without its call is
-    left out.
+    A call and its event have the same ledger key. A call without an event, or without a key (in an older store), comes
+    at the end. An `llm_call` event without its call is left out.
     """
     waiting = {call.key: index for index, call in enumerate(calls) if call.key is not None}
     links = _CandidateLinks()
@@ -103,7 +105,7 @@ def transcript_entries(calls: Sequence[LlmCall], events: Sequence[EventRecord]) 
 
 
 def link_call(stored: LlmCall, number: int) -> LinkedCall:
-    """A stored call as a chat, not linked yet."""
+    """A stored call, not linked to a candidate yet."""
     return LinkedCall(
         number=number,
         round=stored.round,
@@ -124,14 +126,14 @@ def link_call(stored: LlmCall, number: int) -> LinkedCall:
 
 
 class _CandidateLinks:
-    """Reads off a job's events, one after the other, which call led to which candidate. Rounds may be interleaved."""
+    """Finds from a job's events, in order, which call led to which candidate. Rounds may be interleaved."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, int], int] = {}  # of a role in a round: its last call
-        self._coder: int | None = None  # the Coder's last call, whichever round it is of
-        self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, which may be older
-        self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice nobody has followed yet
-        self._rounds: dict[int, list[int]] = {}  # call to the rounds of the candidates that it led to
+        self._last: dict[tuple[str, int], int] = {}  # by role and round: the last call
+        self._coder: int | None = None  # the Coder's last call, of any round
+        self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, of any round
+        self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice no candidate has followed yet
+        self._rounds: dict[int, list[int]] = {}  # by call: the rounds of the candidates that it led to
         self._candidates: dict[int, CandidateResult] = {}  # by round
         self._rejected: dict[int, str] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
@@ -183,18 +185,18 @@ class _CandidateLinks:
         )
 
     def _accepted(self, role: str, number: int) -> int | None:
-        """The last call of this role in this round, if its reply was not refused."""
+        """The last call of this role in this round, unless its reply was rejected."""
         index = self._last.get((role, number))
         return None if index is None or index in self._rejected else index
 
     def _follow(self, number: int) -> int | None:
-        """The call whose advice this round's candidate follows: the round's own, or else the last one's before it."""
+        """The call whose advice this round's candidate follows: advice of the round, or else the last before it."""
         own = number if number in self._advice else max((old for old in self._advice if old < number), default=None)
         return None if own is None else self._advice.pop(own)
 
 
 def _hash_in(call: Mapping[str, Any]) -> str | None:
-    """The hash of the candidate that a tool was given, if it was given one."""
+    """The hash of the candidate in a tool call's arguments; None without one."""
     inner = call.get("function")
     arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
     try:
@@ -206,7 +208,7 @@ def _hash_in(call: Mapping[str, Any]) -> str | None:
 
 
 def candidate_result(event: EventRecord) -> CandidateResult:
-    """The candidate and its verdict as an `evaluated` event tells them."""
+    """The candidate and its verdict from an `evaluated` event."""
     data = event.data
     tags = data.get("tags")
     return CandidateResult(

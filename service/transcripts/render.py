@@ -1,4 +1,4 @@
-"""The lines of a transcript: foreign text wrapped or kept, without anything in it that a terminal would obey."""
+"""Renders a transcript as lines. Foreign text is wrapped or kept as it is, and never holds control characters."""
 
 import json
 import re
@@ -19,19 +19,19 @@ _BULLET = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]) ")
 
 @dataclass(frozen=True)
 class Line:
-    """One line; `kind` is heading, label, text, code, result or event, for whoever shows it in colours."""
+    """One line. `kind` is heading, label, text, code, result or event, and selects the colour."""
 
     kind: str
     text: str
 
 
 def label(name: str, detail: str = "") -> Line:
-    """`[name] detail`."""
+    """A line of the form `[name] detail`."""
     return Line("label", clean(f"[{name}] {detail}".rstrip()))
 
 
 def prose(text: str) -> Iterator[Line]:
-    """Sentences wrapped, fenced blocks as they are."""
+    """The lines of a text: sentences are wrapped, fenced blocks stay as they are."""
     mark: str | None = None
     for raw in _lines(text):
         fence = _FENCE.match(raw)
@@ -48,7 +48,7 @@ def prose(text: str) -> Iterator[Line]:
 
 
 def verbatim(text: str) -> Iterator[Line]:
-    """Lines as they are."""
+    """The lines of a text, unchanged but for control characters."""
     return (Line("code", clean(raw)) for raw in _lines(text))
 
 
@@ -57,14 +57,14 @@ def _lines(text: str) -> list[str]:
 
 
 def wrapped(kind: str, text: str, *, indent: str = "") -> Iterator[Line]:
-    """One paragraph in lines of WIDTH, all but the first indented; words stay whole."""
+    """One paragraph in lines of `WIDTH`. All lines but the first are indented, and words stay whole."""
     shown = clean(" ".join(text.split("\n")))
     for line in wrap(shown, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
         yield Line(kind, line)
 
 
 def clean(text: str) -> str:
-    """One line of foreign text with nothing in it that a terminal would obey."""
+    """One line of foreign text without control characters, on which a terminal would act."""
     return "".join(char if char.isprintable() else " " for char in text.expandtabs(4))
 
 
@@ -74,7 +74,7 @@ _PROSE = ("platform", "note")
 
 
 def transcript(entries: Sequence[Entry]) -> Iterator[Line]:
-    """All lines of a job's story."""
+    """The lines of a job's whole transcript."""
     prompts: dict[str, _PromptState] = {}
     shown = _JobState()
     last = ""
@@ -93,7 +93,7 @@ def transcript(entries: Sequence[Entry]) -> Iterator[Line]:
 
 
 def transcript_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The story for scripts: `{"entry": "call", …}` with everything that was said, and `{"entry": "event", …}`."""
+    """The transcript for scripts: `{"entry": "call", …}` with all messages, and `{"entry": "event", …}`."""
     return [
         {"entry": "event", "kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
         if isinstance(entry, EventRecord)
@@ -109,7 +109,7 @@ def _call_json(call: LinkedCall) -> dict[str, Any]:
 
 
 def event_line(event: EventRecord) -> str | None:
-    """An event as one line; None for those that a call's own lines tell, or that say nothing."""
+    """An event as one line; None for events that the lines of a call contain, or that hold no news."""
     data = event.data
     match event.kind:
         case "job_started":
@@ -141,7 +141,7 @@ def event_line(event: EventRecord) -> str | None:
 
 
 def result_line(candidate: CandidateResult) -> str:
-    """What became of a candidate, in one line."""
+    """A candidate's result as one line."""
     code = f" ({candidate.code})" if candidate.code else ""
     shown = f"round {candidate.round}, {candidate.candidate_hash[:8]}: {candidate.verdict or 'not evaluated'}{code}"
     if candidate.repeat_of_round is not None:
@@ -157,7 +157,7 @@ def result_line(candidate: CandidateResult) -> str:
 
 @dataclass
 class _JobState:
-    """What has been shown of the job, whoever was asked."""
+    """The parts of the job that have been shown, in calls of any role."""
 
     lasting: dict[str, str] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)  # hash of a candidate to the round that wrote it
@@ -169,7 +169,7 @@ class _JobState:
 
 @dataclass
 class _PromptState:
-    """What has been shown of one role's prompts."""
+    """The parts of one role's prompts that have been shown."""
 
     messages: tuple[Mapping[str, Any], ...] = ()
     sections: dict[str, str] = field(default_factory=dict)
@@ -206,7 +206,7 @@ def _cost_of(call: LinkedCall) -> str:
 
 
 def _prompt(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Line]:
-    """The messages that the last prompt of this role did not begin with."""
+    """The lines of a prompt, without the messages that the last prompt of this role began with, too."""
     known = 0
     for before, now in zip(seen.messages, call.messages, strict=False):
         if before != now:
@@ -261,7 +261,7 @@ def _sections(content: str, sections: Mapping[str, str], seen: _PromptState, sho
 
 
 def _history(body: str, before: str) -> Iterator[Line]:
-    """The rounds that the last prompt did not list yet."""
+    """The lines of the history, without the rounds that the last prompt listed."""
     try:
         told, now = json.loads(before or "[]"), json.loads(body)
     except (ValueError, RecursionError):
@@ -275,13 +275,13 @@ def _history(body: str, before: str) -> Iterator[Line]:
 
 
 def _content(message: Mapping[str, Any]) -> str:
-    """A message's text; of one in several parts, their JSON."""
+    """A message's text. The content of a message in several parts is shown as JSON."""
     content = message.get("content")
     return content if isinstance(content, str) else json.dumps(content, default=str) if content else ""
 
 
 def _tool_call(tool_call: object, shown: _JobState) -> Iterator[Line]:
-    """A call with its arguments; files among them as they are."""
+    """The lines of a tool call with its arguments. Files among these are shown unchanged."""
     inner = tool_call.get("function", tool_call) if isinstance(tool_call, Mapping) else tool_call
     name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
     try:

@@ -1,4 +1,4 @@
-"""Chats for training, one a line, in the form that OpenAI's fine-tuning reads; what else is known is `metadata`."""
+"""Exports calls as training data: one a line in the form of OpenAI's fine-tuning, with further facts in `metadata`."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ ROLES = ("coder", "judge", "all")
 
 @dataclass(frozen=True)
 class JobCall:
-    """A chat and the job that it is from."""
+    """A call and its job."""
 
     job: JobRecord
     call: LinkedCall
@@ -45,7 +45,7 @@ class CallFilter:
 
 
 def collect_calls(store: Store, job_ids: Iterable[int]) -> Iterator[JobCall]:
-    """The chats of these jobs, in order.
+    """The calls of these jobs, in order.
 
     Raises:
         NotInStore: there is no job with one of these ids.
@@ -57,7 +57,7 @@ def collect_calls(store: Store, job_ids: Iterable[int]) -> Iterator[JobCall]:
 
 
 def filter_calls(calls: Iterable[JobCall], call_filter: CallFilter) -> list[JobCall]:
-    """The chats that are wanted, in the order given.
+    """The calls that match a filter, in the given order.
 
     Raises:
         BadRequest: the role is unknown.
@@ -75,7 +75,7 @@ def filter_calls(calls: Iterable[JobCall], call_filter: CallFilter) -> list[JobC
 
 
 def reliable_low(call: LinkedCall) -> float:
-    """The lower end of the speedup that a chat led to; 0 where there is none to rely on."""
+    """The lower end of the speedup that a call led to; 0 without a reliable speedup."""
     candidate = call.candidate
     if (
         candidate is None
@@ -88,7 +88,7 @@ def reliable_low(call: LinkedCall) -> float:
 
 
 def openai_line(each: JobCall) -> dict[str, Any]:
-    """One chat as an object of OpenAI's chat form: the messages with the reply as the last one, and `metadata`."""
+    """One call as an object of OpenAI's chat form: the messages with the reply as the last one, and `metadata`."""
     call = each.call
     answer: dict[str, Any] = {"role": "assistant", "content": call.reply}
     if call.tool_calls:
@@ -99,10 +99,10 @@ def openai_line(each: JobCall) -> dict[str, Any]:
 
 
 def write_lines(calls: Sequence[JobCall], out: Path) -> None:
-    """Write the chats to a new file, all of them or none.
+    """Write the calls to a new file, either all of them or none.
 
     Raises:
-        BadRequest: there is something of this name, or it cannot be written.
+        BadRequest: the file exists already, or cannot be written.
     """
     try:
         handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
@@ -120,12 +120,12 @@ def write_lines(calls: Sequence[JobCall], out: Path) -> None:
 
 
 def json_line(each: JobCall) -> str:
-    """One line of JSON, whatever the texts hold."""
+    """A call as one line of JSON, in ASCII."""
     return json.dumps(openai_line(each), ensure_ascii=True, allow_nan=False, default=str)
 
 
 def _had_tools(call: LinkedCall) -> bool:
-    """Whether a call offered TOOLS. An earlier version offered others, which are not known any more."""
+    """Whether a call offered `TOOLS`. Calls of an earlier version offered others, which are not known any more."""
     return call.key is not None and call.key.endswith(f":{request_digest(call.model, call.messages, TOOLS)}")
 
 
