@@ -4,7 +4,7 @@ Run: python -m benchmarks.service_load [--watchers 100] [--submissions 50] [--se
 Writes benchmarks/results/service_load.md. A real `kernelwright serve` (without a worker, so that nothing else takes the
 processor), on SQLite or on the database of the URL, which must be empty. Ten jobs run; each has two events a second,
 which stand for all that a live page shows. Watchers hold a stream of server-sent events each; submissions a minute are
-POST requests with an op; and once a second someone opens the leaderboard's page and asks the API for it.
+POST requests with an op; and once a second one client opens the leaderboard's page and requests it from the API.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""What a candidate is worth: the referee, its platforms, and the evaluation it returns."""
+"""The evaluation of candidates: the referee, the platforms, and the evaluation that they give."""

@@ -1,7 +1,7 @@
-"""What building made, kept between evaluations so that it need not be built each time.
+"""The build cache: files built by torch.compile for a task, or by a candidate that builds slowly.
 
-torch.compile's kernels of a task, and what a candidate that builds slowly has built. The referee hands the bytes out
-and back in; they are only ever unpacked in a baseline runner of the same task, or in one of the same candidate.
+They are kept between evaluations as opaque bytes. The referee returns the bytes and takes them as input. They are only
+ever unpacked in a baseline's runner of the same task, or in a runner of the same candidate.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/=]*")
 
 @dataclass(frozen=True)
 class BuildCache:
-    """A folder of such bytes, one file for each task, or candidate and task, on one device and sandbox."""
+    """A folder with one file for each key, which stands for a task or a candidate, on one device and sandbox."""
 
     folder: Path
 
     def get(self, key: str) -> str:
-        """What was kept, or an empty string."""
+        """The bytes of a key in base64; empty if there are none."""
         with contextlib.suppress(OSError):
             data = self._path(key).read_bytes()
             if len(data) <= _MAX_BYTES and _BASE64.fullmatch(data):
@@ -39,7 +39,7 @@ class BuildCache:
         return ""
 
     def put(self, key: str, text: str) -> None:
-        """Keep it; a full disk or a read-only folder costs a compilation next time, nothing else."""
+        """Keep the bytes of a key. On a full disk or in a read-only folder they are not kept, and are built again."""
         if not text or len(text) > _MAX_BYTES:
             return
         with contextlib.suppress(OSError):
@@ -60,15 +60,15 @@ class BuildCache:
 
 
 def baseline_key(task: Task, sandbox: Mapping[str, str], device: Device) -> str:
-    """What torch.compile's kernels of a task are kept under; `sandbox` as it describes itself."""
+    """The key of torch.compile's kernels of a task. `sandbox` is the sandbox's description."""
     return f"baseline\n{_place(task, sandbox, device)}"
 
 
 def candidate_key(task: Task, candidate_source: str, sandbox: Mapping[str, str], device: Device) -> str:
-    """What a candidate has built is kept under."""
+    """The key of the files that a candidate has built."""
     return f"{candidate_hash(candidate_source)}\n{_place(task, sandbox, device)}"
 
 
 def _place(task: Task, sandbox: Mapping[str, str], device: Device) -> str:
-    """What was built is for one task, one image and one processor, under one referee."""
+    """The part of a key that stands for the referee, the task, the sandbox's image and the device."""
     return "\n".join((harness_hash(), task.source_hash, *sorted(map(str, sandbox.items())), device.describe()))

@@ -1,4 +1,4 @@
-"""Building a candidate before its evaluation is due: beside other builds and while models answer."""
+"""Evaluates a candidate by running the referee in a sandbox, and builds a candidate before its evaluation."""
 
 import threading
 import time
@@ -20,20 +20,20 @@ from tasks.task import Task
 
 @dataclass(frozen=True)
 class Effort:
-    """How much one evaluation may use. The protocol is the same whatever the effort; more time narrows the interval."""
+    """The limits of one evaluation. The protocol is the same for every effort; more time narrows the interval."""
 
     wall_s: float = 420.0
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
     measure_budget_s: float = 20.0
-    precision: float = 0.2  # how wide an interval may stay, as a share of the speedup, where there is time for more
-    baselines: tuple[str, ...] = ("eager", "compile")  # less those that the platform lacks
+    precision: float = 0.2  # the width, as a share of the speedup, at which an interval is narrow enough
+    baselines: tuple[str, ...] = ("eager", "compile")  # those that the platform lacks are left out
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
 
     def limits(self) -> Limits:
-        """The sandbox's bounds."""
+        """The sandbox's limits."""
         return Limits(wall_s=self.wall_s, memory_mb=self.memory_mb, disk_mb=1024)
 
     def on(self, platform: Platform) -> "Effort":
@@ -41,7 +41,7 @@ class Effort:
         return replace(self, baselines=tuple(name for name in self.baselines if name in platform.baselines))
 
     def request(self, task: Task, candidate_source: str) -> dict[str, Any]:
-        """What the referee is asked."""
+        """The request for the referee."""
         declared = declarations_of(task.source)
         return {
             "task_source": task.source,
@@ -73,10 +73,10 @@ def evaluate(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
-    """What a candidate is worth on a device of this host; `device` is its index.
+    """Evaluate a candidate on a device of this host. `device` is the device's index.
 
-    A candidate that fails, hangs or cheats is a verdict, not an exception; so is a referee that gave no result
-    (`sandbox_error`).
+    A candidate that fails, hangs or cheats gets a verdict and raises no exception. A referee that gave no result is a
+    verdict, too (`sandbox_error`).
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
@@ -161,9 +161,12 @@ def build_ahead(
     cache: BuildCache,
     cancel: threading.Event | None = None,
 ) -> bool:
-    """Whether the evaluation of this candidate will find it built in `cache`.
+    """Build a candidate before its evaluation. The candidate sees no inputs.
 
-    Quick builds are not kept, and what cannot be built is left for the evaluation to say. The candidate sees no inputs.
+    Quick builds are not kept. A candidate that cannot be built is reported by its evaluation.
+
+    Returns:
+        Whether the evaluation will find the candidate built in `cache`.
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.

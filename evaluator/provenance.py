@@ -25,7 +25,7 @@ def provenance(
 ) -> dict[str, Any]:
     """The `provenance` object of an evaluation.
 
-    What nobody could find out is None, never left out.
+    A fact that could not be found out is None and is never left out.
 
     Args:
         task: the op.

@@ -1,4 +1,4 @@
-"""Running the referee in a sandbox and reading what it says."""
+"""Runs the referee in a sandbox and reads its result."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ _PREFIX = b"progress: "
 
 
 class HarnessFailed(Exception):
-    """The referee gave no result: `completed` says how its command ended."""
+    """The referee gave no result. `completed` says how its command ended."""
 
     def __init__(self, message: str, completed: Completed) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class HarnessFailed(Exception):
 
 @cache
 def harness_hash(folder: Path = REFEREE) -> str:
-    """SHA-256 over the referee's files in every subfolder: which rules a result was judged by."""
+    """SHA-256 over the referee's files in all subfolders. It identifies the rules by which a result was judged."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -74,9 +74,9 @@ def run_referee(
 
 
 def prepare_referee(mode: str, platform: Platform, *, device: int, sandbox: Sandbox, limits: Limits) -> None:
-    """Have a referee started that waits for the request of the next `run_referee` with these arguments.
+    """Start a referee that waits for the request of the next `run_referee` with these arguments.
 
-    It imports torch meanwhile, so call it while nothing is timed.
+    It imports torch meanwhile, so call this while nothing is timed.
     """
     sandbox.prepare(_command(mode, platform, device, b"", limits))
 

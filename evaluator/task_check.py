@@ -1,4 +1,4 @@
-"""The task check: run an op in a sandbox and say whether it can be judged, before anyone spends time on it."""
+"""The task check: run an op in a sandbox and find out whether it can be judged, before a job spends time on it."""
 
 import threading
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """What the task check found: problems make the task unusable, warnings make it weak evidence."""
+    """The result of a task check. A problem makes the task unusable; a warning says that a pass is weak evidence."""
 
     task: str
     ok: bool
@@ -53,7 +53,10 @@ def check_task(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> TaskCheck:
-    """Run a task's own code in a sandbox: deterministic, not constant, not zero, depends on its inputs, what it needs.
+    """Run a task's own code in a sandbox.
+
+    The check finds outputs that are random, constant, all zero or independent of an input. It also measures the time
+    and the memory that the op takes.
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.

@@ -1,4 +1,4 @@
-"""What this machine has of what sandboxes need, and what to do about the rest."""
+"""The examination of this machine for sandboxes: what they need, what is missing, and how to get it."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ _ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_PROCESSORS = 8, 4, 2
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `optional` means missing, but something else does in its place."""
+    """The result for one thing. The status `optional` means that it is missing and not required."""
 
     name: str
     status: Status
@@ -35,12 +35,12 @@ class Finding:
 
 
 def examine(data_dir: Path, *, image: str, programs: Sequence[HostProgram]) -> list[Finding]:
-    """Look at everything; starts no container and changes nothing.
+    """Examine this machine. No container is started and nothing is changed.
 
     Args:
         data_dir: where the disk is measured.
         image: the tag of the image that the Docker sandbox uses.
-        programs: what candidates call where they run in the process sandbox.
+        programs: the programs that candidates call in the process sandbox.
     """
     docker = _try("Docker sandbox", lambda: _describe_docker(image))
     process = _try("process sandbox", _describe_process)

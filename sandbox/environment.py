@@ -4,7 +4,7 @@ COMMAND_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
-    # Nothing that the code inside may write is ever on the search path of a Python that is started inside.
+    # No folder that the code inside may write to is ever on the search path of a Python that is started inside.
     "PYTHONNOUSERSITE": "1",
     "PYTHONSAFEPATH": "1",
     # The allocator recycles what is freed, so that timed calls meet no fresh pages.

@@ -1,4 +1,4 @@
-"""Taking results back and bringing them back, by someone and for a reason, and the log of that."""
+"""Retracts and restores evaluations, and lists the audit log of such changes."""
 
 from collections.abc import Callable
 
@@ -13,21 +13,21 @@ MAX_REASON_CHARS = 2000
 
 
 def retract_evaluation(store: Store, evaluation_id: str, *, actor: str, reason: str) -> EvaluationRecord:
-    """Take an evaluation off the leaderboard; its job gets the next best candidate that passed.
+    """Retract an evaluation: it leaves the leaderboard, and its job gets the next best candidate that passed.
 
     Raises:
         NotInStore: there is no such evaluation.
-        BadRequest: no reason is given, or it was taken back already.
+        BadRequest: no reason is given, or it has been retracted already.
     """
     return _change(store, evaluation_id, actor, reason, retractions.retract, "was retracted already")
 
 
 def restore_evaluation(store: Store, evaluation_id: str, *, actor: str, reason: str) -> EvaluationRecord:
-    """Let an evaluation count again.
+    """Let a retracted evaluation count again.
 
     Raises:
         NotInStore: there is no such evaluation.
-        BadRequest: no reason is given, or it was never taken back.
+        BadRequest: no reason is given, or it is not retracted.
     """
     return _change(store, evaluation_id, actor, reason, retractions.restore, "is not retracted")
 
@@ -35,7 +35,7 @@ def restore_evaluation(store: Store, evaluation_id: str, *, actor: str, reason: 
 def list_audit(
     store: Store, *, subject: str | None = None, before: int | None = None, limit: int = 100
 ) -> list[AuditRecord]:
-    """The audit log, newest first; `before`: only lines with a lower id."""
+    """The audit log, newest first. With `before`, only lines with a lower id."""
     with store.read() as session:
         return audit.list_audit(session, subject=subject, before=before, limit=limit)
 

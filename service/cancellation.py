@@ -117,9 +117,9 @@ def cancel_when(
 def cancel_on_signals(
     cancel: CancelToken, saying: str | None = "stopping and keeping the best so far"
 ) -> Iterator[None]:
-    """While the block runs, turn the first signal into a request to stop. One that was ignored (nohup) stays so.
+    """During the block, turn the first signal into a request to stop. A signal that is ignored (nohup) stays ignored.
 
-    `saying` is what is told on stderr then; None where that holds nothing but JSON.
+    `saying` is then printed on stderr; None prints nothing.
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Opening the store that the settings name, and what the `db` commands do with it."""
+"""Opens the store that the settings name, and upgrades, checks and backs it up for the `db` commands."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _SHOWN_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """Whether a store is as this version needs it, and each thing that is not."""
+    """The comparison of a store with this version's tables, with each difference."""
 
     url: str
     revision: str | None
@@ -29,20 +29,20 @@ class StoreCheck:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is wrong."""
         return not self.problems
 
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A store that is as this version needs it; `mended`: lines of the leaderboard that were wrong."""
+    """A store with this version's tables. `mended` counts the entries of the leaderboard that were wrong."""
 
     url: str
     mended: int
 
 
 def open_store(settings: Settings) -> Store:
-    """The store, made or upgraded first where needed.
+    """Open the store. It is created or upgraded before if that is necessary.
 
     Raises:
         StoreError: it cannot be used.
@@ -65,7 +65,7 @@ def opened_store(settings: Settings) -> Iterator[Store]:
 
 
 def upgrade_store(settings: Settings) -> Upgraded:
-    """Make or upgrade the store and compute its leaderboard anew.
+    """Create or upgrade the store and compute its leaderboard again.
 
     Raises:
         StoreError: it cannot be used.
@@ -80,7 +80,7 @@ def upgrade_store(settings: Settings) -> Upgraded:
 
 
 def check_store(settings: Settings) -> StoreCheck:
-    """Compare the store with this version's tables and have the database check itself; changes nothing.
+    """Compare the store with this version's tables and have the database check itself. Nothing is changed.
 
     Raises:
         StoreError: it cannot be opened.

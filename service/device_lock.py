@@ -1,4 +1,4 @@
-"""Locks of what a measurement needs for itself: no two jobs of one host measure with the same of it at a time.
+"""Device locks: no two measurements of one host use the same resource at the same time.
 
 A platform names the resources that its device needs (`Platform.exclusive_resources`): the processor, a GPU. Two
 platforms that name the same resource exclude each other.

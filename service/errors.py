@@ -1,4 +1,4 @@
-"""What a use case refuses to do, and what it cannot do here; the command line turns them into exit statuses 2 and 3."""
+"""The errors of use cases. The command line turns them into the exit statuses 2 (refused) and 3 (not possible here)."""
 
 
 class ServiceError(RuntimeError):
@@ -6,20 +6,20 @@ class ServiceError(RuntimeError):
 
 
 class JobLost(RuntimeError):
-    """A job is not ours any more: it was given to another worker, or taken away. Nothing more may be written to it."""
+    """This process does not own the job any more: another worker has it. This process may write nothing more to it."""
 
 
 class BadRequest(ServiceError):
-    """What was asked for makes no sense: an unknown name, a bad value, a file in the way."""
+    """The request is not valid: an unknown name, an invalid value, or a file that exists already."""
 
 
 class KeyUnreadable(BadRequest):
-    """The file that is to hold a model's key does not. The text names its path, so it is for this machine's users."""
+    """The file of a model's key cannot be used. The text names its path, so only users of this machine may see it."""
 
 
 class Conflict(BadRequest):
-    """What was asked for makes sense, but not as things stand: the job is done, or someone works on it."""
+    """The request is valid, but not in the present state: the job is done, queued or running."""
 
 
 class Unavailable(ServiceError):
-    """No sandbox, device or model to work with; the text says what to set or start."""
+    """There is no sandbox, device or model to work with. The text says what to set or start."""

@@ -156,7 +156,7 @@ def _evaluate(
 
 
 def read_candidate(path: Path) -> str:
-    """A candidate's source, unexamined: what it is worth is found out in the sandbox.
+    """Read a candidate's source. It is not checked here, because it is judged in the sandbox.
 
     Raises:
         BadRequest: there is no such file, it is larger than 1 MiB, or it is not UTF-8.

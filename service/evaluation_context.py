@@ -1,4 +1,4 @@
-"""Builds what jobs work with from the settings: platform, sandbox, models. Slow modules are imported when used."""
+"""Builds platform, sandbox and models for jobs from the settings. Slow modules are imported when they are used."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ WAITING = "waiting for the device: another job measures on it"
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """How candidates of one task are evaluated: one at a time, on one device of this host.
+    """Evaluates candidates of one task, one at a time, on one device of this host.
 
     Attributes:
         rules: other accuracy rules whose result is reported beside ours.
@@ -43,7 +43,7 @@ class EvaluationContext:
     cold: bool = False
 
     def prepare(self) -> None:
-        """Start a referee for the next candidate, while that is being written."""
+        """Start a referee for the next candidate while that candidate is being written."""
         prepare_referee(
             "evaluate",
             self.platform,
@@ -77,7 +77,7 @@ class EvaluationContext:
 
     @property
     def locks(self) -> tuple[Path, ...]:
-        """The files whose locks protect what the device needs for itself."""
+        """The lock files of the resources that the device needs exclusively."""
         return lock_paths(self.settings.lock_dir, self.platform.exclusive_resources(self.settings.device))
 
     def evaluate(

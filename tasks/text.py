@@ -37,7 +37,7 @@ def read_source(path: Path) -> bytes:
     """
     where = str(path)
     try:
-        # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+        # Without O_NONBLOCK, opening a pipe without a writer would wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise task_error(where, "no such file", "check the path") from None

@@ -40,7 +40,7 @@ def is_builtin(model: str) -> bool:
 
 
 def only_builtin(model: str | None, judge_model: str | None) -> bool:
-    """Whether a job uses the built-in model only, so that it costs nothing and runs nobody else's code.
+    """Whether a job uses the built-in model only, so that it costs nothing and runs no foreign code.
 
     Args:
         model: the Coder's model; None: the job has none, which is not built in.

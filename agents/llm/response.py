@@ -38,7 +38,7 @@ class StreamProgress:
         events: how many events of the stream have come.
         last_event_s: `time.monotonic()` of the latest event.
         has_content: a piece of the reply has come.
-        abandoned: nobody waits for the response any more.
+        abandoned: whether the caller has stopped waiting for the response.
     """
 
     accepted: bool = False

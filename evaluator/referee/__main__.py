@@ -11,7 +11,7 @@ _STARTED_AHEAD_S = 0.25  # longer than it takes to read a request that lay ready
 
 
 def main() -> int:
-    """Fork the fork servers, only then read the request, hold the trial, print the result."""
+    """Fork the fork servers, and only then read the request. Carry it out and print the result."""
     start = time.perf_counter()
     from .fork_server import imports
     from .sanitize import fault, plain
@@ -31,7 +31,7 @@ def main() -> int:
         from .pool.runner_pool import Request, RunnerPool
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
-        # One that was started ahead has imported while nobody waited for it.
+        # A referee that was started ahead has imported torch before the request came, so that time does not count.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
         if "compile" not in request.baselines and len(fork_servers) > 1:
@@ -67,4 +67,4 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # nothing is left to put in order, and torch takes a while to unload
+    os._exit(status)  # nothing is left to clean up, and torch takes a while to unload

@@ -1,4 +1,4 @@
-"""Builds a candidate and nothing else, so that its evaluation finds the work done."""
+"""Builds a candidate and does not evaluate it, so that a later evaluation finds it built."""
 
 from typing import Any
 
@@ -9,7 +9,12 @@ from .pool.runner_pool import RunnerPool, progress
 
 
 def run(pool: RunnerPool) -> dict[str, Any]:
-    """What the build left behind, as `Trial` returns it; why there is nothing, if so. Says nothing about verdicts."""
+    """Build the candidate.
+
+    Returns:
+        The build archive in `build_cache`, in the form that an evaluation returns it; and a message if the build
+        failed. There is no verdict.
+    """
     cost_s: dict[str, float] = {}
     builder = Builder(pool)
     message = ""

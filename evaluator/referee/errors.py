@@ -1,4 +1,4 @@
-"""How a runner fails, whoever it is: one exception, which names the runner's role."""
+"""The exception for a runner that failed, and the verdict that follows from the runner's role."""
 
 import contextlib
 import functools
@@ -15,9 +15,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class RunnerFailed(Exception):
-    """A runner did not do what it was told: `kind` says how, `detail` carries what it printed or raised (claims).
+    """A runner did not carry out a command.
 
-    `role` is that of the runner; its handle fills it in.
+    Attributes:
+        kind: how it failed.
+        message: one line that says what happened.
+        detail: what the runner printed or raised, which is a claim of the runner.
+        role: the runner's role, which its handle fills in.
     """
 
     def __init__(self, kind: str, message: str, detail: str = "", *, role: str = "") -> None:
@@ -29,7 +33,7 @@ class RunnerFailed(Exception):
 
 
 def names_role(method: _Method) -> _Method:
-    """A method of something with a `role`, whose RunnerFailed shall name it."""
+    """Make a method fill in its object's `role` in every RunnerFailed that it raises."""
 
     @functools.wraps(method)
     def named(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +47,7 @@ def names_role(method: _Method) -> _Method:
 
 
 def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
-    """What a runner's answer says that tells of a failure: its own words, bounded."""
+    """The failure that a runner reports in its answer. The runner's text is kept with a limited length."""
     kind = str(reply.get("kind", "error"))
     detail = f"{str(reply.get('trace', ''))[:4000]}\n{log}".strip()
     known = kind in ("error", "output", "out_of_memory")
@@ -51,7 +55,10 @@ def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
 
 
 def of_end(status: int | None, log: str) -> RunnerFailed:
-    """What a runner's end says: `status` as waitpid gives it, None if it lives and has only closed its connection."""
+    """The failure of a runner that ended or closed its connection.
+
+    `status` is that of waitpid; None if the runner lives and has only closed its connection.
+    """
     if status is None:
         return RunnerFailed("protocol", "the runner closed its connection without ending", log)
     if os.WIFSIGNALED(status):
@@ -63,7 +70,7 @@ def of_end(status: int | None, log: str) -> RunnerFailed:
 
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
-_ENDED = ("died", "out_of_turn")  # who is killed while it is stopped goes on to its end
+_ENDED = ("died", "out_of_turn")  # a process that is killed while it is stopped runs again until its end
 _OF_THE_TASK = ("reference", "eager", "compile")
 MORE_MEMORY = "the sandbox more memory (KERNELWRIGHT_MEMORY_MB)"
 _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
@@ -71,7 +78,7 @@ _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no m
 
 @dataclass
 class Finding(Exception):
-    """The end of a trial: a verdict with its code and what to tell the user."""
+    """Ends an evaluation with a verdict, its code, and a message for the user."""
 
     verdict: str
     message: str
@@ -89,7 +96,7 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
     if failure.kind in _ENDED and oom_kills() > 0:
         return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
-        # What it returned cannot be named to the referee: where in the runner that was found out helps nobody.
+        # The returned value cannot be written as a tree. The place in the runner that found this out helps no user.
         return Finding("wrong_output", f"{doing}: {failure.message.removeprefix('TreeError: ')}", "type")
     if failure.kind == "protocol":
         return Finding("integrity", message, "forged_result", failure.detail)
@@ -103,7 +110,7 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
 
 
 def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
-    """The verdict where the task itself cannot be run."""
+    """The verdict on a task that cannot be run."""
     if failure.kind == "no_room":
         return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
@@ -113,7 +120,7 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
 
 
 def of_failure(failure: RunnerFailed) -> Finding:
-    """The verdict on a failure that nobody expected where it happened: by whose runner it was."""
+    """The verdict on a failure at an unexpected place. It follows from the role of the runner."""
     doing = "what lies between calls"
     if failure.role == "candidate":
         return of_candidate(failure, building=False, doing=doing)
@@ -123,12 +130,12 @@ def of_failure(failure: RunnerFailed) -> Finding:
 
 
 def of_fault(error: Exception) -> Finding:
-    """The verdict where the referee itself has failed: it has no evidence, so nothing passes, and accuses nobody."""
+    """The verdict on a failure of the referee itself. There is no evidence, so nothing passes and nothing is blamed."""
     return Finding("sandbox_error", f"the referee failed: {fault(error)}", "referee_failed")
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed for memory in this container (0 where that cannot be told)."""
+    """The number of processes of this container that the kernel has killed for memory; 0 if it is unknown."""
     for name in _OOM_COUNTERS:
         with contextlib.suppress(OSError, ValueError):
             for line in Path(name).read_text().splitlines():

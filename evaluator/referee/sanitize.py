@@ -1,6 +1,7 @@
-"""What leaves the referee: finite numbers, printable text and nothing else, whatever runners have put into it.
+"""Makes results safe to print and store: finite numbers and printable text, whatever a runner has put into them.
 
-Imported by the host too, which looks at what it is given once more; so nothing but the standard library here.
+The host imports this module, too, because it sanitizes the referee's answer again. So it uses the standard library
+only.
 """
 
 import math
@@ -13,7 +14,7 @@ _INTEGER_BITS = 64
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON that anyone may print or store: control characters become spaces, NaN and infinities None.
+    """The value as JSON that is safe to print or store: control characters become spaces, NaN and infinities None.
 
     Raises:
         ValueError: it is nested too deeply, or holds something that JSON has no form for.
@@ -49,7 +50,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def fault(error: BaseException) -> str:
-    """What went wrong in the referee itself, in one line: the error and where it was raised, without a traceback."""
+    """An error of the referee itself as one line: the error and the place where it was raised, without a traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return one_line(f"{type(error).__name__}{where}: {error}", 300)

@@ -1,1 +1,1 @@
-"""The Docker sandbox: a container a command."""
+"""The Docker sandbox, which runs each command in a container of its own."""

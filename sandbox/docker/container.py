@@ -31,7 +31,7 @@ _SHARE_TMP = (
     "It mounts what this program writes to its folder for temporary files: where that runs in a container, mount the "
     "host's /tmp at /tmp (docs/operating.md)."
 )
-_GRACE_S = 30  # how long the container outlives its limit where nobody is left to kill it
+_GRACE_S = 30  # how long the container may outlive its limit if no process is left to kill it
 
 
 class StartedContainer:
@@ -123,7 +123,7 @@ class StartedContainer:
         started = time.monotonic()
         deadline = started + self._command.limits.wall_s
         ended = self._attached.communicate(stdin, capture, deadline=deadline, cancel=cancel)
-        # The daemon cannot end a container whose output nobody takes.
+        # The daemon cannot end a container whose output is not read.
         self._attached.close()
         state = _wait_for_exit(api, self._id, deadline, cancel) if ended is EndReason.CLOSED else None
         if state is None and ended is EndReason.CLOSED:
@@ -213,7 +213,7 @@ def _wait_for_exit(
 
 
 def remove_container(client: docker.DockerClient, container: str) -> None:
-    """Kill and remove; one that is gone already, or being removed by someone else, is fine."""
+    """Kill and remove a container. It is no error if it is gone already or is being removed."""
     try:
         client.api.remove_container(container, force=True, v=True)
     except NotFound:

@@ -1,4 +1,4 @@
-"""The Docker daemon: how it is reached, and one error with a remedy where it is not."""
+"""The connection to the Docker daemon, with an error and a remedy if there is none."""
 
 import socket
 

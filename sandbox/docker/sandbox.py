@@ -41,7 +41,7 @@ class DockerSandbox:
             ) from error
 
     def close(self) -> None:
-        """Let go of the connections to the daemon and of what was prepared."""
+        """Close the connections to the daemon and remove a prepared container."""
         self._close()
 
     def describe(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class AttachedStream:
             return unsent[self._socket.send(unsent[:_CHUNK_BYTES]) :]
         except BlockingIOError:
             return unsent
-        except OSError:  # it reads no more; that is its own affair
+        except OSError:  # the process has closed its stdin, which is no error
             return unsent[len(unsent) :]
 
     def _close_stdin(self) -> None:

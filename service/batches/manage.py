@@ -149,7 +149,8 @@ def cancel_batch(store: Store, batch_id: int) -> int:
     mark_dead_jobs(store)
     with store.write() as session:
         batches.get_batch(session, batch_id)
-        concerned = batches.cancel_jobs(session, batch_id)  # jobs before their batch, as who takes one locks them
+        # Jobs are locked before their batch, in the same order as by a worker that takes a job.
+        concerned = batches.cancel_jobs(session, batch_id)
         batches.set_cancelled(session, batch_id, True)
         return concerned
 

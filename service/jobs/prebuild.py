@@ -15,14 +15,14 @@ AT_ONCE = 2
 """Builds at the same time on a host, of all its jobs together."""
 
 MEMORY_MB = 4096
-"""What each of them may use at most: two of them no more than an evaluation."""
+"""The limits of one build. Two builds together use no more than an evaluation."""
 
 
 class Prebuilder:
     """An `agents.protocols.Prebuilds`: the builds of one job on this host.
 
-    Nobody on it measures while one runs: they share the device's locks. What goes wrong here is left for the evaluation
-    to say, which builds again what it does not find.
+    No measurement runs on the device at the same time, because builds share the device's locks. A failure here is not
+    reported: the evaluation builds again what it does not find built, and reports the failure then.
     """
 
     def __init__(self, context: EvaluationContext, on_progress: Callable[[str], None]) -> None:

@@ -1,1 +1,1 @@
-"""What the HTTP API lets users ask for: who may, how much, and once only."""
+"""Requests over HTTP: authorization, quotas, idempotency keys, and putting jobs into the queue."""

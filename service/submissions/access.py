@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: tokens, the roles that they stand for, and whose jobs are whose."""
+"""Access over HTTP: tokens, their roles, and the ownership of jobs."""
 
 import hashlib
 import hmac
@@ -24,10 +24,10 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class Role(StrEnum):
-    """What a token allows; each role may do what those before it may."""
+    """The role of a token. Each role may do everything that the roles before it may do."""
 
     VIEWER = "viewer"  # reads
-    SUBMITTER = "submitter"  # queues jobs, and stops and resumes his own
+    SUBMITTER = "submitter"  # queues jobs, and stops and resumes its own
     OPERATOR = "operator"  # everything: jobs of others, retractions, priorities, any model
 
     def includes(self, needed: "Role") -> bool:
@@ -38,7 +38,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks. `token_id` is None for the local user, who needs no token."""
+    """The user of a request. `token_id` is None for the local user, who needs no token."""
 
     user: str
     role: Role
@@ -48,20 +48,20 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """How the audit log names who did something."""
+        """The name of this user in the audit log."""
         return self.user
 
 
 LOCAL = Principal(LOCAL_USER, Role.OPERATOR)
-"""Whoever reaches a server that is bound to loopback: the user of this machine."""
+"""The user of this machine, who sends every request to a server that is bound to loopback."""
 
 
 class NotAuthenticated(PermissionError):
-    """No token, or one that opens nothing. The text says what to do, and nothing about tokens that exist."""
+    """The request has no valid token. The text says what to do, and nothing about tokens that exist."""
 
 
 class NotAllowed(PermissionError):
-    """Known, but not permitted. The text says what would be needed."""
+    """The user is known, but not permitted to do this. The text says which role is needed."""
 
 
 def create_token(
@@ -75,10 +75,13 @@ def create_token(
     max_usd_a_day: float | None = None,
     actor: str = LOCAL_USER,
 ) -> tuple[TokenRecord, str]:
-    """A new token and its secret, which is kept nowhere: it is shown once. `days` None: it does not expire.
+    """Create a token. Its secret is not stored and can be shown only once. `days` of None: the token does not expire.
+
+    Returns:
+        The token and its secret.
 
     Raises:
-        BadRequest: a name, role or limit is not acceptable.
+        BadRequest: a name, role or limit is not valid.
     """
     user = user or name
     for option, value in (("name", name), ("--user", user)):
@@ -111,10 +114,10 @@ def create_token(
 
 
 def revoke_token(store: Store, token_id: int, *, actor: str = LOCAL_USER, reason: str = "") -> TokenRecord:
-    """End a token at once, with every session that was opened by it; revoking it again changes nothing.
+    """Revoke a token and every session that was opened with it. Revoking it again changes nothing.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no token with this id.
     """
     with store.write() as session:
         record = tokens.get_token(session, token_id)
@@ -130,28 +133,28 @@ def list_tokens(store: Store) -> list[TokenRecord]:
 
 
 def any_token_opens(store: Store) -> bool:
-    """Whether anyone could log in."""
+    """Whether there is a token that is valid now."""
     with store.read() as session:
         return tokens.count_valid(session) > 0
 
 
 def authenticate(store: Store, secret: str) -> Principal:
-    """Who holds this secret.
+    """The user whose token has this secret.
 
     Raises:
-        NotAuthenticated: nobody does, or the token has expired or was revoked.
+        NotAuthenticated: there is no such token, or it has expired or was revoked.
     """
     digest = _hash(secret)
     with store.read() as session:
         found = tokens.find_by_hash(session, digest)
-    # The look-up is by a hash, so its time tells nothing of the secret; the comparison takes the same time always.
+    # The look-up is by a hash, so its time reveals nothing about the secret. The comparison takes constant time.
     if found is None or not hmac.compare_digest(found[1], digest):
         raise NotAuthenticated("the token is not known; ask an operator for one (kernelwright tokens create)")
     return _principal(store, found[0])
 
 
 def authenticate_session(store: Store, token_id: int) -> Principal:
-    """Who logged in with this token.
+    """The user who logged in with this token.
 
     Raises:
         NotAuthenticated: the token has expired, was revoked or is gone.
@@ -165,36 +168,36 @@ def authenticate_session(store: Store, token_id: int) -> Principal:
 
 
 def still_valid(store: Store, principal: Principal) -> None:
-    """Find out, in the middle of something long, whether its token still opens anything.
+    """Check during a long request that its token is still valid.
 
     Raises:
-        NotAuthenticated: it has expired or was revoked.
+        NotAuthenticated: the token has expired or was revoked.
     """
     if principal.token_id is not None:
         authenticate_session(store, principal.token_id)
 
 
 def require(principal: Principal, role: Role) -> None:
-    """Refuse who may not do what `role` may.
+    """Check that a user has at least this role.
 
     Raises:
-        NotAllowed: names the role that is needed.
+        NotAllowed: the user has not. The text names the role that is needed.
     """
     if not principal.role.includes(role):
         raise NotAllowed(f"this needs the role {role}; the token's role is {principal.role}")
 
 
 def may_change(principal: Principal, owner: str) -> bool:
-    """Whether someone may stop and resume what `owner` queued: he himself, and operators."""
+    """Whether a user may stop and resume the jobs of `owner`. Owners and operators may."""
     own = principal.user == owner and principal.role.includes(Role.SUBMITTER)
     return own or principal.role.includes(Role.OPERATOR)
 
 
 def require_owner(principal: Principal, owner: str, name: str, what: str) -> None:
-    """Refuse who wants to change what another queued, unless he is an operator. `name` is that of the job or batch.
+    """Check that a user may change a job or batch of `owner`. `name` is the name of the job or batch.
 
     Raises:
-        NotAllowed: it is someone else's, or the role changes nothing at all.
+        NotAllowed: it is another user's and the user is no operator, or the role may change nothing.
     """
     require(principal, Role.SUBMITTER)
     if not may_change(principal, owner):

@@ -52,10 +52,13 @@ def start_batch_for(
 
 
 def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> int:
-    """Cancel a batch; the number of jobs that this concerns.
+    """Cancel a batch.
+
+    Returns:
+        The number of jobs that this concerns.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
         NotAllowed: it is another user's.
     """
     _require_owner(principal, batch_id, store, "cancel")
@@ -65,12 +68,13 @@ def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> in
 def resume_batch_for(
     principal: Principal, batch_id: int, *, budget_usd: float | None = None, settings: Settings, store: Store
 ) -> int:
-    """Queue the jobs of a batch again that ended before they were done; the number of waiting jobs.
+    """Queue the jobs of a batch again that ended before they were done. `budget_usd`, if given, becomes its total.
 
-    `budget_usd`, if given, becomes the batch's total.
+    Returns:
+        The number of waiting jobs.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
     """
     _require_owner(principal, batch_id, store, "resume")

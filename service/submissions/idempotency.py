@@ -21,7 +21,7 @@ def run_idempotent(
     Args:
         store: the store.
         create: creates something and returns its id.
-        user: who asks; keys of different users are independent.
+        user: the user of the request. Keys of different users are independent.
         key: the request's key; without one `create` always runs.
         request: the content of the request, which must be the same for the same key.
 

@@ -24,7 +24,7 @@ OPTIONS = (
     *("platform", "model", "judge_model", "strategy", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
-"""What a job from elsewhere may set. Not among them: addresses, key files, images, sandboxes, paths of the server."""
+"""The options that a request may set. Addresses, key files, images, sandboxes and paths of the server are not."""
 
 
 def settings_for(settings: Settings, principal: Principal, options: Mapping[str, Any]) -> Settings:
@@ -58,7 +58,7 @@ def check_price_setter(principal: Principal, *prices: str | None) -> None:
     """Check that only an operator sets prices, because quotas are counted by them.
 
     Raises:
-        NotAllowed: someone else gave a price.
+        NotAllowed: another user gave a price.
     """
     if any(price is not None for price in prices) and not principal.role.includes(Role.OPERATOR):
         raise NotAllowed("price: is an operator's to set, for quotas are counted by it; leave it out")

@@ -22,9 +22,9 @@ class QuotaExceeded(ServiceError):
 
 
 def priced_models(principal: Principal, wanted: Iterable[Settings | None]) -> frozenset[str]:
-    """The models of these jobs that have a price, as far as the token has dollars to count.
+    """The models of these jobs that have a price; none if the token has no limit in dollars.
 
-    For `check_quota`, and to be asked before its transaction: reading the list of prices for the first time takes
+    `check_quota` needs them. Call this before the transaction, because the first look into the list of prices takes
     seconds.
     """
     if principal.token_id is None or principal.max_usd_a_day is None:
@@ -49,14 +49,18 @@ def check_quota(
     priced: frozenset[str] = frozenset(),
     spent_usd: float = 0.0,
 ) -> None:
-    """Refuse jobs that the token has no room for, in the transaction that queues them.
+    """Check that a token's quota has room for jobs, in the transaction that queues them.
 
-    `wanted` are the settings of each, None for one that asks no model; `priced` is what `priced_models` says of them.
-    `spent_usd`: what the job, taken up again, has spent of its budget.
+    Args:
+        session: the transaction.
+        principal: the user of the request.
+        wanted: the settings of each job; None for a job that calls no model.
+        priced: the result of `priced_models` for them.
+        spent_usd: the dollars that a resumed job has spent of its budget.
 
     Raises:
-        QuotaExceeded: too many jobs at once, their budgets do not fit into what is left of the day's dollars, or
-            nobody knows what a model costs.
+        QuotaExceeded: there are too many jobs at once, their budgets exceed the dollars that are left for the day, or
+            the price of a model is unknown.
     """
     if principal.token_id is None:
         return
@@ -96,7 +100,7 @@ def _is_free(settings: Settings) -> bool:
 
 
 def _unpriced(settings: Settings) -> set[str]:
-    """The models of a job that no setting says a price of; if nobody else does, its budget could not be kept."""
+    """The models of a job without a price in the settings. Without any known price its budget could not be kept."""
     if settings.price is not None:
         return set()
     return {model for model in (settings.model, settings.judge_model) if model is not None and not is_builtin(model)}

@@ -102,5 +102,5 @@ def _ended(worker: WorkerContext, job_id: int) -> bool:
 
 
 def _is_over(job: JobRecord) -> bool:
-    """Whether nobody wants the result any more. A job that waits for another worker still does."""
+    """Whether no job wants the result any more. A job that waits for another worker still does."""
     return job.cancel_requested or job.status in _OVER

@@ -105,7 +105,7 @@ class WorkQueue:
         return {names[workflow.workflow_id]: workflow.status in _MAY_END for workflow in found}
 
     def withdraw_evaluation(self, evaluation_id: str, attempt: int) -> None:
-        """Remove an evaluation that nobody waits for from the queue."""
+        """Remove an evaluation from the queue that no job waits for."""
         with _failures_named():
             self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
 

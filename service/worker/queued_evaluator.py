@@ -80,7 +80,7 @@ class QueuedEvaluator:
         except NotInStore:
             if failure is None:
                 return None
-            if cancelled:  # whoever evaluated heard of it before we did
+            if cancelled:  # the evaluating worker saw the cancellation before this one
                 self._cancel.request("cancelled")
                 raise Cancelled from None
             # The failure was looked for first: nothing came of it by then.

@@ -1,4 +1,4 @@
-"""Whether the server works, and who the client is to it."""
+"""The server's health, and the user that a request is authenticated as."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field

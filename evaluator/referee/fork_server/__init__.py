@@ -1,1 +1,1 @@
-"""The process that runners are forked from: it has imported torch and knows no secret; its children are runners."""
+"""The fork server: the process that runners are forked from. It has imported torch and knows no secret."""

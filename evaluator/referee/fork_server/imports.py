@@ -1,4 +1,4 @@
-"""What happens before anything foreign: importing torch once, so that every runner can be forked with it in place."""
+"""Imports before any foreign code: torch is imported once, so that every runner is forked with torch in place."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ from . import compiler_folder
 
 @contextlib.contextmanager
 def _nothing_is_garbage() -> Iterator[None]:
-    """What is imported here stays: looking through it for garbage again and again takes a seventh of the time."""
+    """Suspend garbage collection during imports, because imported objects stay. It takes a seventh of the time."""
     gc.disable()
     try:
         yield
@@ -27,7 +27,7 @@ def _nothing_is_garbage() -> Iterator[None]:
 
 @_nothing_is_garbage()
 def import_torch(platform: str) -> None:
-    """Import what runners need. No thread pool may start here: a fork would break it.
+    """Import the modules that runners need. No thread pool may start here, because a fork would break it.
 
     Args:
         platform: the platform whose settings torch reads when it is imported.
@@ -46,16 +46,16 @@ def import_torch(platform: str) -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
-    # Importing may have bound this thread to one processor; what is forked from here may run anywhere.
+    # Importing may have bound this thread to one processor. Processes that are forked here may run on any.
     os.sched_setaffinity(0, affinity)
 
-    # A missing module would otherwise be looked up in the folder that we were started from.
+    # A missing module would otherwise be looked up in the folder that this process was started from.
     sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]  # noqa: PTH109
 
 
 @_nothing_is_garbage()
 def import_compiler(platform: str) -> None:
-    """Import and look up all that torch.compile needs before it sees a model, so that no runner spends time on it."""
+    """Import all modules that torch.compile needs before it sees a model, so that no runner spends time on that."""
     import torch
     import torch._dynamo
     import torch._inductor.async_compile
@@ -78,7 +78,11 @@ def import_compiler(platform: str) -> None:
 
 
 def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:
-    """Fork a fork server: its pid and the connection to it. See `fork_server.serve`."""
+    """Fork a fork server (`server.serve`).
+
+    Returns:
+        Its pid, and the connection to it.
+    """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -89,7 +93,7 @@ def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, so
 
 
 def _become_fork_server(sock: socket.socket, platform: str, *, compiler: bool) -> None:
-    """Serve; never returns. Result channel and request are closed before anything foreign runs."""
+    """Serve as a fork server and never return. The result channel and the request are closed before that."""
     from . import server
 
     try:

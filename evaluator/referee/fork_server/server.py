@@ -39,7 +39,8 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
     if compiler:
         imports.import_compiler(platform)
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
-    # What a runner leaves behind comes to us; uncollected, it would fill the sandbox's bound on processes.
+    # Orphans of a runner become children of this process. If they were not reaped, they would use up the sandbox's
+    # limit on processes.
     signal.signal(signal.SIGCHLD, lambda *_: _collect(runners))
     _only_when_children_end()
     while True:
@@ -49,7 +50,7 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
             return
         if message["op"] == "spawn":
             _, fds, _, _ = socket.recv_fds(sock, 1, 2)
-            # One that ends at once must be known before it is collected.
+            # A runner that ends at once must be known before it is reaped.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             try:
                 pid, problem = os.fork(), ""
@@ -80,7 +81,7 @@ class _SignalAction(ctypes.Structure):
 
 
 def _only_when_children_end() -> None:
-    """No SIGCHLD for children that stop or continue: that would wake this process in the middle of timed calls."""
+    """Ignore children that stop or continue, because a SIGCHLD for them would wake this process during timed calls."""
     action = _SignalAction()
     if _libc.sigaction(signal.SIGCHLD, None, ctypes.byref(action)) == 0:
         action.flags |= _SA_NOCLDSTOP
@@ -88,7 +89,7 @@ def _only_when_children_end() -> None:
 
 
 def _collect(runners: dict[int, int | None]) -> None:
-    """Take leave of every child that has ended, runners and orphans that came to us, and note how runners did."""
+    """Reap all children that have ended, runners and adopted orphans, and record the exit statuses of runners."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -99,14 +100,14 @@ def _collect(runners: dict[int, int | None]) -> None:
 
 
 def _become_runner(sock: socket.socket, log: int, message: framing.Message, platform: str) -> None:
-    """Set up this fresh child and serve; never returns."""
+    """Set up this fresh child as a runner, serve, and never return."""
     status = 1
     try:
         os.setsid()
         os.dup2(log, 1)
         os.dup2(log, 2)
         with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be the runner that goes
+            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, the kernel kills the runner first
         _limit(message)
         if message["uid"] is not None:
             os.setgroups([])
@@ -118,7 +119,7 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message, plat
         os.chdir(home)
         built = home / "built"
         compiler_folder.prepare(built / "inductor")
-        # Without a name in the environment, libraries ask for that of the uid, which has none.
+        # Without a user name in the environment, libraries look up the uid's name, and this uid has none.
         os.environ.update(
             HOME=str(home),
             TMPDIR=str(home),
@@ -147,7 +148,7 @@ def _limit(message: framing.Message) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, message["file_bytes"]),
         (resource.RLIMIT_AS, message["address_bytes"]),
-        # Timers fire while their owner is stopped, and many of them keep the processor from others.
+        # Timers fire even while their process is stopped, and many timers take processor time from other processes.
         (resource.RLIMIT_NOFILE, _OPEN_FILES),
         (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
     )
