@@ -1,4 +1,4 @@
-"""An Evaluation: what the evaluator found out about one candidate on one device."""
+"""The evaluation of one candidate on one device: its verdict, speedups, latencies, checks and provenance."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ Json = Any  # values that json.dumps accepts; checked where they come in
 
 @dataclass(frozen=True)
 class Interval:
-    """A speedup with its 95 % interval: above 1 the candidate is faster than the baseline."""
+    """A speedup with its 95 % interval. Above 1 the candidate is faster than the baseline."""
 
     value: float
     low: float
@@ -22,7 +22,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Latency:
-    """Time of one call in milliseconds: the median over timed calls and its 95 % interval."""
+    """The time of one call in milliseconds: the median over timed calls and its 95 % interval."""
 
     median: float
     low: float
@@ -31,7 +31,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison of a candidate with the oracle: which inputs, and the largest error against what was allowed."""
+    """One comparison of a candidate with the oracle: the input family, the largest error and the allowed error."""
 
     inputs: str
     passed: bool
@@ -42,12 +42,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Correctness:
-    """All checks, and the one that came closest to (or went furthest past) its allowance.
+    """The correctness checks of an evaluation.
 
-    `tolerance` says by which row of the table they were judged, and what the task declared. `kernelbench` says, where
-    it was asked for, what another rule makes of the same outputs; it never changes a verdict. `state` says which of the
-    reference's parameters and buffers its calls change, and which the candidate has no tensor for. `spot_checks` are
-    the calls among the timed ones that were on inputs of another family, by family.
+    Attributes:
+        checks: all checks.
+        worst: the check with the largest error relative to its allowance.
+        tolerance: the row of the table by which the outputs were judged, and the tolerances that the task declared.
+        kernelbench: the verdict of KernelBench's rule on the same outputs, if requested. It never changes a verdict.
+        state: the parameters and buffers that the reference's calls change, and those that the candidate lacks.
+        spot_checks: the number of timed calls on inputs of another family, by family.
     """
 
     checks: tuple[Check, ...] = ()
@@ -60,7 +63,7 @@ class Correctness:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The time that the device's measured limits allow (ms), what sets it, and the share of it that was reached."""
+    """The shortest time (ms) that the device's measured limits allow, which limit sets it, and the share reached."""
 
     bound: str  # "memory", "cache" (it is faster than memory alone allows) or "compute"
     limit_ms: float
@@ -69,10 +72,10 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `kernelwright evaluate --json` prints and the store keeps.
+    """The result that `kernelwright evaluate --json` prints and the store keeps.
 
-    `speedup` has the keys `eager` and `compile` and is None unless the verdict is `passed`; `compile` is absent where
-    torch.compile could not handle the task.
+    `speedup` has the keys `eager` and `compile`. It is None unless the verdict is `passed`. `compile` is absent if
+    torch.compile could not run the task.
     """
 
     verdict: Verdict

@@ -1,1 +1,1 @@
-"""What to optimize: tasks and suites, loaded and validated without ever executing them."""
+"""Tasks and suites, the ops to optimize. They are loaded and validated without ever executing them."""

@@ -1,4 +1,4 @@
-"""A Task out of source text."""
+"""Builds a task from source text."""
 
 import re
 
@@ -20,10 +20,10 @@ def task_from_source(
     dtype: str | None = None,
     where: str | None = None,
 ) -> Task:
-    """Validate an op and make a Task of it, in the KernelBench form; nothing of it is executed.
+    """Validate an op and make a task of it in the KernelBench form. The source is only parsed.
 
-    An op already in that form keeps its source unchanged (but for a leading byte order mark). `category` and `dtype`
-    override what the source says; `where` names it in complaints (default `<name>`).
+    An op already in that form keeps its source, without a leading byte order mark. `category` and `dtype` override
+    those of the source. `where` is the op's name in errors (default `<name>`).
 
     Raises:
         TaskError: the op is not valid, or a name, category or dtype is not.
@@ -37,7 +37,7 @@ def task_from_source(
     op = validate(text, where)
     normal = to_kernelbench_form(text, op)
     if normal is not text:
-        validate(normal, where)  # what was appended counts towards the bounds, and must leave a valid op
+        validate(normal, where)  # the appended lines count towards the limits, and the result must be a valid op
     return Task(
         name=name,
         source=normal,

@@ -1,7 +1,7 @@
-"""What a task may declare about how it is judged: TOLERANCE and DOMAIN, constants at the top level of its file.
+"""The declarations of a task about how it is judged: the constants TOLERANCE and DOMAIN at the top level of its file.
 
-And `get_input_groups()`, a list of input lists of other shapes that a candidate must be right for, too. Read by `ast`
-alone::
+A task may also define `get_input_groups()`, which returns a list of input lists of other shapes. A candidate must be
+right for these, too. Declarations are read by `ast` only::
 
     TOLERANCE = {"float32": 1e-4}   # error allowed, as a share of the output's scale, where the reference makes none
     TOLERANCE = 1e-4                # the same for every floating-point dtype
@@ -27,7 +27,7 @@ _DOMAIN_REMEDY = f"give one of {', '.join(DOMAINS)}, or a list of them, one for 
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a task declares.
+    """The declarations of one task.
 
     Attributes:
         tolerance: allowed errors by dtype.

@@ -1,4 +1,4 @@
-"""Where tasks come from: a file, source text, or a built-in suite."""
+"""Loads tasks from files and from the built-in suites."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["find_task", "load_task", "name_of", "names_file", "task_from_source"
 
 
 def load_task(path: Path, *, name: str | None = None) -> Task:
-    """Load an op from a `.py` file; its name is the file's, with what a name may not hold replaced by `_`.
+    """Load an op from a `.py` file. Its name is the file's, with `_` for each character that a name may not hold.
 
     Raises:
         TaskError: the file cannot be read or holds no valid op.
@@ -22,15 +22,15 @@ def load_task(path: Path, *, name: str | None = None) -> Task:
 
 
 def name_of(path: Path) -> str:
-    """What an op in this file is called."""
+    """The name of an op in this file."""
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:100]
     return re.sub(r"^[.-]", "_", stem) or "op"
 
 
 def find_task(ref: str) -> Task:
-    """Find the task that a person named: the path of a `.py` file, or `suite/name` of a built-in suite.
+    """Find the task that `ref` names: the path of a `.py` file, or `suite/name` of a built-in suite.
 
-    A path that exists wins over a suite of the same name.
+    A path that exists takes precedence over a suite of the same name.
 
     Raises:
         TaskError: there is no such file or task, or it is not valid.
@@ -47,7 +47,7 @@ def find_task(ref: str) -> Task:
 
 
 def names_file(ref: str) -> bool:
-    """Whether a person who wrote this means a file: it ends in `.py`, or is there."""
+    """Whether `ref` names a file: it ends in `.py`, or a file of this name exists."""
     return ref.endswith(".py") or (ref != "" and _exists(Path(ref)))
 
 

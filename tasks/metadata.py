@@ -1,4 +1,4 @@
-"""A task's category and dtype: read from the header of its module docstring, else guessed from its names.
+"""A task's category and dtype. They are read from the header of its module docstring, or else guessed from its names.
 
 The convention is two optional lines in the module docstring, readable without running anything::
 
@@ -39,7 +39,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 _HEADER = re.compile(r"^[ \t]*(category|dtype)[ \t]*:[ \t]*(.*?)[ \t]*$", re.IGNORECASE)
 
-# The first row of which a word occurs among the called names decides; what costs most or says most comes first.
+# The first row with a word among the called names decides. The most expensive or most specific kinds come first.
 _HINTS: tuple[tuple[str, str], ...] = (
     ("convolution", r"conv[123]d|conv_transpose[123]d|unfold|convtranspose[123]d"),
     ("attention", r"scaled_dot_product_attention|multiheadattention|softmax|log_softmax"),
@@ -94,8 +94,8 @@ def read_header(tree: ast.Module, where: str) -> dict[str, str]:
 def guess_category(tree: ast.Module, parameters: Sequence[str]) -> str:
     """Guess the category from the names that the source calls and that its op takes.
 
-    An op that takes a gradient is an `optimizer`; one that does three kinds of work or more is `fuse`; what tells
-    nothing is `other`.
+    An op that takes a gradient is an `optimizer`. An op with three or more kinds of work is `fuse`. An op without any
+    known name is `other`.
     """
     if _GRADIENTS & {name.lower() for name in parameters}:
         return "optimizer"

@@ -1,4 +1,4 @@
-"""The function form brought to the KernelBench form: the source as it is, with a Model appended that calls the op."""
+"""Converts the function form to the KernelBench form: a `Model` that calls the op is appended to the source."""
 
 from tasks.validate import Op
 
@@ -19,7 +19,7 @@ def get_init_inputs():
 def to_kernelbench_form(source: str, op: Op) -> str:
     """Return the source with `Model` and `get_init_inputs` appended; unchanged if it has them.
 
-    What the user wrote stays byte for byte in front, so line numbers in it still hold.
+    The user's source stays unchanged in front, so its line numbers still hold.
     """
     if op.function is None:
         return source

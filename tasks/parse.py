@@ -1,4 +1,4 @@
-"""From Python text to its top-level definitions, by `ast` alone: nothing in it is ever compiled or executed."""
+"""Reads the top-level definitions of Python text by `ast` only: nothing in it is ever compiled or executed."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
 MAX_NODES = 50_000
-"""Parts of its syntax tree: what an op's file may have of them. Long ones have a few thousand."""
+"""The most nodes that the syntax tree of an op's file may have. Long files have a few thousand."""
 
 MAX_BRACES = 10_000
-"""Opening braces that an op's file may have. The parser's time grows with the square of those in an f-string."""
+"""The most opening braces in an op's file. The parser's time grows with the square of those in an f-string."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hostile Python source as a syntax tree, from any thread; it is parsed, never executed."""
+"""Parses hostile Python source into a syntax tree, from any thread. The source is never executed."""
 
 import ast
 import threading
@@ -11,7 +11,7 @@ _one_at_a_time = threading.Lock()
 
 
 def parse(source: str) -> ast.Module:
-    """The syntax tree of a source; what its literals would warn of is no concern of this process.
+    """The syntax tree of a source. Warnings about its literals are suppressed.
 
     Raises:
         SyntaxError: it is not Python.

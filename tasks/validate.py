@@ -1,4 +1,4 @@
-"""Whether a file is an op that can be optimized, told by `ast` alone and in one clear line when it is not.
+"""Checks by `ast` only whether a file is an op that can be optimized, and says in one clear line why it is not.
 
 Two forms are accepted:
 

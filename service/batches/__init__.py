@@ -1,1 +1,1 @@
-"""Tasks x models x samples as jobs, and the figures that come of them."""
+"""Batches: jobs for all combinations of tasks, models and samples, and the figures of their results."""

@@ -11,7 +11,7 @@ from statistics import NormalDist, fmean
 from service.batches.statistics import RESAMPLES, Estimate, Sample, bootstrap_mean, group_by_task, task_log
 
 EXACT_UP_TO = 60
-"""So many differences have their Wilcoxon distribution counted out; above, it is approximated by a normal one."""
+"""Up to so many differences, the Wilcoxon distribution is counted; above, a normal distribution approximates it."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,12 @@ def _ratio(differences: Sequence[float], resamples: int, seed: int) -> Estimate:
 
 
 def wilcoxon(differences: Sequence[float]) -> Wilcoxon:
-    """Whether paired differences lean to one side: Wilcoxon's signed-rank test (1945), two-sided.
+    """Wilcoxon's signed-rank test (1945), two-sided: do paired differences lean to one side?
 
-    Zeros are left out; equal sizes share the mean of their ranks. For up to `EXACT_UP_TO` differences, p counts how
-    many of the 2^n ways to give the ranks signs are as far from the middle as what was seen; above, it is the normal
-    approximation, its variance that of the ranks that were given (Σ rank² / 4), corrected by 1/2 for continuity.
+    Zeros are left out. Equal sizes share the mean of their ranks. For up to `EXACT_UP_TO` differences, p is the share
+    of the 2^n assignments of signs to the ranks whose sum is at least as far from the middle as the observed sum. Above
+    that, p is the normal approximation with the variance of the given ranks, Σ rank² / 4, and a continuity correction
+    of 1/2.
 
     Raises:
         ValueError: a difference is not a finite number.
@@ -122,10 +123,10 @@ def wilcoxon(differences: Sequence[float]) -> Wilcoxon:
 
 
 def mcnemar(passed: Sequence[tuple[bool, bool]]) -> McNemar:
-    """Whether one side passes more of the same tasks: McNemar's test (1947) in its exact form, two-sided.
+    """McNemar's exact test (1947), two-sided: does one side pass more of the same tasks?
 
-    Of the tasks on which the sides differ, either is as likely to be A's under the null: p = 2 P(X ≤ min(b, c)) with X
-    binomial(b + c, 1/2), at most 1.
+    Let only A pass b tasks, and only B pass c tasks. Under the null hypothesis each of these tasks is as likely A's as
+    B's: p = min(1, 2 P(X ≤ min(b, c))) with X binomial(b + c, 1/2).
     """
     only_a = sum(a and not b for a, b in passed)
     only_b = sum(b and not a for a, b in passed)
@@ -141,7 +142,7 @@ def mcnemar(passed: Sequence[tuple[bool, bool]]) -> McNemar:
 
 
 def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
-    """Twice the rank of each of these rising sizes: whole numbers, also where equal ones share a mean."""
+    """Twice the rank of each of these ascending sizes. They are whole numbers even if equal sizes share a mean rank."""
     ranks: list[int] = []
     while len(ranks) < len(sizes):
         first = len(ranks)

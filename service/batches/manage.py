@@ -21,7 +21,7 @@ from service.submissions.enqueue import PRIORITIES, kept_options
 from tasks.task import Task
 
 FINAL = ("task_invalid",)
-"""Reasons that running a job once more would not change."""
+"""Reasons for which a job ends that running it again would not change."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class BatchLine:
 
     @property
     def ended(self) -> int:
-        """How many of its jobs do not wait or run."""
+        """The number of its jobs that neither wait nor run."""
         return sum(count for status, count in self.counts.items() if status not in OPEN)
 
     @property
     def jobs(self) -> int:
-        """All of its jobs."""
+        """The number of its jobs."""
         return sum(self.counts.values())
 
 
@@ -76,12 +76,15 @@ class ModelComparison:
 def start_batch(
     spec: BatchSpec, *, settings: Settings, store: Store, user: str = LOCAL_USER, files: bool = True
 ) -> int:
-    """Queue all jobs of a batch in one transaction; its id. Tasks that cannot be used are kept with their reasons.
+    """Queue all jobs of a batch in one transaction. Tasks that cannot be used are stored with the reasons.
 
-    `files` says whether tasks may be paths on this machine, and keys be in files of it: not for strangers.
+    `files` says whether tasks and keys may be files of this machine. Requests of other users must not use them.
+
+    Returns:
+        The batch's id.
 
     Raises:
-        BadRequest: what was asked for makes no sense, or none of its tasks can be used; nothing was queued.
+        BadRequest: the request is invalid, or none of its tasks can be used; nothing was queued.
     """
     plan = plan_batch(spec, settings=settings, store=store, files=files)
     with store.write() as session:
@@ -89,10 +92,10 @@ def start_batch(
 
 
 def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str) -> int:
-    """Store a batch that was planned and all its jobs, within the caller's transaction; its id."""
+    """Store a planned batch and all its jobs in the caller's transaction, and return its id."""
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     tasks = {_key(job.task): job.task for job in plan.jobs}
-    # Tasks before the line's lock and in one order for all (db.locks).
+    # Tasks are stored before the queue is locked, and always in the same order (db.locks).
     ids = {key: save_task(session, tasks[key]) for key in sorted(tasks)}
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     new = [
@@ -123,10 +126,10 @@ def list_batches(
 
 
 def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
-    """A batch with its figures over a baseline, as far as it has come.
+    """A batch with its present figures over a baseline.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
     """
     mark_dead_jobs(store)
     with store.read() as session:
@@ -141,10 +144,13 @@ def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> Batc
 
 
 def cancel_batch(store: Store, batch_id: int) -> int:
-    """Stop a batch: jobs that wait are cancelled, running ones told to stop; how many that concerns.
+    """Stop a batch: waiting jobs are cancelled, and cancellation of running jobs is requested.
+
+    Returns:
+        The number of these jobs.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
     """
     mark_dead_jobs(store)
     with store.write() as session:
@@ -181,10 +187,10 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
 
 
 def requeue_batch(session: Session, batch_id: int) -> int:
-    """As `resume_batch`, in the caller's transaction; jobs whose process died must have been marked before.
+    """`resume_batch` in the caller's transaction. Jobs whose process died must have been marked before.
 
     Raises:
-        NotInStore: there is none with this id.
+        NotInStore: there is no batch with this id.
         BadRequest: cancelled jobs have not ended yet.
     """
     batches.get_batch(session, batch_id)
@@ -204,7 +210,7 @@ def compare_batches(
     model_a: str | None = None,
     model_b: str | None = None,
 ) -> list[ModelComparison]:
-    """As `compare_details`, of two batches in the store.
+    """`compare_details` of two batches in the store.
 
     Raises:
         NotInStore: there is no such batch.
@@ -217,7 +223,7 @@ def compare_batches(
 def compare_details(
     a: BatchDetails, b: BatchDetails, *, model_a: str | None = None, model_b: str | None = None
 ) -> list[ModelComparison]:
-    """Each model and platform of batch `a` against that of `b`, task by task.
+    """Compare each model and platform of batch `a` with that of `b`, task by task.
 
     Models are matched by name, unless one is chosen for each side or each side has but one.
 

@@ -16,7 +16,7 @@ from tasks.load import find_task as find_file
 from tasks.load import names_file
 from tasks.task import Task, TaskError
 
-MAX_SUGGESTED = 5  # names for which a task is sought that may have been meant, which takes a while
+MAX_SUGGESTED = 5  # unknown names for which the nearest task is searched, because the search takes a while
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -41,7 +41,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     """The jobs that a spec asks for.
 
     Raises:
-        BadRequest: a model, platform or option is not to be had, none of the tasks can be used, or there are too many.
+        BadRequest: a model, platform or option is not available, no task can be used, or there are too many jobs.
     """
     if not files and (spec.job.api_key_file or any(choice.api_key_file for choice in spec.choices)):
         raise BadRequest("api_key_file: names a file of this machine, which only its own users may; leave it out")
@@ -61,7 +61,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
         raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
     for each in combinations:
         check_submission(tasks[0], each, spec.priority)
-        if files and each.api_key_file is not None:  # a stranger is told nothing of the server's own
+        if files and each.api_key_file is not None:  # other users learn nothing about the server's files
             read_key(each.api_key_file)
     jobs = tuple(
         PlannedJob(task, each, sample)
@@ -73,7 +73,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
 
 
 def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
-    """Each task once, in the order in which it was named, and what names none."""
+    """The tasks that the spec names, each once and in order; and the names that name no task, with reasons."""
     known = known_tasks(store)
     named = {task.id: task for task in reversed(known)}
     found: dict[tuple[str, str], Task] = {}
@@ -92,7 +92,7 @@ def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task],
 
 
 def _named(ref: str, known: Mapping[str, Task], *, files: bool, suggest: bool) -> Task:
-    """The task in a file, or the known one of this name; as `service.tasks.find_task`, without reading all anew."""
+    """The task in a file, or the known task of this name. Unlike `service.tasks.find_task`, it loads no list."""
     if files and names_file(ref):
         return find_file(ref)
     if ref not in known:

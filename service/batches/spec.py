@@ -1,4 +1,4 @@
-"""What a batch is asked for: a TOML file, flags, or the body of a request, checked before anything is stored."""
+"""The specification of a batch, from a TOML file, flags or a request. It is checked before anything is stored."""
 
 import tomllib
 from pathlib import Path
@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class ModelChoice(_Strict):
-    """A model, and what is particular to reaching it."""
+    """A model, with its address, key and price if they differ from the settings'."""
 
     name: str = Field(min_length=1, max_length=200)
     judge_model: str | None = Field(default=None, min_length=1, max_length=200)
@@ -28,7 +28,7 @@ class ModelChoice(_Strict):
 
 
 class JobOptions(_Strict):
-    """What holds for each job, as the options of `kernelwright optimize`; what is not given is as the settings say."""
+    """Options of each job, those of `kernelwright optimize`. An option that is not given is taken from the settings."""
 
     strategy: str | None = Field(default=None, max_length=64)
     rounds: int | None = Field(default=None, ge=1, le=1000)
@@ -47,10 +47,10 @@ class JobOptions(_Strict):
 
 
 class BatchSpec(_Strict):
-    """Tasks times models times platforms times samples. Money in US dollars.
+    """The combinations of tasks, models, platforms and samples. Money is in US dollars.
 
-    `tasks` are suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files; `budget_usd` is for all jobs
-    together, that in `job` for each.
+    `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. `budget_usd` is for all jobs
+    together; `job.budget_usd`, for each job.
     """
 
     name: str = Field(default="", max_length=200)
@@ -69,10 +69,10 @@ class BatchSpec(_Strict):
 
 
 def read_spec(path: Path, **flags: object) -> BatchSpec:
-    """The spec in a TOML file, with the `flags` that are not None in place of what it says.
+    """Read the spec in a TOML file. `flags` that are not None take precedence.
 
     Raises:
-        BadRequest: the file cannot be read, is no TOML, or asks for what makes no sense; the text names the key.
+        BadRequest: the file cannot be read, is no TOML, or holds an invalid value. The text names the key.
     """
     try:
         with path.open("rb") as file:
@@ -88,10 +88,10 @@ def read_spec(path: Path, **flags: object) -> BatchSpec:
 
 
 def make_spec(values: dict[str, Any], *, where: str = "batch", **flags: object) -> BatchSpec:
-    """The spec that these values make; flags named `job_…` stand for options of each job.
+    """Make a spec of values. Flags named `job_…` stand for options of each job.
 
     Raises:
-        BadRequest: a key is unknown or its value not acceptable; the text names it.
+        BadRequest: a key is unknown or its value is not valid. The text names the key.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     of_jobs = {name.removeprefix("job_"): value for name, value in given.items() if name.startswith("job_")}
@@ -117,7 +117,7 @@ def settings_for(spec: BatchSpec, choice: ModelChoice, platform: str, settings: 
     """The settings of this batch's jobs with this model on this platform.
 
     Raises:
-        BadRequest: a value is not acceptable.
+        BadRequest: a value is not valid.
     """
     particular = {name: value for name, value in dict(choice).items() if name != "name" and value is not None}
     common = {name: value for name, value in dict(spec.job).items() if value is not None}

@@ -32,10 +32,10 @@ class Sample:
     speedup: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no evaluation can be.
+        """Refuse a sample that no evaluation can give.
 
         Raises:
-            ValueError: a try that passed did not compile, or one that failed, or none that is positive, has a speedup.
+            ValueError: it passed but did not compile, it failed but has a speedup, or its speedup is not positive.
         """
         if self.passed and not self.compiled:
             raise ValueError(f"{self.task} sample {self.number}: passed without having compiled")
@@ -54,11 +54,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a set of tries comes to. Rates are shares from 0 to 1; all are None, or empty, where there were no tries.
+    """The figures of a set of samples. Rates are shares from 0 to 1. Without samples, all are None or empty.
 
-    Each task weighs the same, however many tries it had. `geomean` and `median` count failures as 1.0, as the module
-    says; `geomean_passed` and `median_passed` leave out what has no speedup, and `share_without_speedup` says how much
-    of all that is: `share_failed` of it failed, the rest passed with times that cannot be relied on.
+    Each task has the same weight, however many samples it has. `geomean` and `median` count failures as 1.0, as the
+    module says. `geomean_passed` and `median_passed` leave out samples without a speedup. `share_without_speedup` is
+    the share of these: `share_failed` of all samples failed, and the rest of them passed with unreliable times.
     """
 
     tasks: int = 0
@@ -77,7 +77,7 @@ class Figures:
 
 
 def figures(samples: Iterable[Sample], *, resamples: int = RESAMPLES, seed: int = 0) -> Figures:
-    """All figures of these tries; the same tries give the same figures."""
+    """All figures of these samples. The same samples give the same figures."""
     by_task = group_by_task(samples)
     if not by_task:
         return Figures()
@@ -119,9 +119,9 @@ def group_by_task(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """How likely one of `k` tries passes, from `n` tries of which `c` passed: 1 − C(n−c, k) / C(n, k).
+    """The probability that at least one of `k` samples passes: 1 − C(n−c, k) / C(n, k), if `c` of `n` passed.
 
-    The unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code, equation 1).
+    This is the unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code, equation 1).
 
     Raises:
         ValueError: not 0 ≤ c ≤ n and 1 ≤ k ≤ n.
@@ -141,11 +141,11 @@ def pass_rate(by_task: Sequence[Sequence[Sample]], k: int) -> float:
 
 
 def fast_p(by_task: Sequence[Sequence[Sample]], p: float) -> float:
-    """fast_p: the share of all tasks with a correct and more than `p` times as fast kernel (Ouyang et al. 2025).
+    """fast_p: the share of all tasks with a kernel that is correct and more than `p` times as fast.
 
-    (KernelBench: Can LLMs Write Efficient GPU Kernels, section 3.3: 1/N Σ 1(correct ∧ speedup > p).) With several tries
-    it is what one try of each task can be expected to reach. fast_0 is the share that is correct; a kernel that is
-    correct but whose speed cannot be relied on is in that one alone.
+    1/N Σ 1(correct ∧ speedup > p), by Ouyang et al. 2025 (KernelBench: Can LLMs Write Efficient GPU Kernels, section
+    3.3). With several samples a task it is the expected value for one sample of each task. fast_0 is the share of
+    correct kernels. A correct kernel whose speedup is unreliable counts in fast_0 only.
     """
     if p <= 0:
         return _mean_share(by_task, lambda sample: sample.passed)
@@ -153,10 +153,10 @@ def fast_p(by_task: Sequence[Sequence[Sample]], p: float) -> float:
 
 
 def speedup_at_k(by_task: Sequence[Sequence[Sample]], alpha: float, k: int) -> float:
-    """SpeedUp_α@k: how likely one of k tries is correct and at least `alpha` times as fast (Wen et al. 2025).
+    """SpeedUp_α@k: the probability that at least one of k samples is correct and at least `alpha` times as fast.
 
-    MultiKernelBench's extension of pass@k: the same estimator, counting tries that reach `alpha` instead of those that
-    pass. At k = 1 it differs from fast_p only by counting a speedup of exactly the threshold, too.
+    This is MultiKernelBench's extension of pass@k (Wen et al. 2025): the same estimator counts samples that reach
+    `alpha` instead of samples that pass. At k = 1 it differs from fast_p only at the threshold, which it includes.
 
     Raises:
         ValueError: a task has fewer than k tries.
@@ -181,8 +181,8 @@ def passed_log(samples: Sequence[Sample]) -> float | None:
 def geomean(logs: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
     """The geometric mean of the tasks' speedups, from their logs, with its bootstrap interval over tasks.
 
-    exp of the mean log; tasks are drawn with replacement, and the interval holds the middle 95 % of the means (the
-    percentile bootstrap, Efron and Tibshirani 1993, chapter 13).
+    The mean is exp(mean(logs)). For the interval, tasks are drawn with replacement, and it holds the middle 95 % of the
+    means of the draws (the percentile bootstrap, Efron and Tibshirani 1993, chapter 13).
 
     Raises:
         ValueError: there are no logs.
@@ -201,7 +201,7 @@ def bootstrap_mean(values: Sequence[float], *, resamples: int = RESAMPLES, seed:
     rng = random.Random(seed)  # noqa: S311  # chooses tasks, guards nothing
     means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(resamples))
     tail = (1 - CONFIDENCE) / 2
-    # The mean itself stands in the interval also where so few tasks differ that no draw reaches it.
+    # The interval includes the mean even if so few tasks differ that no draw reaches it.
     centre = fmean(values)
     return min(means[int(tail * resamples)], centre), max(means[math.ceil((1 - tail) * resamples) - 1], centre)
 
