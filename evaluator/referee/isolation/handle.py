@@ -14,7 +14,7 @@ import torch
 
 from ..errors import RunnerFailed, names_role, of_end, of_refusal
 from ..platforms.base import Account, InputBuffer, Platform
-from ..protocol import framing
+from ..protocol import call_reply, framing
 from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
@@ -451,7 +451,8 @@ class RunnerHandle:
     def _answer(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[framing.Message, Turn]:
         turn = self._turn(timeout_s, meanwhile)
         try:
-            reply = framing.parse(turn.body)
+            binary = turn.body.startswith(call_reply.MARK)
+            reply = call_reply.unpack(turn.body) if binary else framing.parse(turn.body)
         except framing.WireError as error:
             raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         if reply.get("ok") is not True:

@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 
-from ..protocol import framing
+from ..protocol import call_reply, framing
 from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
-from .reply_encoding import ReplyEncoder
 
 _MAX_TRACE = 4000
 
@@ -48,7 +47,6 @@ class Runner:
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
         self.kept: list[Any] = []  # values whose addresses the referee has been told
-        self.encoder = ReplyEncoder()
 
     def commands(self) -> Commands:
         """The commands that the referee may send, by name."""
@@ -188,16 +186,12 @@ class Runner:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
             value = self.model(*build(message["spec"], tensors))
-            if not message["state"] and (answer := self.encoder.again(value)) is not None:
+            if not message["state"] and (answer := call_reply.pack(value)) is not None:
                 self.kept.append(value)
                 return answer
-            tree, outputs = encode(value)
-            self.kept.append((value, outputs))
-            reply: framing.Message = {"tree": tree.to_json()}
+            reply = self.reveal(value)
             if message["state"]:
                 reply["state"] = self.reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
-            else:
-                self.encoder.learn(value, tree)
             return reply
 
     def oracle(self, message: framing.Message) -> framing.Message:

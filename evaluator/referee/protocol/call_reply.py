@@ -1,0 +1,80 @@
+"""A runner's answer to a call in a fixed binary form: one tensor, or a tuple or list of tensors.
+
+The runner writes its answer inside the timed region. A candidate that writes its own answer to the socket saves what
+writing takes, so it is kept short: a kind, a count, and for each tensor its address, type, shape and strides. Answers
+of any other form, and answers that hold more than outputs, travel as JSON.
+
+The form, in network byte order: `MARK`, the kind (0 tensor, 1 tuple, 2 list), the number of tensors (16 bits); then for
+each tensor its address (64 bits), its type (an index into `DTYPES`), its number of dimensions, sizes and strides (64
+bits each).
+"""
+
+import struct
+from typing import Any
+
+import torch
+
+from .framing import Message, WireError
+from .tensors import DTYPES
+
+MARK = b"\x01"
+"""The first byte; JSON never begins with it."""
+
+_HEAD = struct.Struct("!BBH")
+_TENSOR = struct.Struct("!QBB")
+_KINDS = ("tensor", "tuple", "list")
+_NAMES = tuple(DTYPES)
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES.values())}
+_MOST = 0xFFFF
+
+
+def pack(value: Any) -> bytes | None:
+    """The answer that a call has returned `value`; None if it has another form than this module's.
+
+    Only plain, dense tensors on the host, which hold their values themselves (no lazy conjugate or negation), have it.
+    """
+    kind = type(value)
+    if kind is torch.Tensor:
+        code, tensors = 0, [value]
+    elif kind is tuple or kind is list:
+        code, tensors = 1 if kind is tuple else 2, value
+    else:
+        return None
+    parts = [_HEAD.pack(MARK[0], code, len(tensors))] if 0 < len(tensors) <= _MOST else []
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not tensor.is_cpu:
+            return None
+        if tensor.is_conj() or tensor.is_neg() or tensor.dtype not in _CODES:
+            return None
+        dims = tensor.dim()
+        parts.append(_TENSOR.pack(tensor.data_ptr(), _CODES[tensor.dtype], dims))
+        parts.append(struct.pack(f"!{2 * dims}q", *tensor.shape, *tensor.stride()))
+    return b"".join(parts) or None
+
+
+def unpack(body: bytes) -> Message:
+    """The message that such an answer stands for, in the form of `Tree.to_json`; its numbers are not checked yet.
+
+    Raises:
+        WireError: it has not this form.
+    """
+    try:
+        _, code, count = _HEAD.unpack_from(body)
+        kind, at = _KINDS[code], _HEAD.size
+        rows = []
+        for _ in range(count):
+            place, dtype, dims = _TENSOR.unpack_from(body, at)
+            numbers = struct.unpack_from(f"!{2 * dims}q", body, at + _TENSOR.size)
+            at += _TENSOR.size + 16 * dims
+            rows.append(
+                {
+                    "place": place, "dtype": _NAMES[dtype], "shape": list(numbers[:dims]),
+                    "stride": list(numbers[dims:]), "device": "cpu", "layout": "strided",
+                }
+            )  # fmt: skip
+    except (struct.error, IndexError) as error:
+        raise WireError(f"no answer to a call: {error}") from None
+    if at != len(body) or (kind == "tensor" and count != 1):
+        raise WireError("no answer to a call: it is longer than it says")
+    leaves = [{"tensor": number} for number in range(count)]
+    return {"ok": True, "tree": {"spec": leaves[0] if kind == "tensor" else {kind: leaves}, "tensors": rows}}
