@@ -29,7 +29,12 @@ _POSTGRES_URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRES_URL")
 
 
 def pytest_configure() -> None:
-    """A shell starts background jobs with SIGINT ignored, and so would every process be that tests interrupt."""
+    """Set what holds for the whole process.
+
+    Test processes share the cores, so torch gets one thread in each. A shell starts background jobs with SIGINT
+    ignored, and so would every process be that tests interrupt.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -16,8 +16,8 @@ from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
 from .pool.runner_pool import RunnerPool, progress
 from .timing import call_times, roofline
-from .timing.outliers import Evenness
 from .timing.stage import TimingStage
+from .timing.whole_turns import Evenness
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
@@ -119,7 +119,7 @@ class Trial:
         if self.pool.request.cold:
             self.tags.append("cold")
         even = self.profile["evenness"]
-        if even == Evenness.UNEVEN or self.measurement.prepares() or watch.hoards:
+        if even == Evenness.UNEVEN or watch.hoards:
             self.tags.append("uneven")
         if even == Evenness.UNCLEAR or watch.noisy:
             self.tags.append("noisy")

@@ -8,26 +8,15 @@ runners are stopped. A *block* is one variant's timed calls of a round.
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from . import outliers, statistics
-from .outliers import Evenness
+from . import statistics, whole_turns
+from .whole_turns import Evenness, Turn
 
 HANDOVERS_AT_LEAST = 2.0
 """A call's time in questions that ask for nothing, to say something about the kernel. Whatever runs in the
 candidate's process can hasten its hand-over, which must not pay."""
-
-UNTIMED_EXTRA = 0.25
-"""By what share of a timed call an untimed one of the candidate may take longer, beside twice what a baseline's
-does."""
-
-READY_EXTRA = 0.05
-"""And by what share of one its getting ready may, beside a quarter more than a baseline's takes."""
-
-WAKING_A_THREAD_S = 8e-6
-"""And for each thread that it has and no baseline has: with 32 threads that sleep it took 6.4 µs for each. They have to
-be woken up in timed calls, too."""
 
 RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
@@ -75,24 +64,11 @@ class Plan:
         return in_time and sets < self.sets_max and spent_s + each_s / 2 <= self.budget_s
 
 
-@dataclass(frozen=True)
-class Untimed:
-    """What does not count in a turn: its first call, and getting ready for each of its calls, in seconds.
-
-    `threads`: the fewest that the runner had in it.
-    """
-
-    call_s: float
-    ready_s: float
-    threads: int = 1
-
-
 @dataclass
 class Measurement:
     """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
-    blocks: dict[str, list[list[list[float]]]] = field(default_factory=dict)
-    untimed: dict[str, list[list[Untimed]]] = field(default_factory=dict)  # by variant and set, one of each turn
+    turns: dict[str, list[list[list[Turn]]]] = field(default_factory=dict)  # by variant, set and round
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
     resolution: float = RESOLUTION
@@ -100,33 +76,34 @@ class Measurement:
     def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
         for variant in variants:
-            self.blocks.setdefault(variant, []).append([])
-            self.untimed.setdefault(variant, []).append([])
+            self.turns.setdefault(variant, []).append([])
         self.handovers_s.append(handover_s)
 
     def drop_set(self) -> None:
         """Forget the last process set."""
-        for blocks in self.blocks.values():
-            blocks.pop()
-        for turns in self.untimed.values():
-            turns.pop()
+        for sets in self.turns.values():
+            sets.pop()
         self.handovers_s.pop()
 
-    def add_block(self, variant: str, seconds: Sequence[float]) -> None:
-        """Record one block of timed calls."""
-        self.blocks[variant][-1].append(list(seconds))
+    def add_round(self, turns: Mapping[str, Sequence[Turn]]) -> None:
+        """Record the turns of a round, by variant."""
+        for variant, each in turns.items():
+            self.turns[variant][-1].append(list(each))
 
-    def add_untimed(self, variant: str, turns: Sequence[Untimed]) -> None:
-        """Record what did not count in the turns of a block."""
-        self.untimed[variant][-1].extend(turns)
+    def blocks(self, variant: str) -> list[list[list[float]]]:
+        """The times of the calls of each round, by set."""
+        return [
+            [[call_s for turn in turns for call_s in turn.calls_s] for turns in rounds]
+            for rounds in self.turns.get(variant, [])
+        ]
 
     def calls(self, variant: str) -> list[list[float]]:
         """Every call's time, by set; none for a variant that was not timed."""
-        return [[seconds for block in blocks for seconds in block] for blocks in self.blocks.get(variant, [])]
+        return [[call_s for block in blocks for call_s in block] for blocks in self.blocks(variant)]
 
     def timed(self) -> list[str]:
         """The variants that have times."""
-        return [variant for variant in self.blocks if any(self.calls(variant))]
+        return [variant for variant in self.turns if any(self.calls(variant))]
 
     def samples_ms(self, variant: str) -> list[list[float]]:
         """Every call's time, by set."""
@@ -142,7 +119,7 @@ class Measurement:
                 [slow / fast for slow, fast in zip(slows, fasts, strict=True)]
                 for slows, fasts in zip(slow_blocks, fast_blocks, strict=False)
             ]
-            for slow_blocks, fast_blocks in zip(self.blocks[baseline], self.blocks["candidate"], strict=True)
+            for slow_blocks, fast_blocks in zip(self.blocks(baseline), self.blocks("candidate"), strict=True)
         ]
         return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), self.resolution)
 
@@ -158,37 +135,12 @@ class Measurement:
         return 2 * sum(short) >= len(short)
 
     def evenness(self) -> Evenness:
-        """Whether the candidate's slow calls cost it clearly more than the baselines' cost them."""
-        rounds = {name: [block for blocks in sets for block in blocks] for name, sets in self.blocks.items()}
-        return outliers.judge(rounds, seed=self.seed)
+        """Whether the candidate's turns took what its timed calls say."""
+        return whole_turns.judge({variant: self.turns[variant] for variant in self.timed()}, seed=self.seed)
 
     def told(self, plan: Plan) -> bool:
         """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls."""
         return self.precise(plan) and self.evenness() != Evenness.UNCLEAR
-
-    def prepares(self) -> bool:
-        """Whether the candidate takes clearly longer than baselines do where its time does not count.
-
-        There it may do what belongs into its calls: in the untimed one of a turn, beside `UNTIMED_EXTRA` and twice what
-        the first call of a turn costs a baseline; in getting ready, summed up over a turn, beside `READY_EXTRA`, a
-        quarter more than a baseline takes, and `WAKING_A_THREAD_S`. Middle means, as speedups are: what is done in so
-        many of the turns that it flatters these shows here as much.
-        """
-        timed_s, first_s, ready_s, threads = {}, {}, {}, {}
-        for name in self.timed():
-            turns = [turn for turns in self.untimed[name] for turn in turns]
-            timed_s[name] = statistics.middle_mean([seconds for times in self.calls(name) for seconds in times])
-            first_s[name] = statistics.middle_mean([turn.call_s for turn in turns]) - timed_s[name]
-            ready_s[name] = statistics.middle_mean([turn.ready_s for turn in turns])
-            threads[name] = statistics.middle_mean([turn.threads for turn in turns])
-        call_s, first_s_more, its_ready_s, its_threads = (
-            by_variant.pop("candidate") for by_variant in (timed_s, first_s, ready_s, threads)
-        )
-        in_a_turn = sum(map(len, self.calls("candidate"))) / max(1, sum(map(len, self.untimed["candidate"])))
-        waking_s = (in_a_turn + 1) * WAKING_A_THREAD_S * max(0.0, its_threads - max(threads.values()))
-        ready_at_most_s = 1.25 * max(ready_s.values()) + in_a_turn * READY_EXTRA * call_s + waking_s
-        first_at_most_s = 2 * max(0.0, *first_s.values()) + UNTIMED_EXTRA * call_s
-        return first_s_more > first_at_most_s or its_ready_s > ready_at_most_s
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

@@ -18,8 +18,8 @@ from ..isolation.handle import RunnerHandle
 from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool
 from . import spot_checks
-from .call_times import Untimed
 from .spot_checks import SpotCheck
+from .whole_turns import Turn
 
 CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
 
@@ -28,22 +28,22 @@ Values = dict[str, torch.Tensor]
 
 @dataclass
 class Round:
-    """What a round has measured, by variant: seconds of each call, and what did not count in each turn.
+    """What a round has measured, by variant.
 
-    `cpu_s`: processor time of all timed calls. `even`: no baseline was disturbed in it.
+    `cpu_s` is the processor time of all timed calls. `even` says that no baseline was disturbed in the round.
     """
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    untimed: dict[str, list[Untimed]] = field(default_factory=lambda: defaultdict(list))
+    turns: dict[str, list[Turn]] = field(default_factory=lambda: defaultdict(list))
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
 
     def add_turn(self, variant: str, calls: Sequence[Call], spot_checks_ready_s: float) -> None:
-        """Record a turn's calls, the first of which does not count, and what getting ready for spot checks took."""
+        """Record a turn's calls, the first of which is not timed, and the time to get ready for spot checks."""
+        untimed, *timed = calls
         ready_s = math.fsum(call.ready_s for call in calls) + spot_checks_ready_s
-        self.untimed[variant].append(Untimed(calls[0].seconds, ready_s, min(call.threads for call in calls)))
-        self.seconds[variant] += [call.seconds for call in calls[1:]]
-        self.cpu_s[variant] += math.fsum(call.cpu_s for call in calls[1:])
+        threads = min(call.threads for call in calls)
+        self.turns[variant].append(Turn(tuple(call.seconds for call in timed), untimed.seconds, ready_s, threads))
+        self.cpu_s[variant] += math.fsum(call.cpu_s for call in timed)
 
 
 @dataclass

@@ -224,9 +224,7 @@ class TimingStage:
                 continue
             rounds += 1
             cpu_s += done.cpu_s["candidate"]
-            for variant, seconds in done.seconds.items():
-                self.measurement.add_block(variant, seconds)
-                self.measurement.add_untimed(variant, done.untimed[variant])
+            self.measurement.add_round(done.turns)
         disturbances = self._disturbance(candidate) - disturbances
         supply.collect()
         running.compare_state()

@@ -88,6 +88,6 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
     done = ProcessSet(*given).run(cast(Any, [inputs[name] for name in "1234"]), cast(Any, [spot_check]))
     assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "surprise", "3", "4"]
     for variant in runners:
-        assert done.seconds[variant] == [0.01] * 4, "the surprise is not timed"
-        assert [turn.ready_s for turn in done.untimed[variant]] == pytest.approx([0.003, 0.003 + 0.005])
+        assert [turn.calls_s for turn in done.turns[variant]] == [(0.01,) * 2] * 2, "the spot check is not timed"
+        assert [turn.ready_s for turn in done.turns[variant]] == pytest.approx([0.003, 0.003 + 0.005])
     assert len(taken) == 1

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.referee.timing import call_times, statistics
-from evaluator.referee.timing.outliers import Evenness
+from evaluator.referee.timing.whole_turns import Evenness, Turn
 
 times = st.lists(st.floats(1e-6, 10.0), min_size=3, max_size=20)
+
+
+def add_round(measurement: call_times.Measurement, **calls_s: list[float]) -> None:
+    """One turn of each variant, whose untimed call takes as long as its timed ones."""
+    measurement.add_round({variant: [Turn(tuple(each), statistics.median(each))] for variant, each in calls_s.items()})
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,8 +67,11 @@ def test_it_does_so_where_each_set_of_processes_is_a_little_faster_or_slower(
             measurement.open_set(("eager", "candidate"))
             own = math.log(truth) + rng.gauss(0.0, apart)
             for _ in range(12):
-                measurement.add_block("eager", [math.exp(rng.gauss(own, 0.02)) for _ in range(5)])
-                measurement.add_block("candidate", [math.exp(rng.gauss(0.0, 0.01)) for _ in range(5)])
+                add_round(
+                    measurement,
+                    eager=[math.exp(rng.gauss(own, 0.02)) for _ in range(5)],
+                    candidate=[math.exp(rng.gauss(0.0, 0.01)) for _ in range(5)],
+                )
         _, low, high = measurement.speedup("eager", resamples=400)
         held += low <= truth <= high
     assert held >= least
@@ -85,8 +93,7 @@ def test_one_wild_block_does_not_move_the_speedup() -> None:
     measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for block in range(9):
-        measurement.add_block("eager", [2.0, 2.0])
-        measurement.add_block("candidate", [1.0, 1.0 if block else 500.0])
+        add_round(measurement, eager=[2.0, 2.0], candidate=[1.0, 1.0 if block else 500.0])
     value, low, _ = measurement.speedup("eager")
     assert value == pytest.approx(2.0)
     assert low == pytest.approx(2.0, rel=1.01 * call_times.RESOLUTION)
@@ -96,8 +103,11 @@ def test_one_interrupted_call_does_not_move_its_block() -> None:
     measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for _ in range(9):
-        measurement.add_block("eager", [2.0, 2.1, 2.0, 2.1, 2.0, 2.1, 2.0, 2.0])
-        measurement.add_block("candidate", [1.0, 1.05, 1.0, 1.05, 1.0, 1.05, 1.0, 40.0])
+        add_round(
+            measurement,
+            eager=[2.0, 2.1, 2.0, 2.1, 2.0, 2.1, 2.0, 2.0],
+            candidate=[1.0, 1.05, 1.0, 1.05, 1.0, 1.05, 1.0, 40.0],
+        )
     assert measurement.speedup("eager") == pytest.approx((2.0, 2.0, 2.0), rel=1.01 * call_times.RESOLUTION)
 
 
@@ -105,8 +115,7 @@ def test_calls_on_the_same_inputs_are_compared_with_each_other() -> None:
     measurement = call_times.Measurement()
     measurement.open_set(("eager", "candidate"))
     for _ in range(6):  # some inputs are more work than others, for both alike
-        measurement.add_block("eager", [2.0, 8.0, 4.0, 6.0])
-        measurement.add_block("candidate", [1.0, 4.0, 2.0, 3.0])
+        add_round(measurement, eager=[2.0, 8.0, 4.0, 6.0], candidate=[1.0, 4.0, 2.0, 3.0])
     assert measurement.speedup("eager")[0] == pytest.approx(2.0)
 
 
@@ -174,8 +183,9 @@ def test_what_is_far_from_one_needs_a_less_narrow_interval(ratio: float, spread:
     for _ in range(3):
         measurement.open_set(("eager", "candidate"))
         for _ in range(6):
-            measurement.add_block("eager", [ratio * math.exp(rng.gauss(0.0, spread)) for _ in range(4)])
-            measurement.add_block("candidate", [1.0] * 4)
+            add_round(
+                measurement, eager=[ratio * math.exp(rng.gauss(0.0, spread)) for _ in range(4)], candidate=[1.0] * 4
+            )
     assert measurement.precise(call_times.Plan()) is enough
 
 
@@ -185,8 +195,7 @@ def test_calls_that_are_slow_now_and_then_are_uneven() -> None:
         for _ in range(3):
             measurement.open_set(("eager", "candidate"))
             for _ in range(3):
-                measurement.add_block("eager", [2.0, 2.1, 2.0, 2.4])
-                measurement.add_block("candidate", candidate)
+                add_round(measurement, eager=[2.0, 2.1, 2.0, 2.4], candidate=candidate)
         return measurement
 
     assert measured([1.0, 1.05, 1.0, 1.2]).evenness() == Evenness.EVEN
@@ -200,8 +209,7 @@ def test_calls_that_leave_it_unclear_whether_they_are_even_do_not_tell_enough() 
         measurement = call_times.Measurement(seed=seed)
         measurement.open_set(("eager", "candidate"))
         for number in range(12):
-            measurement.add_block("eager", [2.0] * 4)
-            measurement.add_block("candidate", [3.0 if number in slow else 1.0] * 4)
+            add_round(measurement, eager=[2.0] * 4, candidate=[3.0 if number in slow else 1.0] * 4)
         return measurement
 
     plan = call_times.Plan(target_width=10.0, precision=10.0)
@@ -223,61 +231,22 @@ def test_a_call_is_too_short_for_the_hand_overs_of_its_own_sets(
     measurement = call_times.Measurement()
     for handover_s in handovers_s:
         measurement.open_set(("eager", "candidate"), handover_s)
-        for variant in ("eager", "candidate"):
-            measurement.add_block(variant, [1.0, 1.0])
+        add_round(measurement, eager=[1.0, 1.0], candidate=[1.0, 1.0])
     assert measurement.too_short() is too_short
-
-
-def prepares(untimed: float = 0.9, ready: float = 0.1, *, share: float = 1.0, threads: int = 1) -> bool:
-    """Whether it is seen that in a share of the turns the untimed call or getting ready for all calls takes so long."""
-    measurement = call_times.Measurement()
-    measurement.open_set(("eager", "candidate"))
-    for number in range(40):
-        measurement.add_block("eager", [2.0, 2.0, 2.0, 2.0])
-        measurement.add_block("candidate", [1.0, 1.0, 1.0, 1.0])
-        measurement.add_untimed("eager", [call_times.Untimed(2.2, 0.1)] * 2)
-        there = number < 40 * share
-        turn = call_times.Untimed(untimed if there else 0.9, ready if there else 0.1, threads)
-        measurement.add_untimed("candidate", [turn] * 2)
-    return measurement.prepares()
-
-
-def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
-    assert not prepares()
-    assert not prepares(untimed=1.2)
-    assert prepares(untimed=1.7)
-
-
-def test_work_done_before_inputs_lie_there_is_seen() -> None:
-    assert not prepares(ready=0.22)
-    assert prepares(ready=0.23)
-
-
-def test_what_is_prepared_in_less_than_half_of_the_turns_is_seen_and_what_interruptions_do_in_few_is_not() -> None:
-    assert prepares(untimed=3.0, share=0.45)
-    assert prepares(ready=1.0, share=0.45)
-    assert not prepares(untimed=5.0, ready=5.0, share=0.2)
-
-
-def test_threads_that_have_to_be_woken_up_are_no_preparation() -> None:
-    # By 3 * 32 * WAKING_A_THREAD_S more than the 0.225 s that are the bound without.
-    assert not prepares(ready=0.2257, threads=33)
-    assert prepares(ready=0.2258, threads=33)
-    assert prepares(ready=0.2257, threads=1)
 
 
 def test_a_set_that_is_dropped_leaves_nothing_behind() -> None:
     measurement = call_times.Measurement()
-    for ready in (0.1, 0.9):
+    for ready_s in (0.1, 9.0):
         measurement.open_set(("eager", "candidate"), 0.1)
-        for variant in ("eager", "candidate"):
-            measurement.add_block(variant, [1.0] * 4)
-            measurement.add_untimed(variant, [call_times.Untimed(1.0, ready if variant == "candidate" else 0.1)] * 2)
-    assert measurement.prepares()
+        for _ in range(6):
+            turns = {"eager": [Turn((1.0,) * 4, 1.0, 0.1)], "candidate": [Turn((1.0,) * 4, 1.0, ready_s)]}
+            measurement.add_round(turns)
+    assert measurement.evenness() == Evenness.UNEVEN
     measurement.drop_set()
-    assert not measurement.prepares()
+    assert measurement.evenness() == Evenness.EVEN
     assert measurement.handovers_s == [0.1]
-    assert measurement.untimed == {variant: [[call_times.Untimed(1.0, 0.1)] * 2] for variant in ("eager", "candidate")}
+    assert measurement.calls("candidate") == [[1.0] * 24]
 
 
 def test_every_order_is_followed_by_its_mirror_image() -> None:

@@ -5,19 +5,24 @@ from collections.abc import Callable
 
 import pytest
 
-from evaluator.referee.timing.outliers import Evenness, judge
+from evaluator.referee.timing.whole_turns import Evenness, Turn, judge, uncounted
 
-Times = Callable[[random.Random, int], float]  # of the call with this number
-Rounds = dict[str, list[list[float]]]
+Times = Callable[[random.Random, int], float]  # of the call with this number, in milliseconds
+Rounds = list[list[Turn]]
 
 
-def measured(seed: int, rounds: int, **variants: Times) -> Rounds:
-    """Rounds of four calls of each variant."""
+def measured(seed: int, rounds: int, **variants: Times) -> dict[str, list[Rounds]]:
+    """Rounds of two turns of each variant in one process set; a turn has an untimed call and two timed ones."""
     rng = random.Random(seed)
     return {
-        name: [[times(rng, 4 * number + call) for call in range(4)] for number in range(rounds)]
+        name: [[[turn(rng, 6 * number + at, times) for at in (0, 3)] for number in range(rounds)]]
         for name, times in variants.items()
     }
+
+
+def turn(rng: random.Random, first: int, times: Times) -> Turn:
+    untimed_ms, *calls_ms = (times(rng, first + index) for index in range(3))
+    return Turn(tuple(call_ms / 1e3 for call_ms in calls_ms), untimed_ms / 1e3)
 
 
 def found(rounds: int, repeats: int = 100, **variants: Times) -> dict[Evenness, int]:
@@ -71,7 +76,7 @@ def test_one_that_pays_in_few_rounds_only_does_not_pass_for_even(rounds: int) ->
 
 @pytest.mark.parametrize(
     ("call_ms", "often", "even", "uneven"),
-    [(0.16, 0.01, 95, 0), (0.16, 0.03, 60, 15), (0.8, 0.03, 95, 2), (0.8, 0.06, 85, 5)],
+    [(0.16, 0.01, 95, 0), (0.16, 0.03, 55, 20), (0.8, 0.03, 90, 2), (0.8, 0.06, 90, 2)],
 )
 def test_interruptions_that_meet_all_alike_seldom_make_one_uneven(
     call_ms: float, often: float, even: int, uneven: int
@@ -114,3 +119,58 @@ def test_inputs_that_are_more_work_for_all_make_nobody_uneven() -> None:
 def test_the_verdict_of_the_same_calls_is_the_same() -> None:
     rounds = measured(3, 30, eager=interrupted(0.24, 0.03), candidate=interrupted(0.16, 0.06))
     assert judge(rounds, seed=5) == judge(rounds, seed=5)
+
+
+def prepares(untimed_s: float = 1.0, ready_s: float = 0.1, *, share: float = 1.0, threads: int = 1) -> Evenness:
+    """The verdict where in a share of the turns the untimed call, or getting ready for all calls, takes so long.
+
+    Each turn has four timed calls of 1 s; eager's take 2 s, and 0.1 s to get ready for.
+    """
+    candidate = [
+        [Turn((1.0,) * 4, untimed_s, ready_s, threads) if number < 40 * share else Turn((1.0,) * 4, 1.0, 0.1, threads)]
+        for number in range(40)
+    ]
+    return judge({"eager": [[[Turn((2.0,) * 4, 2.0, 0.1)]] * 40], "candidate": [candidate]}, seed=1)
+
+
+def test_work_done_in_calls_that_do_not_count_is_seen() -> None:
+    """By more than 5 % of five calls."""
+    assert prepares() == Evenness.EVEN
+    assert prepares(untimed_s=1.2) == Evenness.EVEN
+    assert prepares(untimed_s=1.3) == Evenness.UNEVEN
+
+
+def test_work_done_before_inputs_lie_there_is_seen() -> None:
+    assert prepares(ready_s=0.3) == Evenness.EVEN
+    assert prepares(ready_s=0.4) == Evenness.UNEVEN
+
+
+def test_all_kinds_of_uncounted_work_add_up() -> None:
+    assert prepares(untimed_s=1.15, ready_s=0.25) == Evenness.UNEVEN
+
+
+def test_what_is_prepared_in_few_turns_is_seen_and_what_interruptions_do_in_few_is_not() -> None:
+    assert prepares(untimed_s=3.0, share=0.45) == Evenness.UNEVEN
+    assert prepares(ready_s=1.0, share=0.45) == Evenness.UNEVEN
+    assert prepares(untimed_s=3.0, ready_s=3.0, share=0.2) == Evenness.UNEVEN
+    assert prepares(untimed_s=5.0, ready_s=5.0, share=0.05) == Evenness.EVEN
+
+
+def test_threads_that_have_to_be_woken_up_are_no_preparation() -> None:
+    """By 5 * 3200 * WAKING_A_THREAD_S = 0.128 s."""
+    assert prepares(ready_s=0.4, threads=3201) == Evenness.EVEN
+    assert prepares(ready_s=0.5, threads=3201) == Evenness.UNEVEN
+    assert prepares(ready_s=0.4, threads=1) == Evenness.UNEVEN
+
+
+def test_what_a_baseline_takes_to_get_ready_is_nobodys_preparation() -> None:
+    turns = {"eager": Turn((2.0,) * 2, 2.0, 3.0), "candidate": Turn((1.0,) * 2, 1.0, 3.0)}
+    measured = {variant: [[[turn]] * 20] for variant, turn in turns.items()}
+    assert float(uncounted(measured)[0]) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_sets_of_processes_of_different_speed_are_even() -> None:
+    """A slow process is slow in all of its calls, which the value counts."""
+    fast, slow = Turn((1.0,) * 2, 1.0), Turn((1.5,) * 2, 1.5)
+    eager = [[[Turn((2.0,) * 2, 2.0)]] * 8] * 2
+    assert judge({"eager": eager, "candidate": [[[fast]] * 8, [[slow]] * 8]}, seed=1) == Evenness.EVEN
