@@ -24,9 +24,9 @@ UNACCOUNTED_S = 0.006  # in a process set
 UNACCOUNTED_SHARE = 0.01
 SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
-# What a candidate may hold beyond what eager holds, once settled: so many times its outputs (whose memory may wait to
-# be used again), twice its inputs and parameters (kept in another form, say), and a workspace.
-HELD_OUTPUTS = 32
+# What a candidate may hold beyond what eager holds: so many times its outputs (whose memory may wait to be used again),
+# twice its inputs and parameters (kept in another form, say), and a workspace.
+HELD_OUTPUTS = 8
 WORKSPACE_BYTES = 64 << 20
 FRESH_BYTES = 512 << 20  # of inputs for one round
 LATE_SHARE = 0.08  # of the timed part's seconds that may go into making spot checks
@@ -54,6 +54,7 @@ class TimingStage:
     checked_calls: int = 0
     noisy: bool = False  # whether the device was too busy for the figures to be ranked
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
+    _most_held: float = -math.inf  # bytes that the candidate has held beyond eager
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
 
     def run(self, checked: RunnerHandle | None) -> None:
@@ -166,16 +167,18 @@ class TimingStage:
         return statistics.median(handovers)
 
     def _look_at_memory(self, runners: dict[str, RunnerHandle]) -> None:
-        """See whether the candidate holds much more than eager before it is timed.
+        """See whether the candidate holds much more than eager.
 
-        What it may have prepared in the calls that settle it costs no timed call anything.
+        Memory may hold what was prepared for timed calls, in the calls that settle a process set or in an untimed one.
         """
         held = {name: self.pool.platform.held_bytes(handle) for name, handle in runners.items()}
         assert self.pool.state is not None
         given = self.pool.input_bytes + sum(content.numel() for content in self.pool.state[1])
         allowed = held["eager"] + HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + WORKSPACE_BYTES
         self.hoards = self.hoards or held["candidate"] > allowed
-        self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
+        if (more := held["candidate"] - held["eager"]) > self._most_held:
+            self._most_held = more
+            self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
 
     def _calls(self) -> int:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
@@ -190,6 +193,7 @@ class TimingStage:
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
         certain = rng.randrange(self.plan.rounds_min)  # the round that has a spot check in any case
+        second_look = rng.randrange(self.plan.rounds_min)
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
@@ -222,6 +226,8 @@ class TimingStage:
             if not done.even and thrown_away < self.plan.retries:
                 thrown_away += 1
                 continue
+            if rounds == second_look:
+                self._look_at_memory(runners)
             rounds += 1
             cpu_s += done.cpu_s["candidate"]
             self.measurement.add_round(done.turns)

@@ -31,8 +31,8 @@ def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingSta
     return TimingStage(**known, **rest, plan=call_times.Plan(), warm=[])
 
 
-@pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (32 * 4 + 2 * (3 + 5) + 64, False), (209, True)])
-def test_a_candidate_hoards_that_holds_more_than_32_outputs_twice_what_it_is_given_and_a_workspace(
+@pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (8 * 4 + 2 * (3 + 5) + 64, False), (113, True)])
+def test_a_candidate_hoards_that_holds_more_than_8_outputs_twice_what_it_is_given_and_a_workspace(
     more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = {1: 200 * MB, 2: 150 * MB, 3: (50 + more_mb) * MB}  # the candidate has two processes
