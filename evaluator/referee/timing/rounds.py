@@ -67,7 +67,7 @@ class ProcessSet:
     _spot_checks_ready_s: float = 0.0  # in the present turn
     _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
 
-    def run(self, fresh: Sequence[InputSet], pending: Sequence[SpotCheck]) -> Round:
+    def run(self, fresh: Sequence[InputSet], due: Sequence[SpotCheck]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
 
         In its turn a variant makes an untimed call, to meet its own cache and allocator instead of its predecessor's,
@@ -77,9 +77,9 @@ class ProcessSet:
             Finding: a call failed or was wrong.
         """
         done = Round()
-        due: list[list[SpotCheck]] = [[] for _ in fresh]
-        for spot_check in pending:
-            due[int(spot_check.after * len(due))].append(spot_check)
+        before: list[list[SpotCheck]] = [[] for _ in fresh]  # those before each timed call
+        for spot_check in due:
+            before[int(spot_check.after * len(before))].append(spot_check)
         baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
         platform = self.pool.platform
         disturbances = [platform.disturbance(handle) for handle in baselines]
@@ -93,7 +93,7 @@ class ProcessSet:
                 self._spot_checks_ready_s = 0.0
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
-                    timed = [self._timed(variant, fresh[index], due[index], calls) for index in turn]
+                    timed = [self._timed(variant, fresh[index], before[index], calls) for index in turn]
                 outputs[variant] = first + timed
                 done.add_turn(variant, calls, self._spot_checks_ready_s)
             given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
@@ -104,7 +104,7 @@ class ProcessSet:
                     spot_checks.compare_state(want, have, self.evidence)
         self.supply.pause()
         with self._timing_spot_checks():
-            for spot_check in pending:
+            for spot_check in due:
                 spot_check.judge(self.evidence)
         done.even = not any(
             platform.is_disturbed(before, platform.disturbance(handle))
@@ -147,21 +147,21 @@ class ProcessSet:
             self._states[variant].append(spot_checks.state_after(call, self.runners[variant]))
         return spot_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
 
-    def _timed(self, variant: str, inputs: InputSet, pending: Sequence[SpotCheck], calls: list[Call]) -> Values:
-        self._spot_check(pending, variant)
+    def _timed(self, variant: str, inputs: InputSet, due: Sequence[SpotCheck], calls: list[Call]) -> Values:
+        self._spot_check(due, variant)
         call = self.call(variant, inputs)
         calls.append(call)
         self.supply.resume()  # until the next call the reference may go on making inputs
         return self._read(variant, call, inputs)
 
-    def _spot_check(self, pending: Sequence[SpotCheck], variant: str) -> None:
+    def _spot_check(self, due: Sequence[SpotCheck], variant: str) -> None:
         """Calls on other families.
 
         Eager makes them too, so that its state keeps up, and its answers are read too, so that both go on from alike
         caches.
         """
         with self._timing_spot_checks():
-            for spot_check in pending if variant != "compile" else ():
+            for spot_check in due if variant != "compile" else ():
                 handle, call = self.runners[variant], self.call(variant, spot_check.inputs)
                 self._spot_checks_ready_s += call.ready_s
                 if variant == "candidate":

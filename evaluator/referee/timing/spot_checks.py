@@ -6,7 +6,6 @@ are on inputs of other families, and are judged as in the correctness stage; the
 
 import contextlib
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +25,17 @@ from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import bytes_needed
 
-SHARE = 0.5  # of the rounds that have a spot check or two, as long as any are there
-SHARE_OVER_BUDGET = 0.25  # of those that have one, where spot checks take much of the time
-ANY_FAMILY = 0.25  # of the spot checks, whichever others there were: none that has come may be known not to come again
-_BUDGET_S = 0.15  # to make the first spot checks of a process set
+CHANCE = 0.125
+"""Probability that a spot check comes before a timed call. Each call is drawn for itself, so none tells of another."""
+
+ANY_FAMILY = 0.25
+"""Share of the spot checks that are of any family. The others are of those used least; but no family that has come may
+be known not to come again."""
+
+TIME_SHARE = 0.2
+"""Share of the time that spot checks may take: of what a set is measured for, and of the sandbox's time for one of each
+family that has not come yet."""
+
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (
@@ -156,32 +162,39 @@ def make(
     evidence: Evidence,
     rng: random.Random,
     *,
-    most: int = sys.maxsize,
+    most: int,
+    limit_s: float = 0.0,
     every_s: float = 0.0,
 ) -> list[SpotCheck]:
-    """Spot checks for rounds to come; none where there is no other family.
+    """Make spot checks for rounds to come, in a random order; none where there is no other family.
 
-    As many as can be made in a short time, at least one, of families in an order that nobody can foresee: those that an
-    evaluation has used least come first, by and large. Before them, where it takes no longer than `every_s`, one of
-    every family that has not been used at all.
+    Args:
+        pool: the evaluation's runners.
+        reference: computes what is right.
+        evidence: the families to which the candidate has been held, and those that have come.
+        rng: the families and where they come, which nobody can foresee.
+        most: how many to make.
+        limit_s: no other one is begun after this time; one is made in any case.
+        every_s: so long one is made of each family that has not come, before all others and beside `most`.
     """
-    found: list[SpotCheck] = []
     start = time.perf_counter()
+    owed: list[SpotCheck] = []
     for family in unused(evidence):
-        if time.perf_counter() > start + every_s:
+        if time.perf_counter() >= start + every_s:
             break
         # With only some inputs changed the reference may say nothing, though it did with all of them.
         if made := (
             _make(pool, reference, evidence, family, rng) or _make(pool, reference, evidence, family, rng, some=False)
         ):
-            found.append(made)
-    rng.shuffle(found)
+            owed.append(made)
+    rng.shuffle(owed)
+    others: list[SpotCheck] = []
     for family in _families(evidence, rng):
-        if len(found) >= most or (found and time.perf_counter() > start + _BUDGET_S):
+        if len(others) >= most or ((owed or others) and time.perf_counter() > start + limit_s):
             break
         if made := _make(pool, reference, evidence, family, rng):
-            found.append(made)
-    return found
+            others.append(made)
+    return owed + others
 
 
 def unused(evidence: Evidence) -> list[str]:
@@ -189,9 +202,16 @@ def unused(evidence: Evidence) -> list[str]:
     return [family for family in _suitable(evidence) if family not in evidence.spot_checks]
 
 
-def families_missing(pending: Sequence[SpotCheck], evidence: Evidence) -> int:
-    """How many of these families have not been used yet."""
-    return len({spot_check.family for spot_check in pending} & set(unused(evidence)))
+def owed(ready: Sequence[SpotCheck], evidence: Evidence) -> int:
+    """How many of the families that have not come yet are among these spot checks."""
+    return len({spot_check.family for spot_check in ready} & set(unused(evidence)))
+
+
+def draw(ready: list[SpotCheck], rng: random.Random, *, calls: int, at_least: int = 0) -> list[SpotCheck]:
+    """Take out those that a round of so many timed calls has; `at_least` so many, as far as there are any."""
+    count = max(at_least, sum(rng.random() < CHANCE for _ in range(calls)))
+    due, ready[:] = ready[:count], ready[count:]
+    return due
 
 
 def _suitable(evidence: Evidence) -> list[str]:
@@ -206,15 +226,6 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
     rng.shuffle(families)
     families.sort(key=lambda family: evidence.spot_checks.get(family, 0))
     return [rng.choice(families) if rng.random() < ANY_FAMILY else family for family in families]
-
-
-def take_due(pending: list[SpotCheck], rng: random.Random, *, at_least: int, over_budget: bool) -> list[SpotCheck]:
-    """Take those out that the next round has: in most rounds none, else one or two; `at_least` so many in any case."""
-    if not at_least and rng.random() >= (SHARE_OVER_BUDGET if over_budget else SHARE):
-        return []
-    count = max(at_least, 1 if over_budget else rng.choice((1, 2)))
-    due, pending[:] = pending[:count], pending[count:]
-    return due
 
 
 def _make(

@@ -29,9 +29,6 @@ _HANDOVERS = 15
 HELD_OUTPUTS = 8
 WORKSPACE_BYTES = 64 << 20
 FRESH_BYTES = 512 << 20  # of inputs for one round
-LATE_SHARE = 0.08  # of the timed part's seconds that may go into making spot checks
-EVERY_FAMILY_SHARE = 0.25  # of the sandbox's time, to make a spot check of each family that has not come yet
-SPOT_CHECKS_SHARE = 0.1  # of the same that their calls and checks may take before they become fewer
 
 
 @dataclass
@@ -123,8 +120,12 @@ class TimingStage:
         `last`: no other set need follow, so each family must have come in the end.
         """
         rng = random.Random(seed)  # noqa: S311 - which families, and where
-        every_s = self.plan.wall_s * EVERY_FAMILY_SHARE if last else 0.0
-        return spot_checks.make(self.pool, self.reference, self.evidence, rng, every_s=every_s)
+        expected = math.ceil(spot_checks.CHANCE * self._calls() * self.plan.rounds_min)
+        limit_s = spot_checks.TIME_SHARE * self.plan.share_s
+        every_s = spot_checks.TIME_SHARE * self.plan.wall_s if last else 0.0
+        return spot_checks.make(
+            self.pool, self.reference, self.evidence, rng, most=expected, limit_s=limit_s, every_s=every_s
+        )
 
     def _check_turns(self) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
@@ -184,7 +185,7 @@ class TimingStage:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= FRESH_BYTES else 2
 
-    def _measure_set(self, running: ProcessSet, pending: list[SpotCheck], rng: random.Random, *, last: bool) -> None:
+    def _measure_set(self, running: ProcessSet, ready: list[SpotCheck], rng: random.Random, *, last: bool) -> None:
         runners, supply, calls = running.runners, running.supply, self._calls()
         candidate = runners["candidate"]
         self._look_at_memory(runners)
@@ -192,13 +193,12 @@ class TimingStage:
         thrown_away = rounds = 0
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
-        certain = rng.randrange(self.plan.rounds_min)  # the round that has a spot check in any case
         second_look = rng.randrange(self.plan.rounds_min)
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
-            families_missing = spot_checks.families_missing(pending, self.evidence) if last else 0
-            if rounds >= self.plan.rounds_min and not families_missing:
+            owed = spot_checks.owed(ready, self.evidence) if last else 0
+            if rounds >= self.plan.rounds_min and not owed:
                 if spent > self.plan.share_s:
                     break
                 if spent >= look_at:
@@ -210,15 +210,14 @@ class TimingStage:
             fresh = supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            if not pending and made_s < LATE_SHARE * spent:
+            if not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
                 made = time.perf_counter()
-                pending = spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
+                ready += spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
-            over_budget = running.spot_checks_s > SPOT_CHECKS_SHARE * spent
-            # What is owed comes at once where nothing else keeps the set from ending, and evenly before.
-            at_least = max(int(rounds == certain), math.ceil(families_missing / max(1, self.plan.rounds_min - rounds)))
-            done = running.run(fresh, spot_checks.take_due(pending, rng, at_least=at_least, over_budget=over_budget))
+            # What is owed comes evenly in the rounds that there are in any case, and then at once.
+            at_least = math.ceil(owed / max(1, self.plan.rounds_min - rounds))
+            done = running.run(fresh, spot_checks.draw(ready, rng, calls=calls, at_least=at_least))
             del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that was disturbed is not itself. A candidate's disturbances are its own: if its rounds were

@@ -1,10 +1,12 @@
 """Spot checks: which rounds have them, and of which families they are."""
 
+import itertools
 import random
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,22 +51,48 @@ def test_families_used_least_come_first_and_any_may_come_again() -> None:
     assert 0 < firsts[input_families.UP] < 60
 
 
-@given(seed=st.integers(0, 2**32), at_least=st.integers(1, 3), over_budget=st.booleans())
-def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, over_budget: bool) -> None:
-    waiting: list[Any] = ["first", "second", "third", "fourth"]
-    due = spot_checks.take_due(waiting, random.Random(seed), at_least=at_least, over_budget=over_budget)
-    assert [*due, *waiting] == ["first", "second", "third", "fourth"]
-    assert at_least <= len(due) <= max(at_least, 1 if over_budget else 2)
-    assert spot_checks.take_due([], random.Random(seed), at_least=at_least, over_budget=over_budget) == []
+@given(seed=st.integers(0, 2**32), at_least=st.integers(0, 3), calls=st.sampled_from([2, 4]))
+def test_a_round_has_at_least_what_is_asked_for(seed: int, at_least: int, calls: int) -> None:
+    ready: list[Any] = ["first", "second", "third", "fourth"]
+    due = spot_checks.draw(ready, random.Random(seed), calls=calls, at_least=at_least)
+    assert [*due, *ready] == ["first", "second", "third", "fourth"]
+    assert at_least <= len(due) <= max(at_least, calls)
+    assert spot_checks.draw([], random.Random(seed), calls=calls, at_least=at_least) == []
 
 
-def test_half_of_the_other_rounds_have_some_and_a_quarter_where_they_are_dear() -> None:
-    for over_budget, share in ((False, 0.5), (True, 0.25)):
-        rng, with_some = random.Random(7), 0
-        for _ in range(1000):
-            waiting: list[Any] = [1, 2, 3]
-            with_some += bool(spot_checks.take_due(waiting, rng, at_least=0, over_budget=over_budget))
-        assert abs(with_some / 1000 - share) < 0.05
+def test_an_eighth_of_the_calls_has_one_before_it() -> None:
+    rng = random.Random(7)
+    drawn = [len(spot_checks.draw([None] * 4, rng, calls=4)) for _ in range(2000)]  # type: ignore[list-item]
+    assert abs(sum(drawn) / (4 * 2000) - spot_checks.CHANCE) < 0.01
+    assert abs(drawn.count(0) / 2000 - (1 - spot_checks.CHANCE) ** 4) < 0.03
+
+
+def test_what_one_round_had_tells_nothing_of_the_next() -> None:
+    rng = random.Random(3)
+    had = [bool(spot_checks.draw([None] * 4, rng, calls=4)) for _ in range(4000)]  # type: ignore[list-item]
+    after = [second for first, second in itertools.pairwise(had) if first]
+    assert abs(sum(after) / len(after) - sum(had) / len(had)) < 0.03
+
+
+def test_those_of_families_that_have_not_come_are_made_first_as_long_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(spot_checks.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3]))
+    used = evidence()
+    used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
+    nothing: Any = None
+
+    def made(**how: Any) -> list[str]:
+        return [each.family for each in spot_checks.make(nothing, nothing, used, random.Random(5), **how)]
+
+    missing = {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
+    every = made(most=2, limit_s=100.0, every_s=100.0)
+    assert set(every[:3]) == missing and len(every) == 5
+    assert len(made(most=1, every_s=1.5)) == 1, "of these only what can be made in time"
+    assert len(made(most=3, limit_s=100.0)) == 3
+    assert len(made(most=3)) == 1, "one in any case"
 
 
 def test_families_that_have_not_come_are_owed_once_each() -> None:
@@ -75,8 +103,8 @@ def test_families_that_have_not_come_are_owed_once_each() -> None:
     waiting: list[Any] = [
         SimpleNamespace(family=family) for family in (input_families.UP, input_families.DOWN, input_families.DOWN)
     ]
-    assert spot_checks.families_missing(waiting, used) == 1
-    assert spot_checks.families_missing([], used) == 0
+    assert spot_checks.owed(waiting, used) == 1
+    assert spot_checks.owed([], used) == 0
 
 
 def test_where_calls_change_state_only_gentle_families_come() -> None:
