@@ -97,7 +97,7 @@ class Event:
         evaluation_started  hash
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
         advice          the Judge's JSON, mode (judge-repair | judge-improve), subject_hash (the candidate judged)
-        best            hash, speedup
+        best            hash, speedup, tags
         round_done      verdict (`no_candidate`: the Coder gave none)
         job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens,
                         unsettled_usd, summary (figures of the strategy)

@@ -182,6 +182,57 @@ WARNING = UNRANKED | frozenset(tag.name for tag in TAGS.values() if not tag.fast
 """Tags that pages show as a warning: no rank, or not known to be faster."""
 
 
+@dataclass(frozen=True)
+class Clock:
+    """What the latencies of an evaluation are made of, and how they are shown. Its tags name it: see `clock_of`.
+
+    The store and public JSON hold `latency_ms` whatever the clock is.
+
+    Attributes:
+        name: `wall`, or `cycles` for a count at a nominal rate, as a platform's `timed` says.
+        note: stands beside latencies and speedups that are no times; empty for times.
+        unit: what latencies are shown in.
+        per_ms: how many of this unit a millisecond of the JSON is.
+        bandwidth_unit: what figures in GB/s are shown in; the number is the same.
+        compute_unit: what figures in GFLOP/s are shown in; the number is the same.
+        limits: how a device's limits are known.
+    """
+
+    name: str
+    note: str
+    unit: str
+    per_ms: float
+    bandwidth_unit: str
+    compute_unit: str
+    limits: str
+
+    def amount(self, latency_ms: float) -> float:
+        """A latency of the JSON in this clock's unit; a count is whole."""
+        return latency_ms if self.per_ms == 1 else float(round(latency_ms * self.per_ms))
+
+    def figure(self, latency_ms: float, *, digits: int = 4) -> str:
+        """A latency without its unit: `0.1234`, `7,400`."""
+        return f"{self.amount(latency_ms):.{digits}f}" if self.per_ms == 1 else f"{self.amount(latency_ms):,.0f}"
+
+    def latency(self, latency_ms: float, *, digits: int = 4) -> str:
+        """A latency with its unit: `0.1234 ms`, `7,400 cycles`."""
+        return f"{self.figure(latency_ms, digits=digits)} {self.unit}"
+
+    def beside(self, text: str) -> str:
+        """A figure in words, with the note behind it if there is one."""
+        return f"{text}, {self.note}" if self.note else text
+
+
+WALL = Clock("wall", "", "ms", 1, "GB/s", "GFLOP/s", "measured")
+CYCLES = Clock("cycles", "timed: cycles", "cycles", 1e6, "bytes a cycle", "FLOP a cycle", "described")
+"""The nominal rate is 1 GHz, so a cycle is stored as a nanosecond."""
+
+
+def clock_of(tags: Iterable[str]) -> Clock:
+    """What the figures of a candidate that passed with these tags are made of."""
+    return CYCLES if CYCLES.name in tags else WALL
+
+
 def is_ranked(tags: Iterable[str]) -> bool:
     """Whether the figures of a candidate that passed with these tags count."""
     return UNRANKED.isdisjoint(tags)

@@ -10,6 +10,7 @@ from agents.prompting.parse import Advice
 from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
+from tasks.outcomes import clock_of
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
 MAX_PROFILE_CHARS = 12_000
@@ -138,6 +139,8 @@ def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHAR
     for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
         shown.pop(name, None)
     shown["detail"] = shorten(outcome.detail, max_detail_chars)
+    if (clock := clock_of(outcome.tags)).note:
+        shown["timed"] = clock.name
     return _dumps(shown)
 
 
@@ -200,7 +203,8 @@ def _advice_json(advice: Advice) -> str:
 
 def _latency(candidate: EvaluatedCandidate) -> str:
     latency = candidate.outcome.latency_ms.get("candidate")
-    return "latency not known" if latency is None else f"{latency:.4f} ms"
+    clock = clock_of(candidate.outcome.tags)
+    return clock.beside("latency not known" if latency is None else clock.latency(latency))
 
 
 def _template(name: str) -> str:

@@ -188,7 +188,9 @@ class SearchContext:
         self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
         best = best_of(rounds)
         if is_better(outcome, best.outcome if best else None):
-            self._record(Event("best", number, {"hash": digest, "speedup": outcome.speedup}))
+            self._record(
+                Event("best", number, {"hash": digest, "speedup": outcome.speedup, "tags": list(outcome.tags)})
+            )
         self._record(Event("round_done", number, {"verdict": outcome.verdict}))
         return Round(number, change, draft.source, outcome, repeat_of=repeat_of, parent=parent)
 

@@ -142,11 +142,12 @@ class Trial:
             self.tags.append("slower")
         elif low <= 1.0:
             self.tags.append("tie")
-        checks = self.evidence.families
+        checks, timed = self.evidence.families, self.pool.platform.timed
+        note = "" if timed == "wall" else f", timed: {timed}"
         return Finding(
             "passed",
             f"correct on {checks} input families and {self.timed_checks} timed calls; {value:.2f}x eager "
-            f"({low:.2f} to {high:.2f})",
+            f"({low:.2f} to {high:.2f}){note}",
         )
 
     def _report(self, finding: Finding) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from service.batches.manage import BatchDetails, ModelComparison
 from service.batches.results import COLUMNS, BatchJob, Group
 from service.batches.statistics import Figures
 from service.errors import BadRequest
+from tasks.outcomes import clock_of
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -145,7 +146,12 @@ def _result(job: BatchJob) -> dict[str, Any]:
             "runtime": -1.0,
             "runtime_stats": {},
         }
-    metadata |= {"hardware": job.device, "sandbox": job.sandbox, "speedup": job.speedup}
+    metadata |= {
+        "hardware": job.device,
+        "sandbox": job.sandbox,
+        "speedup": job.speedup,
+        "timed": clock_of(job.tags).name,
+    }
     stats = {"median": job.candidate_ms, "median_eager": job.eager_ms, "median_compile": job.compile_ms}
     return {
         "sample_id": (job.sample or 1) - 1,

@@ -18,6 +18,7 @@ from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
+from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
 FINAL = ("task_invalid",)
@@ -57,6 +58,10 @@ class BatchDetails:
     def complete(self) -> bool:
         """Whether every job has ended for good, so that the figures will stay."""
         return all(job.outcome != "open" for job in self.jobs)
+
+    def clock(self, platform: str) -> Clock:
+        """What the latencies and speedups of its jobs on a platform are made of."""
+        return clock_of({tag for job in self.jobs if job.platform == platform for tag in job.tags})
 
 
 @dataclass(frozen=True)

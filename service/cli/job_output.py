@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from agents.llm.models import is_builtin
 from service.cancellation import CancelToken
-from service.cli.output import job_json, make_console, milliseconds, note, plain, print_json, print_table, ratio
+from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
-from tasks.outcomes import TAGS, Verdict
+from tasks.outcomes import TAGS, Clock, Verdict, clock_of
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -102,16 +102,16 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         if result.get("detail"):
             _verbatim(str(result["detail"])[:2000].rstrip())
     else:
-        _latency_table(result, last)
         tags = result.get("tags") or []
+        _latency_table(result, last, clock_of(tags))
         _line(f"verdict    {verdict}, {', '.join(tags) or 'no tags'}")
         for tag in TAGS.values():
-            if tag.name in tags and not tag.ranked:
+            if tag.name in tags and (not tag.ranked or tag.name == clock_of(tags).name):
                 _line(f"  {tag.name}: {tag.text}")
     _accuracy_lines(result.get("correctness") or {})
     roofline = result.get("roofline")
     if roofline:
-        limit = f"{roofline['limit_ms']:.3f} ms"
+        limit = clock_of(result.get("tags") or ()).latency(roofline["limit_ms"], digits=3)
         _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
     elif note := (result.get("profile") or {}).get("roofline_note"):
         _line("roofline   not known", str(note))
@@ -131,17 +131,20 @@ def show_profile(result: Mapping[str, Any], platform: str) -> None:
 def show_repeated(repeated: Mapping[str, Any]) -> None:
     """Print a row for each of several evaluations of one candidate, and whether they agree."""
     baselines = list(repeated["speedup"])
+    clock = clock_of({tag for result in repeated["evaluations"] for tag in result.get("tags") or ()})
     rows = []
     for number, result in enumerate(repeated["evaluations"], 1):
         code = f" ({result['code']})" if result.get("code") else ""
-        latency, speedups = result["latency_ms"].get("candidate"), result.get("speedup") or {}
+        candidate, speedups = result["latency_ms"].get("candidate"), result.get("speedup") or {}
         given = [speedups.get(name) for name in baselines]
         shown = [ratio(one["value"], one["low"], one["high"]) if one else "-" for one in given]
-        rows.append((number, f"{result['verdict']}{code}", milliseconds(latency and latency["median"]), *shown))
-    columns = ("", "verdict", "latency (ms)", *(f"over {name} (95 %)" for name in baselines))
+        rows.append((number, f"{result['verdict']}{code}", latency(candidate and candidate["median"], clock), *shown))
+    columns = ("", "verdict", f"latency ({clock.unit})", *(f"over {name} (95 %)" for name in baselines))
     print_table(columns, rows, right=(columns[0], *columns[2:]))
     for name, spread in repeated["speedup"].items():
         _line(f"over {name}: median {spread['median']:.3f}, from {spread['lowest']:.3f} to {spread['highest']:.3f}")
+    if clock.note:
+        _line(clock.note, TAGS[clock.name].text)
     if repeated["agree"] is None:
         _line("one evaluation: nothing to compare it with")
     elif repeated["agree"]:
@@ -169,16 +172,16 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
         _line(f"kernelbench's rule {accepts} it on {other['input_sets']} sets of inputs (for comparison only)")
 
 
-def _latency_table(result: Mapping[str, Any], last: str) -> None:
+def _latency_table(result: Mapping[str, Any], last: str, clock: Clock) -> None:
     latencies, speedups = result.get("latency_ms") or {}, result.get("speedup") or {}
     rows = []
     for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", last)):
-        latency, speedup = latencies.get(name), speedups.get(name)
+        found, speedup = latencies.get(name), speedups.get(name)
         shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
-        if name == "compile" and latency is None:
+        if name == "compile" and found is None:
             shown = "not available for this op"
-        rows.append((title, milliseconds(latency and latency["median"]), shown))
-    columns = ("", "latency (ms)", "speedup over it (95 %)")
+        rows.append((title, latency(found and found["median"], clock), shown))
+    columns = ("", f"latency ({clock.unit})", "speedup over it (95 %)")
     print_table(columns, rows, right=columns[1:])
 
 

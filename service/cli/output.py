@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tasks.outcomes import WALL, Clock
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -62,9 +64,11 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     return f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
-def milliseconds(value: float | None) -> str:
-    """A latency: three decimals below 100 ms, else none."""
-    return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.0f}"
+def latency(value_ms: float | None, clock: Clock = WALL) -> str:
+    """A latency in the clock's unit: times with three decimals below 100 ms, else none; counts whole."""
+    if value_ms is None:
+        return "-"
+    return clock.figure(value_ms, digits=3 if value_ms < 100 else 0)
 
 
 def job_json(job: "JobRecord") -> dict[str, Any]:

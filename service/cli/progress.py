@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from service.cli.output import make_console, plain, ratio
-from tasks.outcomes import NO_CANDIDATE, Verdict
+from tasks.outcomes import NO_CANDIDATE, Verdict, clock_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,7 +87,8 @@ class ProgressState:
                 self.changes.setdefault(event.round + 1, plain(data.get("change")))
                 return f"the Judge: {plain(data.get('change'))[:160]}"
             case "best":
-                self.best = f"{data['speedup']:.2f}x over eager in round {event.round}"
+                over_eager = clock_of(data.get("tags") or ()).beside(f"{data['speedup']:.2f}x over eager")
+                self.best = f"{over_eager} in round {event.round}"
                 return f"best so far: {self.best}"
             case _:
                 return None
@@ -106,7 +107,7 @@ class ProgressState:
         speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
         self.lines.append((str(number), self.change(number), plain(verdict), speedup))
         if data["verdict"] == Verdict.PASSED:
-            return f"passed, {speedup} over eager"
+            return clock_of(data.get("tags") or ()).beside(f"passed, {speedup} over eager")
         return f"{plain(verdict)}: {plain(data['message'])[:200]}"
 
     def change(self, number: int) -> str:

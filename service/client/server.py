@@ -69,7 +69,10 @@ class ServerClient(ApiClient):
         best = None
         if job.best_evaluation_id is not None:
             best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
-        rounds = tuple(RoundLine(**_fields_of(RoundLine, line)) for line in found["rounds"])
+        rounds = tuple(
+            RoundLine(**{**_fields_of(RoundLine, line), "tags": tuple(line.get("tags", ()))})
+            for line in found["rounds"]
+        )
         return JobDetails(job, rounds, best, JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"]))
 
     def cancel_job(self, job_id: int) -> JobRecord:

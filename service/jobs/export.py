@@ -17,7 +17,7 @@ from service.errors import BadRequest
 from service.jobs.query import RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
-from tasks.outcomes import TAGS
+from tasks.outcomes import TAGS, Clock, clock_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -76,7 +76,7 @@ def report_path(kernel: Path) -> Path:
 
 def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
     """The candidate's source below a header that says where it comes from and what is known about it."""
-    measurements = best.measurements
+    measurements, clock = best.measurements, clock_of(best.tags)
     provenance = best.result.get("provenance", {})
     lines = [
         f"{MARK} {program_version()}, job {job.id}, {best.created_at:%Y-%m-%d %H:%M} UTC.",
@@ -86,15 +86,15 @@ def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
         f"# Verdict: {best.verdict} in the {best.sandbox} sandbox; tags: {', '.join(best.tags) or 'none'}",
     ]
     if measurements.speedup is not None:
-        lines.append(
-            f"# Speedup over eager: {measurements.speedup:.3f}"
-            f" (95 % interval {_bound(measurements.speedup_low)} to {_bound(measurements.speedup_high)})"
-        )
+        low, high = _bound(measurements.speedup_low), _bound(measurements.speedup_high)
+        over_eager = f"# Speedup over eager: {measurements.speedup:.3f} (95 % interval {low} to {high})"
+        lines.append(clock.beside(over_eager))
     if measurements.speedup_compile is not None:
         low, high = _bound(measurements.speedup_compile_low), _bound(measurements.speedup_compile_high)
-        lines.append(
+        over_compile = (
             f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
         )
+        lines.append(clock.beside(over_compile))
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
     lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
     return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source
@@ -145,14 +145,14 @@ def report_text(
     job: JobRecord, best: EvaluationRecord, rounds: Sequence[RoundLine], kernel: Path, program_version: str
 ) -> str:
     """The report as Markdown. All that may come from a candidate or a model is escaped."""
-    result = best.result
+    result, clock = best.result, clock_of(best.tags)
     sections = (
         f"{REPORT_MARK}\n# {_cell(job.task.ref)}: a faster kernel for `{_cell(best.platform)}`\n",
         _summary(job, best),
-        "## Latency and speedup\n\n" + _latencies(result),
-        "## Roofline\n\n" + _roofline(result.get("roofline")),
+        "## Latency and speedup\n\n" + _latencies(result, clock),
+        "## Roofline\n\n" + _roofline(result.get("roofline"), clock),
         "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
-        "## Rounds\n\n" + _rounds(rounds),
+        "## Rounds\n\n" + _rounds(rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
         "## Measure it again\n\n" + _again(job, kernel),
     )
@@ -172,7 +172,7 @@ def _summary(job: JobRecord, best: EvaluationRecord) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _latencies(result: Mapping[str, Any]) -> str:
+def _latencies(result: Mapping[str, Any], clock: Clock) -> str:
     speedups = result.get("speedup") or {}
     rows = []
     for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", "this kernel")):
@@ -184,20 +184,27 @@ def _latencies(result: Mapping[str, Any]) -> str:
         rows.append(
             (
                 title,
-                f"{latency['median']:.4f}",
-                f"{latency['low']:.4f} to {latency['high']:.4f}",
+                clock.figure(latency["median"]),
+                f"{clock.figure(latency['low'])} to {clock.figure(latency['high'])}",
                 "" if ratio is None else f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})",
             )
         )
     note = "\nSpeedups are medians of paired ratios; intervals are 95 %. Above 1 this kernel is faster.\n"
-    return _table(("", "median (ms)", "95 % interval (ms)", "speedup of this kernel over it"), rows) + note
+    columns = (
+        "",
+        f"median ({clock.unit})",
+        f"95 % interval ({clock.unit})",
+        clock.beside("speedup of this kernel over it"),
+    )
+    return _table(columns, rows) + note
 
 
-def _roofline(roofline: Mapping[str, Any] | None) -> str:
+def _roofline(roofline: Mapping[str, Any] | None, clock: Clock) -> str:
     if roofline is None:
         return "Not known for this op.\n"
     return (
-        f"Bound by {_cell(roofline['bound'])}: the device's measured limits allow {roofline['limit_ms']:.4f} ms, "
+        f"Bound by {_cell(roofline['bound'])}: the device's {clock.limits} limits allow "
+        f"{clock.latency(roofline['limit_ms'])}, "
         f"of which this kernel reaches {roofline['fraction']:.0%}.\n"
     )
 
@@ -218,12 +225,12 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
     return intro + _table(("inputs", "check", "largest error", "allowed", "note"), rows)
 
 
-def _rounds(rounds: Sequence[RoundLine]) -> str:
+def _rounds(rounds: Sequence[RoundLine], clock: Clock) -> str:
     rows = []
     for line in rounds:
         speedup = "" if line.speedup is None else f"{line.speedup:.3f}"
         rows.append((f"{line.number}{' (best)' if line.best else ''}", line.change[:300], line.outcome, speedup))
-    return _table(("round", "change", "verdict", "speedup over eager"), rows)
+    return _table(("round", "change", "verdict", clock.beside("speedup over eager")), rows)
 
 
 def _provenance(job: JobRecord, best: EvaluationRecord, program_version: str) -> str:

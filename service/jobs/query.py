@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.protocols import Event, ResumeState
+from agents.protocols import JSON, Event, ResumeState
 from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
@@ -28,6 +28,7 @@ class RoundLine:
     Attributes:
         change: what the candidate was meant to change.
         retracted: whether the evaluation was taken back.
+        tags: remarks on the candidate that passed; they also say what its figures are made of.
     """
 
     number: int
@@ -41,6 +42,7 @@ class RoundLine:
     candidate_hash: str | None = None
     best: bool = False
     retracted: bool = False
+    tags: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
@@ -285,6 +287,7 @@ def round_lines(
                     speedup_low=_number(data.get("speedup_low")),
                     speedup_high=_number(data.get("speedup_high")),
                     candidate_hash=str(data["candidate_hash"]),
+                    tags=_texts(data.get("tags")),
                 )
             case "round_done" if data.get("verdict") == NO_CANDIDATE and number in lines:
                 lines[number] = replace(lines[number], verdict=NO_CANDIDATE)
@@ -292,6 +295,10 @@ def round_lines(
     own = [number for number in sorted(lines) if best and lines[number].candidate_hash == best]
     marked = next((number for number in own if not lines[number].retracted), None)
     return tuple(replace(lines[number], best=number == marked) for number in sorted(lines))
+
+
+def _texts(value: JSON) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
 def _is_retracted(line: RoundLine, judged: Sequence[tuple[str, int, bool]]) -> bool:

@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.tasks import find_task, list_tasks
 from service.views.leaderboard import leaderboard_page
 from tasks.load import load_task, task_from_source
-from tasks.outcomes import Verdict
+from tasks.outcomes import Verdict, clock_of
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 
@@ -105,7 +105,8 @@ def tool_specs() -> tuple[ToolSpec, ...]:
             "Say what a candidate kernel is worth for an op: is it correct, and how much faster is it than eager"
             " PyTorch and torch.compile? Runs both in a sandbox, takes 5 to 60 seconds, one at a time. The verdict is"
             " in `verdict` (passed, wrong_output, build_failed, ...); `speedup` has 95 % intervals and is null unless"
-            " it passed; `message` and `detail` say what to mend.",
+            " it passed; `message` and `detail` say what to mend. `timed` says what the figures are made of: wall, a"
+            " clock; or cycles, a count at a nominal rate, whose latencies are no times.",
             CandidateArguments,
             _evaluate,
             read_only=False,
@@ -128,7 +129,8 @@ def tool_specs() -> tuple[ToolSpec, ...]:
         ToolSpec(
             "leaderboard",
             "The fastest kernels that passed, by task, platform, device and sandbox. Entries whose intervals overlap"
-            " share a rank; those without a rank cannot be relied on, or passed nothing.",
+            " share a rank; those without a rank cannot be relied on, or passed nothing. With the tag cycles an"
+            " entry's figures are counted cycles, not times.",
             LeaderboardArguments,
             _leaderboard,
             read_only=True,
@@ -152,7 +154,8 @@ def bounded(value: Any) -> Any:
 def _evaluate(
     settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
 ) -> Mapping[str, Any]:
-    return _judged(settings, arguments, on_progress, cancel, profile=False).record.result
+    record = _judged(settings, arguments, on_progress, cancel, profile=False).record
+    return {**record.result, "timed": clock_of(record.tags).name}
 
 
 def _profile(
@@ -170,6 +173,7 @@ def _profile(
         "text": load_platform(record.platform).profile_text(profile) if passed else "",
         "profile": profile if passed else {},
         "speedup": record.result.get("speedup"),
+        "timed": clock_of(record.tags).name,
         "evaluation_id": record.id,
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
-from tasks.outcomes import NO_CANDIDATE, candidate_hash
+from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of
 
 WIDTH = 80
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
@@ -128,7 +128,9 @@ def event_line(event: EventRecord) -> str | None:
         case "best":
             speedup = data.get("speedup")
             shown = f"{speedup:.2f} times eager" if isinstance(speedup, int | float) else "speedup not known"
-            return f"best so far: round {event.round}, {shown}"
+            tags = data.get("tags")
+            clock = clock_of(tags if isinstance(tags, list | tuple) else ())
+            return f"best so far: round {event.round}, {clock.beside(shown)}"
         case "round_done" if data.get("verdict") == NO_CANDIDATE:
             return f"round {event.round} brought no candidate"
         case "job_stopped" | "ended":
@@ -149,7 +151,7 @@ def result_line(candidate: CandidateResult) -> str:
     if candidate.speedup is not None:
         low, high = candidate.speedup_low, candidate.speedup_high
         interval = "" if low is None or high is None else f" ({low:.2f}-{high:.2f})"
-        shown += f", {candidate.speedup:.2f}{interval} times eager"
+        shown += clock_of(candidate.tags).beside(f", {candidate.speedup:.2f}{interval} times eager")
     if candidate.tags:
         shown += f" [{', '.join(candidate.tags)}]"
     return shown + (f": {candidate.message}" if candidate.message else "")

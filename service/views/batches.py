@@ -106,9 +106,10 @@ def heat_of(details: BatchDetails) -> Heat:
 
 
 def column_name(group: Group, details: BatchDetails) -> str:
-    """The name of a column: the model, and its platform if the batch has several."""
+    """The name of a column: the model, its platform if the batch has several, and whether its figures are no times."""
     several = len({each.platform for each in details.groups}) > 1
-    return f"{group.model} on {group.platform}" if several else group.model
+    name = f"{group.model} on {group.platform}" if several else group.model
+    return details.clock(group.platform).beside(name)
 
 
 def _heat_cell(jobs: Sequence[BatchJob], over: Baseline) -> HeatCell | None:

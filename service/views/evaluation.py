@@ -8,6 +8,7 @@ from typing import Any
 from db.evaluations import results
 from db.records import EvaluationRecord
 from db.store import Store
+from tasks.outcomes import Clock, clock_of
 
 _MAX_SAMPLES = 2000  # of one series; more would only make the page larger
 
@@ -87,6 +88,11 @@ class EvaluationView:
     cost_s: tuple[tuple[str, float], ...]
     created_at: datetime
     retracted_at: datetime | None
+
+    @property
+    def clock(self) -> Clock:
+        """What its latencies and speedups are made of."""
+        return clock_of(self.tags)
 
 
 def get_evaluation(store: Store, evaluation_id: str) -> EvaluationRecord:

@@ -15,18 +15,19 @@ from service.transcripts.render import event_line
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
 from service.views.wording import REMEDIES, STOPS
-from tasks.outcomes import is_ranked
+from tasks.outcomes import WALL, Clock, clock_of, is_ranked
 
 MAX_LOG_LINES = 400
 
 
 @dataclass(frozen=True)
 class JobLine:
-    """A job in a list, with the speedup of its best candidate and whether it can be relied on."""
+    """A job in a list, with the speedup of its best candidate, whether it can be relied on, and what it is made of."""
 
     job: JobRecord
     speedup: Ratio | None
     unreliable: bool
+    clock: Clock = WALL
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,19 @@ class JobList:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round, with the tags of its evaluation and the latency of its candidate."""
+    """A round, with the latency of its candidate."""
 
     line: RoundLine
-    tags: tuple[str, ...] = ()
     unreliable: bool = False
     repeat_of_round: int | None = None
     candidate_ms: float | None = None
     roofline_fraction: float | None = None
     speedup_compile: float | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """What its latency and speedups are made of."""
+        return clock_of(self.line.tags)
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,11 @@ class JobView:
     def is_open(self) -> bool:
         """Whether the job has not ended."""
         return self.job.status in OPEN
+
+    @property
+    def clock(self) -> Clock:
+        """What the latencies and speedups of its candidates are made of."""
+        return clock_of({tag for each in self.rounds for tag in each.line.tags})
 
     @property
     def budget(self) -> tuple[tuple[str, str], ...]:
@@ -213,7 +223,7 @@ def _line(job: JobRecord, best: tuple[Measurements, tuple[str, ...]] | None) -> 
         return JobLine(job, None, False)
     measurements, tags = best
     speedup = ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high)
-    return JobLine(job, speedup, not is_ranked(tags))
+    return JobLine(job, speedup, not is_ranked(tags), clock_of(tags))
 
 
 def _log_line(event: EventRecord) -> LogLine | None:
@@ -230,13 +240,11 @@ def _rounds(
 
 
 def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
-    tags = tuple(str(tag) for tag in data.get("tags") or ())
     latency = data.get("latency_ms")
     repeat = data.get("repeat_of_round")
     return RoundView(
         line=line,
-        tags=tags,
-        unreliable=not is_ranked(tags),
+        unreliable=not is_ranked(line.tags),
         repeat_of_round=repeat if isinstance(repeat, int) else None,
         candidate_ms=number(latency.get("candidate")) if isinstance(latency, Mapping) else None,
         roofline_fraction=number(data.get("roofline_fraction")),

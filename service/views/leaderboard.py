@@ -9,7 +9,7 @@ from db.leaderboard.query import ALL, count_entries, count_ranks, is_descending,
 from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from db.store import Store
 from service.views.evaluation import Ratio, ratio
-from tasks.outcomes import is_ranked
+from tasks.outcomes import Clock, clock_of, is_ranked
 from tasks.task import LOCAL_SUITE
 
 PAGE = 50
@@ -51,6 +51,11 @@ class BoardLine:
     unreliable: bool
     eager: Ratio | None
     compile: Ratio | None
+
+    @property
+    def clock(self) -> Clock:
+        """What its latency and speedups are made of."""
+        return clock_of(self.entry.tags)
 
 
 @dataclass(frozen=True)

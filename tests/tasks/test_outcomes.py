@@ -4,7 +4,19 @@ import hashlib
 
 import pytest
 
-from tasks.outcomes import CODE_TEXTS, TAGS, UNRANKED, VERDICT_TEXTS, Verdict, candidate_hash, explain, is_ranked
+from tasks.outcomes import (
+    CODE_TEXTS,
+    CYCLES,
+    TAGS,
+    UNRANKED,
+    VERDICT_TEXTS,
+    WALL,
+    Verdict,
+    candidate_hash,
+    clock_of,
+    explain,
+    is_ranked,
+)
 
 
 @pytest.mark.parametrize("source", ["", "class ModelNew: ...\n", "# größer: 倍 🚀\r\n", "nul \0"])
@@ -43,3 +55,14 @@ def test_one_tag_without_rank_is_enough() -> None:
     assert is_ranked(()) and is_ranked(("custom_kernel", "tie", "of another version"))
     assert not any(is_ranked(("custom_kernel", tag)) for tag in UNRANKED)
     assert {name for name, tag in TAGS.items() if not tag.ranked} == UNRANKED
+
+
+def test_figures_of_a_counted_evaluation_are_cycles_wherever_they_are_shown() -> None:
+    assert (clock_of(["custom_kernel"]), clock_of(["custom_kernel", "cycles"])) == (WALL, CYCLES)
+    assert CYCLES.name in TAGS and WALL.name not in TAGS
+    assert (CYCLES.latency(0.0074), CYCLES.amount(0.0074), CYCLES.beside("2.31")) == (
+        "7,400 cycles", 7400.0, "2.31, timed: cycles",
+    )  # fmt: skip
+    assert (WALL.latency(0.0074), WALL.latency(1234.5, digits=0), WALL.beside("2.31")) == (
+        "0.0074 ms", "1234 ms", "2.31",
+    )  # fmt: skip

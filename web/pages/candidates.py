@@ -45,7 +45,7 @@ def show(
         against=against,
         difference=difference,
         code_of=_highlighter(difference),
-        samples=[] if shown is None else [{"name": line.name, "sets": line.sets_ms} for line in shown.latencies],
+        samples=None if shown is None else _samples_chart(shown),
         roofline=None if shown is None else _roofline_chart(shown),
         axis=speedup_bars.axis(each.eager for each in view.evaluations),
     )
@@ -94,12 +94,27 @@ def _highlighter(difference: DiffView | None) -> Callable[[str], Markup]:
     return code_line if chars <= MAX_HIGHLIGHTED_CHARS else lambda text: escape(shown_text(text, MAX_LINE_CHARS))
 
 
+def _samples_chart(evaluation: EvaluationView) -> dict[str, Any]:
+    """The data of the chart of all timed calls, in the unit of the evaluation's clock."""
+    clock = evaluation.clock
+    lines = [
+        {"name": line.name, "sets": [[clock.amount(value) for value in each] for each in line.sets_ms]}
+        for line in evaluation.latencies
+    ]
+    return {"unit": clock.unit, "lines": lines}
+
+
 def _roofline_chart(evaluation: EvaluationView) -> dict[str, Any] | None:
     """The data of the roofline chart: over FLOPs per byte, or only the bandwidth if no FLOPs were counted."""
     found = evaluation.roofline
     if found is None or not found.peak_gb_per_s or not found.achieved_gb_per_s:
         return None
-    data = {"peak_gb_per_s": found.peak_gb_per_s, "achieved_gb_per_s": found.achieved_gb_per_s}
+    data = {
+        "peak_gb_per_s": found.peak_gb_per_s,
+        "achieved_gb_per_s": found.achieved_gb_per_s,
+        "bandwidth_unit": evaluation.clock.bandwidth_unit,
+        "compute_unit": evaluation.clock.compute_unit,
+    }
     if not found.flops or not found.bytes_moved or not found.achieved_gflop_per_s:
         return {"chart": "bandwidth", "data": data}
     work = {

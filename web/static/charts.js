@@ -52,14 +52,14 @@ const kinds = {
   latency(data, c) {
     const palette = { eager: c.muted, compile: c.warn, candidate: c.accent };
     const names = { eager: "eager", compile: "torch.compile", candidate: "candidate" };
-    const traces = data.flatMap((line) => line.sets.map((values, index) => ({
+    const traces = data.lines.flatMap((line) => line.sets.map((values, index) => ({
       type: "box", orientation: "h", x: values, y: values.map(() => `${names[line.name] ?? line.name} ${index + 1}`), name: names[line.name] ?? line.name, boxpoints: "all", jitter: 0.5, pointpos: 0,
       marker: { color: palette[line.name] ?? c.accent, size: 3, opacity: 0.65 }, line: { width: 1.2 }, fillcolor: "rgba(0,0,0,0)", hoverinfo: "x", hoveron: "points",
     })));
-    return [traces, layout(c, { xaxis: { title: { text: "ms a call" }, type: "log", dtick: "D2", tickformat: "~g" }, yaxis: { autorange: "reversed" } })];
+    return [traces, layout(c, { xaxis: { title: { text: `${data.unit} a call` }, type: "log", dtick: "D2", tickformat: "~g" }, yaxis: { autorange: "reversed" } })];
   },
   roofline(r, c) {
-    // Work per byte against speed, both logarithmic; the roof is the device's measured limit.
+    // Work per byte against speed, both logarithmic; the roof is the device's limit.
     const ridge = r.peak_gflop_per_s && r.peak_gb_per_s ? r.peak_gflop_per_s / r.peak_gb_per_s : null;
     const at = r.intensity;
     const low = Math.min(at / 8, ridge ? ridge / 8 : at / 8);
@@ -67,18 +67,18 @@ const kinds = {
     const roof = (x) => Math.min(x * r.peak_gb_per_s, r.peak_gflop_per_s ?? Infinity);
     const xs = [low, ...(ridge && ridge > low && ridge < high ? [ridge] : []), high];
     return [[
-      { type: "scatter", mode: "lines", name: "limit", x: xs, y: xs.map(roof), line: { color: c.warn, width: 2 }, hovertemplate: "limit %{y:.3~g} GFLOP/s<extra></extra>" },
+      { type: "scatter", mode: "lines", name: "limit", x: xs, y: xs.map(roof), line: { color: c.warn, width: 2 }, hovertemplate: `limit %{y:.3~g} ${r.compute_unit}<extra></extra>` },
       { type: "scatter", mode: "lines", x: [at, at], y: [r.achieved_gflop_per_s, roof(at)], line: { color: c.axis, width: 1, dash: "dot" }, hoverinfo: "skip" },
-      { type: "scatter", mode: "markers", name: "candidate", x: [at], y: [r.achieved_gflop_per_s], marker: { color: c.accent, size: 11, symbol: "diamond" }, hovertemplate: "candidate<br>%{y:.3~g} GFLOP/s<extra></extra>" },
+      { type: "scatter", mode: "markers", name: "candidate", x: [at], y: [r.achieved_gflop_per_s], marker: { color: c.accent, size: 11, symbol: "diamond" }, hovertemplate: `candidate<br>%{y:.3~g} ${r.compute_unit}<extra></extra>` },
     ], layout(c, {
       xaxis: { title: { text: "FLOP a byte" }, type: "log", dtick: "D2", tickformat: "~g" },
-      yaxis: { title: { text: "GFLOP/s" }, type: "log", dtick: "D2", tickformat: "~g" },
+      yaxis: { title: { text: r.compute_unit }, type: "log", dtick: "D2", tickformat: "~g" },
     })];
   },
   bandwidth(r, c) {
     return [[
-      { type: "bar", orientation: "h", y: ["limit", "reached"], x: [r.peak_gb_per_s, r.achieved_gb_per_s], marker: { color: [c.axis, c.accent] }, text: [r.peak_gb_per_s, r.achieved_gb_per_s].map((v) => `${v.toPrecision(3)} GB/s`), textposition: "outside", textfont: { family: c.mono, size: 12 }, cliponaxis: false, hoverinfo: "skip" },
-    ], layout(c, { xaxis: { title: { text: "GB/s" }, range: [0, 1.3 * Math.max(r.peak_gb_per_s, r.achieved_gb_per_s)] }, yaxis: { autorange: "reversed" } })];
+      { type: "bar", orientation: "h", y: ["limit", "reached"], x: [r.peak_gb_per_s, r.achieved_gb_per_s], marker: { color: [c.axis, c.accent] }, text: [r.peak_gb_per_s, r.achieved_gb_per_s].map((v) => `${v.toPrecision(3)} ${r.bandwidth_unit}`), textposition: "outside", textfont: { family: c.mono, size: 12 }, cliponaxis: false, hoverinfo: "skip" },
+    ], layout(c, { xaxis: { title: { text: r.bandwidth_unit }, range: [0, 1.6 * Math.max(r.peak_gb_per_s, r.achieved_gb_per_s)] }, yaxis: { autorange: "reversed" } })];
   },
   fastp(data, c) {
     const colour = series(c);

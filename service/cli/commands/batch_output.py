@@ -7,6 +7,7 @@ from service.batches.export import batch_json
 from service.batches.manage import BatchDetails, ModelComparison
 from service.batches.statistics import FAST_P, Estimate
 from service.cli.output import note, plain, print_json, print_table, ratio
+from tasks.outcomes import Clock, clock_of
 
 _SHOWN_TASKS = 12
 _LABEL_CHARS = 26
@@ -71,6 +72,8 @@ def show_details(details: BatchDetails) -> None:
     if any("process" in group.sandboxes for group in details.groups):
         print("measured in the process sandbox, which keeps no candidate from cheating")
     for label, group in groups:
+        if (clock := details.clock(group.platform)).note:
+            print(f"{label}: {clock.note}")
         _tell_devices(label, group.devices)
 
 
@@ -82,7 +85,7 @@ def show_jobs(details: BatchDetails) -> None:
             job.task[-32:],
             (job.model or "")[-18:],
             job.sample,
-            _speedup(job.counted_speedup(details.over)) or job.reason[:40],
+            _speedup(job.counted_speedup(details.over), clock_of(job.tags)) or job.reason[:40],
         )
         for job in details.jobs
     ]
@@ -146,8 +149,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _speedup(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _speedup(value: float | None, clock: Clock) -> str:
+    return "" if value is None else clock.beside(f"{value:.2f}")
 
 
 def _estimate(value: Estimate | None) -> str:

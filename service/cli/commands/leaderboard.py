@@ -47,6 +47,7 @@ def leaderboard(
     from service.cli.job_output import NO_BOUNDARY
     from service.cli.output import note, print_json
     from service.errors import BadRequest
+    from tasks.outcomes import TAGS, clock_of
 
     if sort not in _SORTS:
         raise BadRequest(f"--sort {sort[:80]}: unknown; there is: {', '.join(_SORTS)}")
@@ -71,6 +72,8 @@ def leaderboard(
         _show_list(entries)
     if len(entries) < total:
         note(f"{total - len(entries)} more; raise --limit to see them")
+    if clock := next((found for entry in entries if (found := clock_of(entry.tags)).note), None):
+        note(f"{clock.note}: {TAGS[clock.name].text}")
     if any(entry.sandbox == "process" for entry in entries):
         note(f"process: {NO_BOUNDARY}")
 
@@ -98,12 +101,14 @@ def _show_list(entries: "Sequence[LeaderboardEntry]") -> None:
 
 
 def _figures(entry: "LeaderboardEntry") -> tuple[str, ...]:
-    from service.cli.output import milliseconds, ratio
+    from service.cli.output import latency, ratio
+    from tasks.outcomes import clock_of
 
+    clock = clock_of(entry.tags)
     return (
         ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
         ratio(entry.speedup_compile),
-        milliseconds(entry.candidate_ms),
+        latency(entry.candidate_ms, clock) + (f" {clock.unit}" if clock.note else ""),
         "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",
         _cost(entry),
     )

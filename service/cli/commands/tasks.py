@@ -91,7 +91,7 @@ def check(
     """
     from agents.protocols import Event
     from service.cancellation import Cancelled, CancelToken, cancel_on_signals
-    from service.cli.output import milliseconds, note, plain, print_json
+    from service.cli.output import latency, note, plain, print_json
     from service.cli.progress import show_progress
     from service.settings import load_settings
     from service.tasks import check as run
@@ -116,7 +116,7 @@ def check(
         print(f"{plain(result.task)}: {'can be judged' if result.ok else 'cannot be judged'}")
         for name, values in (("inputs", result.inputs), ("outputs", result.outputs)):
             print(f"{name + ':':10}{plain('; '.join(map(str, values)))}")
-        print(f"{'eager:':10}{milliseconds(result.eager_ms)} ms, {plain(result.memory_mb)} MiB")
+        print(f"{'eager:':10}{latency(result.eager_ms)} ms, {plain(result.memory_mb)} MiB")
         for warning in result.warnings:
             print(f"{'warning:':10}{plain(warning)}")
     for problem in result.problems:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.jobs.export import _roofline, _summary
-from tasks.outcomes import TAGS
+from tasks.outcomes import TAGS, WALL
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -26,4 +26,4 @@ def test_the_report_says_what_a_tag_means(tag: str) -> None:
 
 
 def test_a_limit_that_is_not_known_is_said_to_be_so() -> None:
-    assert _roofline(None) == "Not known for this op.\n"
+    assert _roofline(None, WALL) == "Not known for this op.\n"

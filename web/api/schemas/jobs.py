@@ -13,6 +13,8 @@ from service.submissions.jobs import OPTIONS
 from tasks.task import Task
 from web.api.parameters import MODEL, TASK_REF
 
+TAGS_DESCRIPTION = "Remarks on a candidate that passed. With `cycles` its figures are counted cycles, not times."
+
 MAX_SOURCE_CHARS = 1024 * 1024
 OP_EXAMPLE = "import torch\n\n\ndef op(x, w):\n    return torch.nn.functional.gelu(x * w)\n\n\ndef get_inputs():\n"
 OP_EXAMPLE += "    return [torch.randn(2048, 2048), torch.randn(2048)]\n"
@@ -218,6 +220,7 @@ class Round(BaseModel):
     candidate_hash: str | None
     best: bool
     retracted: bool = Field(description="The evaluation was retracted and counts nowhere.")
+    tags: list[str] = Field(default=[], description=TAGS_DESCRIPTION)
 
     @classmethod
     def of(cls, line: RoundLine) -> Self:

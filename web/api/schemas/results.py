@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from db.records import EvaluationRecord, LeaderboardEntry, WorkerRecord, WorkerStatus
 from web.api.parameters import TASK_REF, Reason
-from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, OpName, Platform, Source, body_form
+from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, TAGS_DESCRIPTION, OpName, Platform, Source, body_form
 
 _CANDIDATE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, w):\n"
 _CANDIDATE += "        return torch.nn.functional.gelu(x * w)\n"
@@ -52,7 +52,10 @@ EvaluationRequest = Annotated[
 
 
 class EvaluationSummary(BaseModel):
-    """An evaluation. Speedups are ratios, latencies are in milliseconds."""
+    """An evaluation. Speedups are ratios, latencies are in milliseconds.
+
+    With the tag `cycles` a latency is a count of cycles at a nominal rate of 1 GHz, not a time.
+    """
 
     id: str
     job_id: int
@@ -64,7 +67,7 @@ class EvaluationSummary(BaseModel):
     verdict: str = Field(examples=["passed"])
     code: str | None
     message: str
-    tags: list[str]
+    tags: list[str] = Field(description=TAGS_DESCRIPTION)
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -145,7 +148,7 @@ class Board(BaseModel):
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
-    tags: list[str]
+    tags: list[str] = Field(description=TAGS_DESCRIPTION)
     job_id: int | None
     evaluation_id: str | None
     candidate_hash: str | None

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from service.submissions.access import LOCAL, Principal, Role
 from service.version import program_version
 from service.views.safe_text import one_line, shown
-from tasks.outcomes import NOT_JUDGED, TAGS, WARNING, explain
+from tasks.outcomes import NOT_JUDGED, TAGS, WARNING, Clock, clock_of, explain
 from web.pages.render import source, speedup_bars
 from web.pages.render.assets import assets
 from web.security.sessions import csrf_token
@@ -77,6 +77,7 @@ def environment() -> Environment:
         "long": _long,
         "short": _short,
         "figure": figure,
+        "latency": latency,
         "times": _times,
         "percent": _percent,
         "dollars": _dollars,
@@ -93,6 +94,7 @@ def environment() -> Environment:
         "bar_width": speedup_bars.WIDTH,
         "code_lines": source.code_lines,
         "known_tags": TAGS,
+        "clock_of": clock_of,
         "explain": explain,
         "not_judged": NOT_JUDGED,
         "warning_tags": WARNING,
@@ -140,6 +142,11 @@ def figure(value: float | None, digits: int = 3) -> str:
         whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
         return f"{value:,.{max(digits - whole, 0) if abs(value) >= 1 else digits + 1}f}"
     return f"{value:.{digits - 1}e}"
+
+
+def latency(value_ms: float | None, clock: Clock, digits: int = 3) -> str:
+    """A latency in the clock's unit: times with so many significant digits, counts whole."""
+    return figure(value_ms, digits) if value_ms is None or not clock.note else clock.figure(value_ms)
 
 
 def _times(value: float | None) -> str:
