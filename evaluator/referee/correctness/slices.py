@@ -14,9 +14,8 @@ exact the reference is there:
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -163,66 +162,46 @@ def _squeezed(value: torch.Tensor) -> list[int]:
 def _place(dim: int | None, index: int, shape: torch.Size, dims: list[int]) -> str:
     if dim is not None:
         return f"slice {index} of dimension {dims[dim]}"
-    where: list[int] = []
-    for size in reversed(shape[:-1] if shape[-1] > 1 else shape[: dims[-1]]):
-        where.insert(0, index % size)
-        index //= size
-    return f"row [{', '.join(map(str, where))}]"
+    where = torch.unravel_index(torch.tensor(index), shape[: dims[-1]])
+    return f"row [{', '.join(str(int(place)) for place in where)}]"
 
 
 def _sums(measure: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> _Sums:
-    """Sums of `measure` over each slice of at least `LEAST` elements.
+    """What is measured of each element, summed over each slice of at least `LEAST` elements.
 
-    The sums are computed block by block, as in `error_norms`. A block has all indexes of the last dimensions, a range
-    of indexes of one dimension, and one index of each dimension before it. The sums for other dimensions are computed
-    from the sums along the last dimension.
+    The output is walked as a matrix of its rows along the last dimension, block by block, so that what is measured in
+    float64 takes little memory. Slices of all other dimensions are made of whole rows.
     """
     parts = [tensor.squeeze() for tensor in tensors]
     shape, elements = parts[0].shape, parts[0].numel()
-    last = len(shape) - 1
-    if last < 1 or elements < 2 * LEAST:
+    if len(shape) < 2 or elements < 2 * LEAST:
         return []
-    sums: dict[int, torch.Tensor] = {}
-    rows = torch.empty(0)
-    for lead, start, stop in _blocks(shape):
-        block = [_double(part[lead][start:stop]) for part in parts]
-        each = measure(*block)
-        if not math.isfinite(float(each.sum())):
-            each = torch.where(torch.isfinite(each).all(0), each, 0.0)
-        if rows.dim() == 1:
-            sums = {dim: each.new_zeros(len(each), size) for dim, size in enumerate(shape) if elements // size >= LEAST}
-            rows = each.new_zeros(len(each), *shape[:-1])
-        first = len(lead)
-        if last in sums:
-            columns = slice(start, stop) if first == last else slice(None)
-            sums[last][:, columns] += each.reshape(len(each), -1, each.shape[-1]).sum(1)
-        where: tuple[Any, ...] = (slice(None), *lead)
-        along = rows[where]
-        (along if first == last else along[:, start:stop]).add_(each.sum(-1))
-    for dim in range(last):
-        if dim in sums:
+    matrices = [part.reshape(-1, shape[-1]) for part in parts]
+    height, width = matrices[0].shape
+    columns_at_once = min(width, _BLOCK)
+    rows_at_once = max(1, _BLOCK // columns_at_once)
+    rows = columns = torch.empty(0)
+    for top in range(0, height, rows_at_once):
+        for left in range(0, width, columns_at_once):
+            where = (slice(top, top + rows_at_once), slice(left, left + columns_at_once))
+            each = measure(*(_double(matrix[where]) for matrix in matrices))
+            if not math.isfinite(float(each.sum())):
+                each = torch.where(torch.isfinite(each).all(0), each, 0.0)
+            if not rows.numel():
+                rows, columns = each.new_zeros(len(each), height), each.new_zeros(len(each), width)
+            rows[:, where[0]] += each.sum(2)
+            columns[:, where[1]] += each.sum(1)
+    last = len(shape) - 1
+    lead = rows.view(-1, *shape[:-1])
+    found: _Sums = []
+    for dim, size in enumerate(shape):
+        if elements // size >= LEAST:
             others = [other + 1 for other in range(last) if other != dim]
-            sums[dim] = rows.sum(others) if others else rows
-    found: _Sums = [*sums.items()]
-    if last > 1 and shape[-1] >= LEAST:
-        found.append((None, rows.flatten(1)))
+            found.append((dim, columns if dim == last else lead.sum(others) if others else rows))
+    if last > 1 and width >= LEAST:
+        found.append((None, rows))
     return found
 
 
 def _double(value: torch.Tensor) -> torch.Tensor:
     return value.to(torch.complex128) if value.is_complex() else value.double()
-
-
-def _blocks(shape: torch.Size) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """For each block: its indexes in the first dimensions, and its range (start, stop) in the next dimension."""
-    first = len(shape) - 1
-    while first > 0 and math.prod(shape[first:]) <= _BLOCK:
-        first -= 1
-    step = max(1, _BLOCK // math.prod(shape[first + 1 :]))
-    for number in range(math.prod(shape[:first])):
-        lead: list[int] = []
-        for size in reversed(shape[:first]):
-            lead.insert(0, number % size)
-            number //= size
-        for start in range(0, shape[first], step):
-            yield tuple(lead), start, min(start + step, shape[first])
