@@ -17,8 +17,7 @@ from ...timing.call_times import RESOLUTION, Plan
 from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
 from . import affinity, clock, code_sampling, memory
 from .account import CpuAccount
-from .cache_scrub import CacheScrubber
-from .caches import last_level_cache_bytes
+from .caches import CacheScrubber, last_level_cache_bytes
 from .host_load import LoadMeter
 from .input_buffer import SharedInputBuffer
 from .peaks import measured_peaks

@@ -6,8 +6,7 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
-from evaluator.referee.platforms.cpu.cache_scrub import CacheScrubber
-from evaluator.referee.platforms.cpu.caches import last_level_cache_bytes
+from evaluator.referee.platforms.cpu.caches import CacheScrubber, last_level_cache_bytes
 from sandbox.base import Sandbox
 from tasks.load import task_from_source
 
