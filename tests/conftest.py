@@ -15,6 +15,7 @@ from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.process.sandbox import ProcessSandbox
 from tests.support.postgres import NoPostgres, Postgres, opened
+from tests.support.shared_container import SharedContainerSandbox
 
 _LEFT_OUT = {  # markers and what the user has said about them
     marker: f"{variable}=0"
@@ -66,6 +67,13 @@ def docker_sandbox() -> Iterator[DockerSandbox]:
         pytest.fail(f"{error.problem} {error.remedy} (or set KERNELWRIGHT_TEST_DOCKER=0)", pytrace=False)
     yield sandbox
     sandbox.close()
+
+
+@pytest.fixture(scope="session")
+def shared_docker_sandbox(docker_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
+    """For evaluations whose candidates leave their container as it was: one container for many."""
+    with contextlib.closing(SharedContainerSandbox(docker_sandbox)) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="session")

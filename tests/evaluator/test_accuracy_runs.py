@@ -59,21 +59,23 @@ def notes(found: Evaluation) -> dict[str, str]:
 ROUGH = "torch.nn.functional.gelu(x, approximate='tanh')"
 
 
-def test_a_declared_tolerance_decides_and_the_report_says_so(docker_sandbox: Sandbox) -> None:
-    refused = judged(docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH)
+def test_a_declared_tolerance_decides_and_the_report_says_so(shared_docker_sandbox: Sandbox) -> None:
+    refused = judged(shared_docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH)
     assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values")
     assert refused.correctness.tolerance["floors"] == {"float32": 2e-6}
-    passed = judged(docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH, declared='TOLERANCE = {"float32": 1e-3}')
+    passed = judged(
+        shared_docker_sandbox, "torch.nn.functional.gelu(x)", ROUGH, declared='TOLERANCE = {"float32": 1e-3}'
+    )
     assert passed.verdict is Verdict.PASSED, passed.message
     assert passed.correctness.tolerance["declared"] == {"float32": 1e-3}
     assert passed.correctness.tolerance["kind"] == "elementwise"
 
 
-def test_inputs_outside_the_declared_domain_are_not_used_and_the_report_says_so(docker_sandbox: Sandbox) -> None:
+def test_inputs_outside_the_declared_domain_are_not_used_and_the_report_says_so(shared_docker_sandbox: Sandbox) -> None:
     inputs = "torch.rand(64, 256)"
-    refused = judged(docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs)
+    refused = judged(shared_docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs)
     assert refused.verdict is Verdict.WRONG_OUTPUT
-    passed = judged(docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs, declared='DOMAIN = "unit"')
+    passed = judged(shared_docker_sandbox, "x * 0.3", "x.clamp(0, 1) * 0.3", inputs=inputs, declared='DOMAIN = "unit"')
     assert passed.verdict is Verdict.PASSED, passed.message
     skipped = {family for family, note in notes(passed).items() if "declared domain (unit)" in note}
     left_out = {"sign flipped", "scaled up", "large last elements", "NaN and Inf"}
@@ -87,47 +89,50 @@ def get_input_groups():
 """
 
 
-def test_other_shapes_of_the_task_are_checked(docker_sandbox: Sandbox) -> None:
-    passed = judged(docker_sandbox, "x.sum(0)", "x.flip(0).sum(0)", declared=GROUPS)
+def test_other_shapes_of_the_task_are_checked(shared_docker_sandbox: Sandbox) -> None:
+    passed = judged(shared_docker_sandbox, "x.sum(0)", "x.flip(0).sum(0)", declared=GROUPS)
     assert passed.verdict is Verdict.PASSED, passed.message
     assert [family for family in notes(passed) if family.startswith("shape group")] == [
         f"shape group {number}" for number in range(4)
     ]
-    refused = judged(docker_sandbox, "x.sum(0)", "x[:64].sum(0)", declared=GROUPS)
+    refused = judged(shared_docker_sandbox, "x.sum(0)", "x[:64].sum(0)", declared=GROUPS)
     assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values")
     assert "shape group 3" in refused.message
 
 
-def test_of_many_shapes_some_are_chosen_in_secret_and_too_large_ones_left_out(docker_sandbox: Sandbox) -> None:
+def test_of_many_shapes_some_are_chosen_in_secret_and_too_large_ones_left_out(shared_docker_sandbox: Sandbox) -> None:
     many = "def get_input_groups():\n    return [[torch.rand(rows, 8)] for rows in range(1, 31)]"
-    found = judged(docker_sandbox, "x.sum(0)", "x.sum(0)", declared=many)
+    found = judged(shared_docker_sandbox, "x.sum(0)", "x.sum(0)", declared=many)
     assert sum(family.startswith("shape group") for family in notes(found)) == 8
     huge = "def get_input_groups():\n    return [[torch.rand(4, 8)], [torch.rand(180, 2**20)]]"
     small = replace(EFFORT, memory_mb=2048)  # a third of it may be inputs
-    found = judged(docker_sandbox, "x[:4].sum(0)", "x[:4].sum(0)", declared=huge, effort=small)
+    found = judged(shared_docker_sandbox, "x[:4].sum(0)", "x[:4].sum(0)", declared=huge, effort=small)
     assert found.verdict is Verdict.PASSED, found.message
     assert "too large" in notes(found).get("shape group 1", ""), (found.message, notes(found))
 
 
-def test_a_task_whose_groups_cannot_be_made_is_invalid(docker_sandbox: Sandbox) -> None:
-    found = judged(docker_sandbox, "x.sum(0)", "x.sum(0)", declared="def get_input_groups():\n    return 7")
+def test_a_task_whose_groups_cannot_be_made_is_invalid(shared_docker_sandbox: Sandbox) -> None:
+    found = judged(shared_docker_sandbox, "x.sum(0)", "x.sum(0)", declared="def get_input_groups():\n    return 7")
     assert found.verdict is Verdict.TASK_INVALID
     assert "get_input_groups" in found.message
 
 
-def test_kernelbenchs_rule_is_reported_and_changes_nothing(docker_sandbox: Sandbox) -> None:
+def test_kernelbenchs_rule_is_reported_and_changes_nothing(shared_docker_sandbox: Sandbox) -> None:
     half = "(x.half().float() * 1e-3)"
-    found = judged(docker_sandbox, "x * 1e-3", half)
+    found = judged(shared_docker_sandbox, "x * 1e-3", half)
     assert (found.verdict, found.code) == (Verdict.WRONG_OUTPUT, "values")
     assert found.correctness.kernelbench is not None
     assert found.correctness.kernelbench["passed"] is True
     assert Evaluation.from_json(found.to_json()) == found
-    assert judged(docker_sandbox, "x * 2", "x + x", effort=replace(EFFORT, rules=())).correctness.kernelbench is None
+    assert (
+        judged(shared_docker_sandbox, "x * 2", "x + x", effort=replace(EFFORT, rules=())).correctness.kernelbench
+        is None
+    )
 
 
-def test_an_expanded_input_is_changed_like_any_other(docker_sandbox: Sandbox) -> None:
+def test_an_expanded_input_is_changed_like_any_other(shared_docker_sandbox: Sandbox) -> None:
     inputs = "torch.randn(1, 256).expand(64, 256)"
-    found = judged(docker_sandbox, "x * 2", "x + x", inputs=inputs)
+    found = judged(shared_docker_sandbox, "x * 2", "x + x", inputs=inputs)
     assert found.verdict is Verdict.PASSED, found.message
 
 

@@ -35,8 +35,8 @@ ELSEWHERE = {*ALONE, "load_inline", "jit_library"}
 @pytest.mark.parametrize(
     "path", [path for path in sorted(HONEST.glob("*.py")) if path.stem not in ELSEWHERE], ids=lambda path: path.stem
 )
-def test_honest_candidate_passes(path: Path, docker_sandbox: Sandbox) -> None:
-    found = judged(path, docker_sandbox)
+def test_honest_candidate_passes(path: Path, shared_docker_sandbox: Sandbox) -> None:
+    found = judged(path, shared_docker_sandbox)
     check_passed(path, found)
     if path.stem == "optimizer_step":  # an input that it changes becomes NaN
         [check] = [check for check in found.correctness.checks if check.inputs == NEGATIVE]

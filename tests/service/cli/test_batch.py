@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from service.cli.app import run
+from tests.support.commands import OP
 from tests.support.fast_batches import coder, quick, write_ops
 
 
@@ -135,7 +136,9 @@ def test_the_built_in_compiler_runs_a_batch_that_ctrl_c_stops_and_resume_ends(tm
     command = [sys.executable, "-m", "service.cli", "batch"]
     here = Path(__file__).parents[3]
     options = ["--sandbox", "process", "--json"]
-    ops = ["--tasks", "starter/gelu_tanh", "--tasks", "starter/masked_softmax", "--rounds", "1"]
+    (tmp_path / "first.py").write_text(OP.replace("512, 512", "64, 64"))
+    (tmp_path / "second.py").write_text(OP.replace("512, 512", "64, 64").replace("relu", "tanh"))
+    ops = ["--tasks", str(tmp_path / "first.py"), "--tasks", str(tmp_path / "second.py"), "--rounds", "1"]
     process = subprocess.Popen(
         [*command, "run", *ops, *options], cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""The command line as scripts and people meet it, run as a process of its own."""
+"""The command line as scripts and people meet it: what takes a process of its own is run as one."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from service.cli.app import run
 from tests.support.commands import KERNELWRIGHT, OP, ROOT, environment
 
 COMMANDS = [
@@ -54,6 +55,26 @@ def kernelwright(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capfd):
+    """Runs a command in this process, as its own process would: in its folder, with nothing but its environment."""
+
+    def call(*arguments, **variables):
+        whole = environment(tmp_path, COLUMNS="80", **variables)
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            for name in list(os.environ):
+                patch.delenv(name)
+            for name, value in whole.items():
+                patch.setenv(name, value)
+            capfd.readouterr()
+            status = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, status, out, err)
+
+    return call
 
 
 def one_line(stderr):
@@ -128,12 +149,12 @@ def test_the_version_is_printed(kernelwright):
         (["sandbox", "build", "--base", "thin air"], "thin air"),
     ],
 )
-def test_bad_usage_and_invalid_ops_are_status_2_and_one_line(kernelwright, tmp_path, arguments, words):
+def test_bad_usage_and_invalid_ops_are_status_2_and_one_line(here, tmp_path, arguments, words):
     (tmp_path / "op.py").write_text(OP)
     (tmp_path / "bad.py").write_text("def oops(")
     (tmp_path / "mine.py").write_text("precious = 1\n")
     (tmp_path / "latin.py").write_bytes("é".encode("latin-1"))
-    done = kernelwright(*arguments)
+    done = here(*arguments)
     assert words in one_line(done.stderr)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -148,15 +169,15 @@ def test_bad_usage_and_invalid_ops_are_status_2_and_one_line(kernelwright, tmp_p
         ({"KERNELWRIGHT_DATA_DIR": "/proc/nowhere"}, "KERNELWRIGHT_DATA_DIR"),
     ],
 )
-def test_no_store_to_work_with_is_status_3_and_one_line(kernelwright, variables, words):
-    done = kernelwright("jobs", "list", **variables)
+def test_no_store_to_work_with_is_status_3_and_one_line(here, variables, words):
+    done = here("jobs", "list", **variables)
     assert words in one_line(done.stderr)
     assert done.returncode == 3
 
 
-def test_no_docker_is_status_3_with_what_to_do(kernelwright, tmp_path):
+def test_no_docker_is_status_3_with_what_to_do(here, tmp_path):
     (tmp_path / "op.py").write_text(OP)
-    done = kernelwright("optimize", "op.py", "--sandbox", "docker", DOCKER_HOST="unix:///nowhere.sock")
+    done = here("optimize", "op.py", "--sandbox", "docker", DOCKER_HOST="unix:///nowhere.sock")
     assert "--sandbox process" in one_line(done.stderr)
     assert done.returncode == 3
 
@@ -211,23 +232,23 @@ def test_a_reader_that_leaves_early_is_no_error(kernelwright, tmp_path):
     ],
     ids=" ".join,
 )
-def test_json_is_exactly_one_object_on_stdout(kernelwright, arguments):
-    done = kernelwright(*arguments, "--json")
+def test_json_is_exactly_one_object_on_stdout(here, arguments):
+    done = here(*arguments, "--json")
     value = json.loads(done.stdout)
     assert value["schema"].startswith("kernelwright.")
     assert done.returncode == 0, done.stderr
 
 
-def test_tasks_of_the_starter_suite_are_listed(kernelwright):
-    tasks = json.loads(kernelwright("tasks", "list", "--json").stdout)["tasks"]
+def test_tasks_of_the_starter_suite_are_listed(here):
+    tasks = json.loads(here("tasks", "list", "--json").stdout)["tasks"]
     assert len(tasks) >= 14
     assert {"task", "suite", "name", "category", "dtype", "source_hash"} == set(tasks[0])
-    assert tasks[0]["task"] in kernelwright("tasks", "list").stdout
+    assert tasks[0]["task"] in here("tasks", "list").stdout
 
 
-def test_control_characters_of_an_op_never_reach_the_terminal(kernelwright, tmp_path):
+def test_control_characters_of_an_op_never_reach_the_terminal(here, tmp_path):
     (tmp_path / "op.py").write_text(OP + "\n# \x1b[2J\x1b]0;owned\x07\n")
-    done = kernelwright("tasks", "show", "op.py")
+    done = here("tasks", "show", "op.py")
     assert "\x1b" not in done.stdout + done.stderr
 
 
@@ -244,19 +265,19 @@ def test_nothing_is_coloured_when_nobody_watches(kernelwright):
         assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_the_store_is_checked_upgraded_and_copied(kernelwright, tmp_path):
-    missing = kernelwright("db", "check")
+def test_the_store_is_checked_upgraded_and_copied(here, tmp_path):
+    missing = here("db", "check")
     assert "db upgrade" in one_line(missing.stderr)
     assert missing.returncode == 3
-    assert kernelwright("db", "upgrade").returncode == 0
-    assert kernelwright("db", "check").returncode == 0
-    assert kernelwright("db", "backup", "copy.db").returncode == 0
-    again = kernelwright("db", "backup", "copy.db")
+    assert here("db", "upgrade").returncode == 0
+    assert here("db", "check").returncode == 0
+    assert here("db", "backup", "copy.db").returncode == 0
+    again = here("db", "backup", "copy.db")
     assert "copy.db exists" in one_line(again.stderr)
-    copy = kernelwright("db", "check", "--json", KERNELWRIGHT_DATABASE_URL=f"sqlite:///{tmp_path}/copy.db")
+    copy = here("db", "check", "--json", KERNELWRIGHT_DATABASE_URL=f"sqlite:///{tmp_path}/copy.db")
     assert json.loads(copy.stdout)["ok"] is True
 
 
-def test_the_data_folder_is_for_its_user_only(kernelwright, tmp_path):
-    kernelwright("db", "upgrade")
+def test_the_data_folder_is_for_its_user_only(here, tmp_path):
+    here("db", "upgrade")
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700

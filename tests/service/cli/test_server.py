@@ -540,7 +540,7 @@ def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
 def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
-    tasks = ["--tasks", "starter/gelu_tanh", "--tasks", "starter/masked_softmax", "--rounds", "1"]
+    tasks = ["--tasks", "starter/bilinear_resize", "--tasks", "starter/dequant_linear", "--rounds", "1"]
     with serving() as (address, _):
         monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
         done = kernelwright("batch", "run", *tasks, "--json", "--server", address, within_s=600)
@@ -549,11 +549,11 @@ def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monke
     whole = json.loads(done.stdout)
     assert whole["complete"]
     assert [(job["task"], job["outcome"], job["sandbox"]) for job in whole["jobs"]] == [
-        ("starter/gelu_tanh", "passed", "process"),
-        ("starter/masked_softmax", "passed", "process"),
+        ("starter/bilinear_resize", "passed", "process"),
+        ("starter/dequant_linear", "passed", "process"),
     ]
     lines = done.stderr.splitlines()
     assert f"batch 1: 2 of 2 jobs to run at {address}" in lines
-    assert lines.index("[1/2] starter/gelu_tanh") < lines.index("[2/2] starter/masked_softmax")
+    assert lines.index("[1/2] starter/bilinear_resize") < lines.index("[2/2] starter/dequant_linear")
     assert sum("passed, " in line for line in lines) == 2
     assert shown.stdout.startswith("batch 1: 2 of 2 jobs ended (2 done)")

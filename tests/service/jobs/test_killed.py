@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,9 @@ def script() -> Script:
 class Runner:
     """Starts jobs in processes that can be killed."""
 
-    def __init__(self, api_base: str, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.settings = {
-            "data_dir": str(folder / "data"),
-            "api_base": api_base,
             "model": "openai/scripted",
             "rounds": ROUNDS,
             "plateau_rounds": 0,
@@ -94,8 +93,8 @@ class Runner:
         )
         assert self._said() == "ready"
 
-    def start(self, data: Path, strategy: str, action: str) -> int:
-        settings = {**self.settings, "data_dir": str(data), "strategy": strategy}
+    def start(self, api_base: str, data: Path, strategy: str, action: str) -> int:
+        settings = {**self.settings, "data_dir": str(data), "api_base": api_base, "strategy": strategy}
         command = {"action": action, "op": str(self.folder / "op.py"), "settings": settings}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(command) + "\n")
@@ -108,8 +107,11 @@ class Runner:
     def _said(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line, (self.folder / "stderr").read_text()
+        assert line, self.said_wrong()
         return line
+
+    def said_wrong(self) -> str:
+        return (self.folder / "stderr").read_text()
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -117,6 +119,13 @@ class Runner:
         self.process.wait(30)
         self.process.stdout.close()
         self.errors.close()
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """One for all tests: it imports for seconds, and each job is a process of its own all the same."""
+    with contextlib.closing(Runner(tmp_path_factory.mktemp("runner"))) as opened:
+        yield opened
 
 
 def state(data: Path) -> dict[str, Any]:
@@ -146,15 +155,11 @@ def state(data: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_killed_jobs_lose_nothing_and_pay_for_nothing_twice(strategy: str, tmp_path: Path) -> None:
+def test_killed_jobs_lose_nothing_and_pay_for_nothing_twice(strategy: str, runner: Runner, tmp_path: Path) -> None:
     rng = random.Random(f"{strategy} 1")
     with start_llm_server(script()) as quiet:
-        runner = Runner(quiet.url, tmp_path)
-        try:
-            runner.start(tmp_path / "whole", strategy, "start")
-            assert runner.end() == 0, (tmp_path / "stderr").read_text()
-        finally:
-            runner.close()
+        runner.start(quiet.url, tmp_path / "whole", strategy, "start")
+        assert runner.end() == 0, runner.said_wrong()
         expected, calls = state(tmp_path / "whole"), quiet.stats()["replies"]
     assert expected["status"] == "done"
     kills = jobs = 0
@@ -162,24 +167,20 @@ def test_killed_jobs_lose_nothing_and_pay_for_nothing_twice(strategy: str, tmp_p
         jobs += 1
         data = tmp_path / f"killed{jobs}"
         with start_llm_server(script()) as server:
-            runner = Runner(server.url, tmp_path)
-            try:
-                action, killed_here = "start", 0
-                while True:
-                    child = runner.start(data, strategy, action)
-                    if kills < KILLS:
-                        time.sleep(rng.uniform(0.05, 0.5))
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(child, signal.SIGKILL)
-                    status = runner.end()
-                    if status == 0:
-                        break
-                    assert status == signal.SIGKILL, (tmp_path / "stderr").read_text()
-                    kills, killed_here = kills + 1, killed_here + 1
-                    if (data / "kernelwright.db").exists() and _has_job(data):
-                        action = "resume"
-            finally:
-                runner.close()
+            action, killed_here = "start", 0
+            while True:
+                child = runner.start(server.url, data, strategy, action)
+                if kills < KILLS:
+                    time.sleep(rng.uniform(0.05, 0.5))
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+                status = runner.end()
+                if status == 0:
+                    break
+                assert status == signal.SIGKILL, runner.said_wrong()
+                kills, killed_here = kills + 1, killed_here + 1
+                if (data / "kernelwright.db").exists() and _has_job(data):
+                    action = "resume"
             stats = server.stats()
         found = state(data)
         for same in ("status", "stop", "rounds", "best", "bests", "evaluated", "replies"):
