@@ -14,7 +14,7 @@ from agents.builtin.analysis.inductor_module import read_module
 from agents.builtin.candidate_file import HEADER, write_candidate, write_fallback
 from agents.builtin.catalog import InductorOptions, apply_transforms, get_variation, in_order, merged_options
 from agents.builtin.compilation_unit import CompilationUnit
-from agents.builtin.errors import BuiltinError, CodegenFailed, NotTranslatable
+from agents.builtin.errors import BuiltinError, CodegenFailed, GenerationCancelled, NotTranslatable
 from agents.builtin.generated import Generated, read_generated
 from agents.builtin.op_frame import read_frame
 from sandbox.base import Command, Limits, Sandbox
@@ -55,6 +55,7 @@ class Compiler:
         Raises:
             CodegenFailed: the op itself fails.
             SandboxUnavailable: no sandbox is available.
+            GenerationCancelled: the job was cancelled.
         """
         names = in_order(names)
         frame = read_frame(reference)
@@ -81,6 +82,7 @@ class Compiler:
             CodegenFailed: TorchInductor generated no kernels for the op or for these variations.
             NotTranslatable: the generated code has an unknown form.
             SandboxUnavailable: no sandbox is available.
+            GenerationCancelled: the job was cancelled.
         """
         generated = self._generate_cached(reference, merged_options(names))
         with _untrusted_text():
@@ -96,6 +98,7 @@ class Compiler:
 
         Raises:
             SandboxUnavailable: no sandbox is available.
+            GenerationCancelled: the job was cancelled.
         """
         try:
             before = self.make_unit(reference, base)
@@ -127,6 +130,8 @@ class Compiler:
         request = json.dumps({"source": reference, "options": dict(options)}).encode()
         command = Command(package=CODEGEN, stdin=request, limits=self._limits, label="codegen")
         done = self._sandbox.run(command)
+        if done.cancelled:
+            raise GenerationCancelled
         if done.timed_out:
             raise CodegenFailed("load", f"the op did not finish within {self._limits.wall_s:.0f} s")
         if done.out_of_memory:

@@ -15,3 +15,10 @@ class CodegenFailed(BuiltinError):
 
 class NotTranslatable(BuiltinError):
     """Generated code has a form that cannot be turned into a self-contained C++ candidate; the text names it."""
+
+
+class GenerationCancelled(Exception):
+    """The job was cancelled while kernels were generated, so nothing is known about the op.
+
+    Not a BuiltinError: those say something about the op and become replies, which a job records and replays.
+    """

@@ -7,9 +7,10 @@ from typing import Any
 from agents.builtin.advisor import FALLBACK_CHANGE, JudgeInput, advice_reply, advise, describe_variations
 from agents.builtin.catalog import parse_names
 from agents.builtin.compiler import Compiler, WrittenCandidate
-from agents.builtin.errors import BuiltinError
+from agents.builtin.errors import BuiltinError, GenerationCancelled
 from agents.llm.models import CHARS_PER_TOKEN
 from agents.prompting.sections import parse
+from agents.protocols import LLMCancelled
 from sandbox.base import Sandbox
 
 MODEL = "builtin/compiler"
@@ -37,6 +38,7 @@ class CompilerLLM:
 
         Raises:
             SandboxUnavailable: no sandbox is available.
+            LLMCancelled: the job was cancelled; there is no reply.
         """
         sections = _last_request(messages)
         reference, request = sections.get("reference"), sections.get("request", "").strip()
@@ -47,6 +49,8 @@ class CompilerLLM:
                 return self._write(request, reference, sections)
             if request in ("judge-improve", "judge-repair"):
                 return self._advise(request, reference, sections)
+        except GenerationCancelled:
+            raise LLMCancelled(MODEL, "cancelled while it generated kernels.") from None
         except BuiltinError as error:
             return f"{MODEL} could not generate kernels for this op. {error}"
         return f"{ABOUT} The request {request[:40]!r} is none of them."

@@ -16,9 +16,14 @@ from agents.builtin.compiler import Compiler, is_fallback, read_variations
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
 from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
+from agents.llm.budget import Budget, BudgetAccount
+from agents.llm.client import open_llm
+from agents.llm.ledger import Ledger
 from agents.llm.models import import_litellm, register_provider
 from agents.prompting.parse import ReplyError, extract_advice, extract_candidate
 from agents.prompting.sections import render
+from agents.protocols import NOTHING_SPENT, Event, LLMCancelled, Message
+from agents.replay import resume_state_from_events
 from sandbox.base import Command, Completed, Limits, SandboxUnavailable
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.suites import load_suite
@@ -361,6 +366,29 @@ def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> Non
     varied = model.answer(message("improve", advice={"change": "unroll-sums+free-schedule+one-thread: try"}))
     assert advice.stop or parse_names(advice.change) is not None
     assert "class ModelNew" in varied or "could not generate" in varied
+
+
+@pytest.mark.parametrize(
+    "request_of_role",
+    [
+        message("write"),
+        message("improve", advice={"change": "contract: try"}),
+        message("judge-improve", candidate="x", evaluation=PASSED, history=[]),
+    ],
+    ids=["write", "improve", "judge"],
+)
+def test_a_cancelled_generation_is_no_reply_and_is_made_again(request_of_role: list[dict[str, str]]) -> None:
+    sandbox = CannedSandbox(ended(exit_code=None, cancelled=True))
+    events: list[Event] = []
+    account = BudgetAccount(Budget(), NOTHING_SPENT)
+    ledger = Ledger(open_llm(builtin=CompilerLLM(Compiler(sandbox))), events.append, lambda: False, account)
+    asked = [Message(entry["role"], entry["content"]) for entry in request_of_role]
+    for _ in range(2):  # the first failure is not kept either
+        with pytest.raises(LLMCancelled):
+            ledger.ask("1/coder/0", MODEL, asked, role="coder", purpose="write", round_number=1)
+    assert [event.kind for event in events] == ["llm_started", "llm_failed"] * 2
+    assert len(sandbox.commands) == 2
+    assert resume_state_from_events(events).replies == {}
 
 
 @given(st.binary(max_size=200) | st.recursive(
