@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agents.history import best_of
 from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
-from agents.llm.models import is_builtin
+from agents.llm.models import check_builtin, is_builtin
 from agents.prompting.builder import write_brief
 from agents.prompting.prompt_pack import PromptPack
 from agents.protocols import (
@@ -195,6 +195,8 @@ def check_spec(spec: JobSpec) -> None:
     Raises:
         ValueError: names the field, its value and what is allowed.
     """
+    for model in (spec.model, spec.judge_model or spec.model):
+        check_builtin(model)
     if spec.strategy not in STRATEGIES:
         raise ValueError(f"strategy {spec.strategy!r} is unknown; known: {', '.join(STRATEGIES)}")
     if spec.strategy in NEEDS_AN_LLM and is_builtin(spec.model):

@@ -114,6 +114,19 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
 has the codes of `task_invalid`."""
 
 
+CHECK_RESULTS = ("passed", "failed", "skipped")
+
+SKIPPED_NOTE = "skipped: "
+"""How the note of a check begins that was not made. Its `passed` is true, for it found nothing."""
+
+
+def check_result(check: Mapping[str, object]) -> str:
+    """The result of one of an evaluation's checks: `passed`, `failed` or `skipped`."""
+    if str(check.get("note") or "").startswith(SKIPPED_NOTE):
+        return "skipped"
+    return "passed" if check.get("passed") is True else "failed"
+
+
 def explain(verdict: str, code: str | None = None) -> str:
     """A verdict and its code in words; empty for those of another version."""
     return " ".join(filter(None, (VERDICT_TEXTS.get(verdict), CODE_TEXTS.get(verdict, {}).get(code or ""))))

@@ -8,12 +8,12 @@ from agents.builtin.advisor import FALLBACK_CHANGE, JudgeInput, advice_reply, ad
 from agents.builtin.catalog import parse_names
 from agents.builtin.compiler import Compiler, WrittenCandidate
 from agents.builtin.errors import BuiltinError, GenerationCancelled
-from agents.llm.models import CHARS_PER_TOKEN
+from agents.llm.models import BUILTIN_MODELS
 from agents.prompting.sections import parse
 from agents.protocols import LLMCancelled
 from sandbox.base import Sandbox
 
-MODEL = "builtin/compiler"
+(MODEL,) = BUILTIN_MODELS
 ABOUT = (
     "I am builtin/compiler, a compiler search and not a language model. I answer kernelwright's Coder and Judge"
     " requests: messages with a <request> and a <reference> section. I cannot chat."
@@ -84,7 +84,7 @@ class CompilerLLM:
         return advise(judged, lambda base, name: self._compiler.predict(reference, base, name))
 
     def completion(self, model: str, messages: list[dict[str, Any]], model_response: Any, **_: Any) -> Any:
-        """Called by LiteLLM. Token counts are rough, and the cost is zero."""
+        """Called by LiteLLM. A compiler has no tokens."""
         return self._complete(messages, model_response)
 
     async def acompletion(self, model: str, messages: list[dict[str, Any]], model_response: Any, **_: Any) -> Any:
@@ -95,14 +95,10 @@ class CompilerLLM:
         import litellm
 
         text = self.answer(messages)
-        asked = sum(len(_text(message)) for message in messages)
-        prompt, completion = -(-asked // CHARS_PER_TOKEN), -(-len(text) // CHARS_PER_TOKEN)
         model_response.choices[0].message.content = text
         model_response.choices[0].finish_reason = "stop"
         model_response.model = MODEL
-        model_response.usage = litellm.Usage(
-            prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
-        )
+        model_response.usage = litellm.Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)
         return model_response
 
 

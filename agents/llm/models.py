@@ -15,7 +15,8 @@ from typing import Any
 
 from agents.protocols import FREE, Message, Price, Tool
 
-BUILTIN = "builtin"  # the provider of the built-in model, `builtin/compiler`
+BUILTIN = "builtin"  # the provider of the built-in models
+BUILTIN_MODELS = (f"{BUILTIN}/compiler",)
 MANUAL = "manual"  # the provider of `manual/DIR`, whose replies are files
 
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
@@ -35,8 +36,18 @@ def provider_of(model: str) -> str:
 
 
 def is_builtin(model: str) -> bool:
-    """Whether this is the built-in model."""
+    """Whether a name is one of the provider `builtin`; `check_builtin` refuses those that do not exist."""
     return provider_of(model) == BUILTIN
+
+
+def check_builtin(model: str) -> None:
+    """Check that a model of the provider `builtin` exists.
+
+    Raises:
+        ValueError: it does not; the text names those that do.
+    """
+    if is_builtin(model) and model not in BUILTIN_MODELS:
+        raise ValueError(f"model {model[:80]!r} is unknown; built in: {', '.join(BUILTIN_MODELS)}")
 
 
 def only_builtin(model: str | None, judge_model: str | None) -> bool:
@@ -139,7 +150,8 @@ def plausible_usage(
 ) -> Any:
     """A `litellm.Usage` with the counts of `usage` that can be true; the others are estimated.
 
-    A count cannot be true if it is missing or negative, or if it is zero although text was sent or written.
+    A count cannot be true if it is missing or negative, or if it is zero although text was sent or written. A built-in
+    model is no language model and has no tokens.
 
     Args:
         litellm: the module.
@@ -149,6 +161,8 @@ def plausible_usage(
         usage: what the provider reported, or None.
         tools: the tools that were offered.
     """
+    if is_builtin(model):
+        return litellm.Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)
     prompt, reply = token_count(getattr(usage, "prompt_tokens", 0)), token_count(getattr(usage, "completion_tokens", 0))
     cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None) or 0
     if prompt and (reply or not written) and 0 <= cached <= prompt:

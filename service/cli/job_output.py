@@ -1,5 +1,6 @@
 """The output for a job's or an evaluation's result: a table for people, and a JSON object."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from service.cli.output import job_json, latency, make_console, note, plain, pri
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
-from tasks.outcomes import TAGS, Clock, Verdict, clock_of
+from service.views.wording import tokens_of_job
+from tasks.outcomes import CHECK_RESULTS, TAGS, Clock, Verdict, check_result, clock_of
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -57,7 +59,7 @@ def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summ
     """Print the cost of a job, and the figures that its strategy counted."""
     unsettled = f" and at most ${unsettled_usd:.4f} for calls that were cut off" if unsettled_usd else ""
     unpriced = f" and {unpriced_calls} calls of unknown price (--price says it)" if unpriced_calls else ""
-    _line(f"spent      {job.rounds_done} rounds, {job.tokens} tokens, ${job.cost_usd:.4f}{unpriced}{unsettled}")
+    _line(f"spent      {job.rounds_done} rounds, {tokens_of_job(job)} tokens, ${job.cost_usd:.4f}{unpriced}{unsettled}")
     if chances := summary.get("pass_at_k"):
         shown = ", ".join(f"pass@{k} {chance:.2f}" for k, chance in chances.items())
         _line(f"tries      {summary['passed']} of {summary['tries']} passed; {shown}")
@@ -155,14 +157,18 @@ def show_repeated(repeated: Mapping[str, Any]) -> None:
 
 
 def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
-    """Print declared tolerances, families that the domain skips, state not compared, and KernelBench's verdict."""
+    """Print declared tolerances, the checks by result, state not compared, and KernelBench's verdict."""
     declared = (correctness.get("tolerance") or {}).get("declared")
     if declared:
         _line(
             "tolerance  declared by the task: " + ", ".join(f"{dtype} {value:g}" for dtype, value in declared.items())
         )
-    for check in correctness.get("checks") or ():
-        if "declared domain" in check["note"]:
+    checks = correctness.get("checks") or ()
+    if checks:
+        counts = Counter(check_result(check) for check in checks)
+        _line("checks     " + ", ".join(f"{counts[name]} {name}" for name in CHECK_RESULTS if counts[name]))
+    for check in checks:
+        if check_result(check) == "skipped":
             _line(f"inputs     {check['inputs']}: {check['note']}")
     if unknown := (correctness.get("state") or {}).get("not_compared"):
         _line(f"state that could not be compared: {', '.join(unknown)}")

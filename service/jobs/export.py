@@ -17,7 +17,7 @@ from service.errors import BadRequest
 from service.jobs.query import RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
-from tasks.outcomes import TAGS, Clock, clock_of
+from tasks.outcomes import TAGS, Clock, check_result, clock_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -189,7 +189,7 @@ def _latencies(result: Mapping[str, Any], clock: Clock) -> str:
                 "" if ratio is None else f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})",
             )
         )
-    note = "\nSpeedups are medians of paired ratios; intervals are 95 %. Above 1 this kernel is faster.\n"
+    note = "\nSpeedups are interquartile means of paired ratios; intervals are 95 %. Above 1 this kernel is faster.\n"
     columns = (
         "",
         f"median ({clock.unit})",
@@ -214,7 +214,7 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
     rows = [
         (
             check.get("inputs"),
-            "passed" if check.get("passed") else "failed",
+            check_result(check),
             _number(check.get("max_error")),
             _number(check.get("allowed_error")),
             check.get("note"),

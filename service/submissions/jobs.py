@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.llm.models import is_builtin
+from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.jobs import job_queue, jobs
 from db.records import RESUMABLE, JobRecord, JobStatus
 from db.store import Store
@@ -65,10 +65,10 @@ def check_price_setter(principal: Principal, *prices: str | None) -> None:
 
 
 def allowed_models(settings: Settings) -> tuple[str, ...]:
-    """Patterns of models for submitters: the built-in model, the server's own, and those of the setting `models`."""
+    """Patterns of models for submitters: the built-in models, the server's own, and those of the setting `models`."""
     own = [model for model in (settings.model, settings.judge_model) if model is not None]
     given = [pattern.strip() for pattern in settings.models.split(",") if pattern.strip()]
-    return tuple(dict.fromkeys(["builtin/compiler", *own, *given]))
+    return tuple(dict.fromkeys([*BUILTIN_MODELS, *own, *given]))
 
 
 def may_use(settings: Settings, principal: Principal, model: str) -> bool:

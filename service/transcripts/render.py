@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any
 
+from agents.llm.models import is_builtin
 from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
 from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of
 
 WIDTH = 80
+NO_TOKENS = "–"  # stands where the tokens of a compiler search would: it is no language model and has none
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})")
 _BULLET = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]) ")
 
@@ -199,9 +201,14 @@ def _call(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Li
     seen.messages, seen.answer, seen.number = call.messages, (call.reply, [*call.tool_calls]), call.number
 
 
+def tokens_text(model: str, prompt: object, reply: object) -> str:
+    """The tokens of one call of a model."""
+    return f"{NO_TOKENS} tokens" if is_builtin(model) else f"{prompt} tokens in, {reply} out"
+
+
 def _cost_of(call: LinkedCall) -> str:
     reasoning = "" if call.reasoning_tokens is None else f", {call.reasoning_tokens} of them reasoning"
-    tokens = f"{call.prompt_tokens} tokens in, {call.completion_tokens} out{reasoning}"
+    tokens = tokens_text(call.model, call.prompt_tokens, call.completion_tokens) + reasoning
     cost = "price unknown" if call.cost_usd is None else f"${call.cost_usd:.4f}"
     attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
     return f"{call.model}: {tokens}, {cost}, {call.latency_s:.1f} s{attempts}"

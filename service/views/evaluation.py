@@ -8,7 +8,7 @@ from typing import Any
 from db.evaluations import results
 from db.records import EvaluationRecord
 from db.store import Store
-from tasks.outcomes import Clock, clock_of
+from tasks.outcomes import Clock, check_result, clock_of
 
 _MAX_SAMPLES = 2000  # of one series; more would only make the page larger
 
@@ -24,10 +24,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class CheckLine:
-    """One comparison with the oracle. `used` is `max_error / allowed_error`."""
+    """One check. `result` is passed, failed or skipped, `used` is `max_error / allowed_error`."""
 
     inputs: str
-    passed: bool
+    result: str
     max_error: float | None
     allowed_error: float | None
     used: float | None
@@ -160,7 +160,7 @@ def _checks(correctness: Mapping[str, Any]) -> tuple[CheckLine, ...]:
         lines.append(
             CheckLine(
                 inputs=str(check.get("inputs", "")),
-                passed=check.get("passed") is True,
+                result=check_result(check),
                 max_error=error,
                 allowed_error=allowed,
                 used=error / allowed if error is not None and allowed else None,

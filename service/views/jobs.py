@@ -11,10 +11,10 @@ from db.jobs import job_queue, jobs
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
-from service.transcripts.render import event_line
+from service.transcripts.render import event_line, tokens_text
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
-from service.views.wording import REMEDIES, STOPS
+from service.views.wording import REMEDIES, STOPS, tokens_of_job
 from tasks.outcomes import WALL, Clock, clock_of, is_ranked
 
 MAX_LOG_LINES = 400
@@ -124,6 +124,11 @@ class JobView:
         return clock_of({tag for each in self.rounds for tag in each.line.tags})
 
     @property
+    def tokens(self) -> str:
+        """The tokens that the job's models used."""
+        return tokens_of_job(self.job)
+
+    @property
     def budget(self) -> tuple[tuple[str, str], ...]:
         """The limits of the job's budget, by name."""
         options = self.job.options
@@ -211,7 +216,7 @@ def log_text(event: EventRecord) -> str | None:
         case "evaluated":
             return f"round {event.round}: {data.get('verdict')}, {data.get('message')}"
         case "llm_call":
-            tokens = f"{data.get('prompt_tokens')} tokens in, {data.get('completion_tokens')} out"
+            tokens = tokens_text(str(data.get("model")), data.get("prompt_tokens"), data.get("completion_tokens"))
             return f"round {event.round}: the {data.get('role')} answered ({tokens})"
         case "step":
             return str(data.get("text") or "") or None

@@ -1,4 +1,8 @@
-"""The reasons why jobs end, as text for people, and what to do about each."""
+"""What pages and commands say about jobs: why they ended, what to do about it, and the tokens of their models."""
+
+from agents.llm.models import only_builtin
+from db.records import JobRecord
+from service.transcripts.render import NO_TOKENS
 
 STOPS = {
     "rounds": "all of its rounds are done",
@@ -26,3 +30,8 @@ REMEDIES = {
     "sandbox_unavailable": "Run `kernelwright doctor` on the worker's machine, put right what it names, and resume.",
     "error": "Resume the job; if it fails again, report it with the message above.",
 }
+
+
+def tokens_of_job(job: JobRecord) -> str:
+    """The tokens that a job's models used."""
+    return NO_TOKENS if only_builtin(job.model, job.options.get("judge_model")) else f"{job.tokens:,}"

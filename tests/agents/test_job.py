@@ -595,6 +595,8 @@ def test_judge_is_the_coders_model_by_default() -> None:
     ("change", "words"),
     [
         ({"strategy": "luck"}, "strategy 'luck' is unknown; known: judge, sample"),
+        ({"model": "builtin/best"}, "model 'builtin/best' is unknown; built in: builtin/compiler"),
+        ({"judge_model": "builtin/"}, "model 'builtin/' is unknown; built in: builtin/compiler"),
         ({"strategy": "tools", "model": "builtin/compiler"}, "needs a language model"),
         ({"strategy": "contrastive", "model": "builtin/compiler"}, "needs a language model"),
         ({"seed": "luck"}, "seed 'luck' is unknown; platform 'cpu' has: compiler"),

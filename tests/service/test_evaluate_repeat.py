@@ -65,13 +65,20 @@ def test_people_see_a_row_for_each_and_what_differs(capsys: pytest.CaptureFixtur
 
 def test_people_see_what_was_declared_and_what_another_rule_says(capsys: pytest.CaptureFixture[str]) -> None:
     correctness = {
-        "checks": [{"inputs": "NaN and Inf", "note": "skipped: leaves the declared domain (finite)"}],
+        "checks": [
+            {"inputs": "as generated", "passed": True, "note": ""},
+            {"inputs": "scaled up", "passed": False, "note": ""},
+            {"inputs": "NaN and Inf", "passed": True, "note": "skipped: leaves the declared domain (finite)"},
+            {"inputs": "large integers", "passed": True, "note": "skipped: nothing to change"},
+        ],
         "tolerance": {"declared": {"float32": 1e-3}},
         "kernelbench": {"passed": False, "input_sets": 2},
     }
     show_evaluation({**result("wrong_output", "values"), "correctness": correctness})
     shown = capsys.readouterr().out
     assert "declared by the task: float32 0.001" in shown
+    assert "checks     1 passed, 1 failed, 2 skipped" in shown
+    assert "large integers: skipped: nothing to change" in shown
     assert "NaN and Inf: skipped: leaves the declared domain (finite)" in shown
     assert "kernelbench's rule refuses it on 2 sets" in shown
 

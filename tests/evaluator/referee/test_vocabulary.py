@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from evaluator.referee.correctness.findings import SKIPPED
 from evaluator.referee.isolation import exhaustion
-from tasks.outcomes import CANCELLED, CODE_TEXTS, TAGS, Verdict
+from tasks.outcomes import CANCELLED, CODE_TEXTS, SKIPPED_NOTE, TAGS, Verdict
 
 REFEREE = Path(__file__).parents[3] / "evaluator" / "referee"
 CODE_AT = {"Finding": 2, "Wrong": 0}
@@ -36,6 +37,10 @@ def texts(node: ast.AST | None) -> set[str]:
     if isinstance(node, ast.IfExp):
         return texts(node.body) | texts(node.orelse)
     return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
+
+
+def test_a_check_that_was_left_out_says_so_in_the_same_words() -> None:
+    assert SKIPPED == SKIPPED_NOTE
 
 
 def test_every_verdict_is_written_out_and_known() -> None:

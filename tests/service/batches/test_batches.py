@@ -97,6 +97,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ("values", "said"),
     [
         ({"models": ["manual/inbox"]}, "works with files of one machine"),
+        ({"models": ["builtin/best"]}, "model 'builtin/best' is unknown; built in: builtin/compiler"),
         ({"platforms": ["abacus"]}, "platform 'abacus' is unknown"),
         ({"models": ["builtin/compiler", "builtin/compiler"]}, "one is named twice"),
         ({"job": {"strategy": "luck"}}, "luck"),

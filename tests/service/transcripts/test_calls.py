@@ -21,7 +21,7 @@ from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
 from service.settings import load_settings
 from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, read_transcript, transcript_entries
-from service.transcripts.render import WIDTH, transcript, transcript_json
+from service.transcripts.render import WIDTH, tokens_text, transcript, transcript_json
 from service.transcripts.training_export import CallFilter, JobCall, filter_calls, openai_line, write_lines
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
@@ -358,6 +358,11 @@ def test_a_transcript_shows_of_each_prompt_what_is_new(entries):
     assert text.count(FIRST) == 1  # in the reply; after that it is the file of round 1
     assert text.count("[candidate] the file of round 1") == 2
     assert f"```python\n{SECOND}" in text
+
+
+def test_calls_of_a_compiler_search_have_no_tokens():
+    assert tokens_text("builtin/compiler", 0, 0) == "– tokens"
+    assert tokens_text("openai/m", 12, 3) == "12 tokens in, 3 out"
 
 
 def test_a_transcript_tells_the_story_in_order(entries):

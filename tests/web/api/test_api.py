@@ -90,6 +90,8 @@ def test_the_servers_own_settings_hold_where_nothing_is_asked(tmp_path):
     ("body", "words"),
     [
         ({"model": "manual/inbox"}, "works with files"),
+        ({"model": "builtin/best"}, "built in: builtin/compiler"),
+        ({"judge_model": "builtin/best"}, "built in: builtin/compiler"),
         ({"strategy": "contrastive"}, "needs a language model"),
         ({"platform": "nothing"}, "platform"),
     ],

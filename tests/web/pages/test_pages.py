@@ -441,6 +441,21 @@ def test_an_op_with_arithmetic_has_a_roofline_of_work_per_byte(site, made):
     assert charts == {"latency", "roofline"}
 
 
+def test_a_check_that_was_not_made_is_not_shown_as_passed(site, made):
+    text = site.get(candidate_path(made, "done", 4)).text
+    assert "as generated passed" in text
+    assert "large integers skipped" in text
+
+
+def test_the_foot_of_a_page_names_the_statistic_of_speedups(site):
+    assert "Speedups are interquartile means of paired ratios" in site.get("/devices").text
+
+
+def test_a_compiler_search_has_no_tokens(site, made):
+    assert "Tokens 28,704 Model" in job_page(site, made, "done").text
+    assert "Tokens – Model" in job_page(site, made, "work").text
+
+
 def test_a_candidate_that_failed_shows_what_failed(site, made):
     page = site.get(candidate_path(made, "done", 1))
     assert "wrong_output: values" in page.text
