@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import anyio
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
@@ -756,6 +756,7 @@ def test_shown_text_holds_no_control_character_and_keeps_its_bound(text, limit):
 
 
 @given(st.floats(-1e300, 1e300) | st.none())
+@example(0.001953125)
 def test_figures_are_short_and_keep_their_size(value):
     text = render.figure(value)
     assert len(text) <= 14

@@ -1,5 +1,6 @@
 """Templates: their environment, their filters, and the response with a rendered page."""
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -139,8 +140,9 @@ def figure(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e6:
-        whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-        return f"{value:,.{max(digits - whole, 0) if abs(value) >= 1 else digits + 1}f}"
+        if abs(value) >= 1:
+            return f"{value:,.{max(digits - len(str(int(abs(value)))), 0)}f}"
+        return f"{value:.{max(digits + 1, digits - 1 - math.floor(math.log10(abs(value))))}f}"
     return f"{value:.{digits - 1}e}"
 
 
