@@ -16,7 +16,7 @@ from tests.support.cpu_platform import PROMPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXEMPLARS = load_platform("cpu").prompts().folder / "exemplars"
-EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
+EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.5, baselines=("eager",))
 NAMES = sorted(path.stem.removesuffix("_task") for path in EXEMPLARS.glob("*_task.py"))
 
 
@@ -66,11 +66,11 @@ def test_exemplar_keeps_the_rules_that_it_stands_for(name: str) -> None:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("name", NAMES)
-def test_exemplar_passes_and_is_faster(name: str, docker_sandbox: Sandbox) -> None:
+def test_exemplar_passes_and_is_faster(name: str, shared_docker_sandbox: Sandbox) -> None:
     evaluation = evaluate(
         load_task(EXEMPLARS / f"{name}_task.py"),
         (EXEMPLARS / f"{name}.py").read_text(),
-        sandbox=docker_sandbox,
+        sandbox=shared_docker_sandbox,
         platform=load_platform("cpu"),
         effort=EFFORT,
     )
