@@ -76,7 +76,7 @@ test: setup
 	fi
 	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not exclusive"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not exclusive"
 	$(BIN)/python -m pytest -m exclusive $$(grep -rl --include='test_*.py' 'pytest.mark.exclusive' tests)
 
 lint: setup
