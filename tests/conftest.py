@@ -14,6 +14,7 @@ from evaluator.platforms import load_platform
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.process.sandbox import ProcessSandbox
+from tests.support.forked_commands import CommandServer
 from tests.support.postgres import NoPostgres, Postgres, opened
 from tests.support.shared_container import SharedContainerSandbox
 
@@ -74,6 +75,13 @@ def shared_docker_sandbox(docker_sandbox: DockerSandbox) -> Iterator[SharedConta
     """For evaluations whose candidates leave their container as it was: one container for many."""
     with contextlib.closing(SharedContainerSandbox(docker_sandbox)) as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+def command_server() -> Iterator[CommandServer]:
+    """Starts commands as processes of their own, without each importing for seconds."""
+    with contextlib.closing(CommandServer()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from service.database import open_store
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import submit
 from tasks.task import Task
+from tests.support.forked_commands import CommandServer
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-never-in-a-log-4711"
@@ -90,18 +90,18 @@ class Fleet:
     environment: dict[str, str]
     settings: Settings
     store: Store
+    commands: CommandServer
     started: list[WorkerProcess] = field(default_factory=list)
 
     def worker(self, device: int = 0, *, ready: bool = True, **environment: str) -> WorkerProcess:
         log = self.folder / f"worker-{len(self.started)}.log"
         with log.open("wb") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "service.cli", "worker", "--device", str(device), "--log-format", "json"],
+            process = self.commands.start(
+                ["worker", "--device", str(device), "--log-format", "json"],
                 cwd=ROOT,
                 env=self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
+                stdout=stream.fileno(),
+                stderr=stream.fileno(),
             )
         found = WorkerProcess(process, log, device)
         self.started.append(found)
@@ -152,7 +152,7 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, **environment: str) -> Iterator[Fleet]:
+def fleet(folder: Path, commands: CommandServer, **environment: str) -> Iterator[Fleet]:
     """A new store in `folder`, and workers that are gone at the end with all their containers."""
     folder.mkdir(parents=True, exist_ok=True)
     own = {
@@ -167,7 +167,7 @@ def fleet(folder: Path, **environment: str) -> Iterator[Fleet]:
         data_dir=own["KERNELWRIGHT_DATA_DIR"], database_url=own.get("KERNELWRIGHT_DATABASE_URL"), lock_dir=folder
     )
     store = open_store(settings)
-    found = Fleet(folder, inherited | own, settings, store)
+    found = Fleet(folder, inherited | own, settings, store, commands)
     try:
         yield found
     finally:

@@ -92,8 +92,9 @@ def model():
 class Shell:
     """Runs `kernelwright` in a folder of its own."""
 
-    def __init__(self, folder, model, compiled):
+    def __init__(self, folder, model, compiled, commands):
         self.folder = folder
+        self.commands = commands
         self.model = model
         (folder / "op.py").write_text(OP)
         (folder / "data").mkdir()
@@ -107,14 +108,12 @@ class Shell:
         number = len(self.children)
         errors = (self.folder / f"stderr{number}").open("w+")
         output = (self.folder / f"stdout{number}").open("w+")
-        child = subprocess.Popen(
-            [*KERNELWRIGHT, *map(str, arguments)],
+        child = self.commands.start(
+            [str(argument) for argument in arguments],
             cwd=self.folder,
             env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
+            stdout=output.fileno(),
+            stderr=errors.fileno(),
         )
         child.texts = (output, errors)
         self.children.append(child)
@@ -156,8 +155,8 @@ def compiled(tmp_path_factory):
 
 
 @pytest.fixture
-def shell(tmp_path, model, compiled):
-    opened = Shell(tmp_path, model, compiled)
+def shell(tmp_path, model, compiled, command_server):
+    opened = Shell(tmp_path, model, compiled, command_server)
     yield opened
     opened.close()
 

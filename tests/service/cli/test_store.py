@@ -1,7 +1,6 @@
 """`db`, `leaderboard` and `jobs retract`, as scripts and people meet them, on both databases."""
 
 import json
-import subprocess
 
 import pytest
 from sqlalchemy import text
@@ -9,27 +8,21 @@ from sqlalchemy import text
 from db.engine import open_store
 from db.jobs.jobs import set_spent
 from tests.support.boards import Board
-from tests.support.commands import KERNELWRIGHT, environment
+from tests.support.commands import environment
 from tests.support.postgres import WITH_PASSWORD
 
 
 class Shell:
     """Runs commands against one database."""
 
-    def __init__(self, folder, url):
+    def __init__(self, folder, url, commands):
         self.folder = folder
+        self.commands = commands
         self.url = url
 
     def run(self, *arguments, url=None):
-        return subprocess.run(
-            [*KERNELWRIGHT, *map(str, arguments)],
-            cwd=self.folder,
-            env=environment(self.folder, COLUMNS="200", KERNELWRIGHT_DATABASE_URL=url or self.url),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = environment(self.folder, COLUMNS="200", KERNELWRIGHT_DATABASE_URL=url or self.url)
+        return self.commands.run([str(argument) for argument in arguments], cwd=self.folder, env=variables)
 
     def json(self, *arguments):
         done = self.run(*arguments, "--json")
@@ -38,8 +31,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(empty_url, tmp_path):
-    return Shell(tmp_path, empty_url)
+def shell(empty_url, tmp_path, command_server):
+    return Shell(tmp_path, empty_url, command_server)
 
 
 @pytest.fixture
@@ -86,11 +79,11 @@ def test_many_differences_are_counted_not_all_shown(shell, board):
 
 
 @pytest.mark.postgres
-def test_no_command_shows_the_password_of_the_database(postgres_url, postgres, tmp_path):
+def test_no_command_shows_the_password_of_the_database(postgres_url, postgres, tmp_path, command_server):
     from sqlalchemy.engine import make_url
 
     url = make_url(postgres_url).set(username=WITH_PASSWORD, password="s3cret").render_as_string(hide_password=False)
-    shell = Shell(tmp_path, url)
+    shell = Shell(tmp_path, url, command_server)
     for command in (["db", "upgrade"], ["db", "check"], ["db", "backup", "x"], ["leaderboard"], ["doctor"]):
         done = shell.run(*command)
         assert "s3cret" not in done.stdout + done.stderr

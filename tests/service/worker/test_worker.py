@@ -27,6 +27,7 @@ from service.worker.queue import queue_url
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
 from tests.fakes import fenced
+from tests.support.forked_commands import CommandServer
 from tests.support.worker_processes import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until
 
 pytestmark = pytest.mark.docker
@@ -58,8 +59,8 @@ def model() -> Iterator[LlmServer]:
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Fleet]:
-    with fleet(tmp_path) as found:
+def there(tmp_path: Path, command_server: CommandServer) -> Iterator[Fleet]:
+    with fleet(tmp_path, command_server) as found:
         yield found
         check_logs(found)
 
@@ -427,8 +428,10 @@ def test_a_store_that_is_locked_for_long_costs_no_job_and_no_worker(there: Fleet
 
 
 @pytest.mark.postgres
-def test_on_postgresql_jobs_are_done_and_picked_up_as_well(tmp_path: Path, postgres_url: str, model: LlmServer) -> None:
-    with fleet(tmp_path, KERNELWRIGHT_DATABASE_URL=postgres_url) as there:
+def test_on_postgresql_jobs_are_done_and_picked_up_as_well(
+    tmp_path: Path, postgres_url: str, model: LlmServer, command_server: CommandServer
+) -> None:
+    with fleet(tmp_path, command_server, KERNELWRIGHT_DATABASE_URL=postgres_url) as there:
         both = pair(there)
         job_id = ask(there, model)
         who(both, "evaluation: building", job=job_id)
