@@ -112,7 +112,7 @@ def ours(candidate: Model, case: Given) -> str:
             c,
             r,
             o,
-            case.tolerances,
+            case.tolerances.on(case.family),
             slack=input_families.slack(case.family),
             nan_for_inf=case.family == input_families.NON_FINITE,
         ).wrong

@@ -53,6 +53,37 @@ def test_a_long_sum_in_another_order_passes(order: Model, terms: int, make: Any)
     assert refused(lambda x: x.sum(-1), order, (16, terms), make=make) == ""
 
 
+# Where inputs repeat, so do the terms: they all round the same way, and errors grow with the terms of an accumulator.
+@pytest.mark.parametrize(("lanes", "terms"), [(1, 1 << 12), (4, 1 << 13), (16, 1 << 13), (8, 1 << 16), (16, 1 << 16)])
+@pytest.mark.parametrize("make", [torch.randn, torch.rand])
+@pytest.mark.parametrize("name", ["softmax", "gelu_softmax", "logsumexp", "mean_of_sigmoid", "norm"])
+def test_a_plain_sum_of_function_values_passes(name: str, make: Any, lanes: int, terms: int) -> None:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        return lane_sum(x, lanes)[..., None]
+
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        shifted = torch.exp(x - x.amax(-1, keepdim=True))
+        return shifted / total(shifted)
+
+    reference, candidate = {
+        "softmax": (lambda x: torch.softmax(x, -1), softmax),
+        "gelu_softmax": (lambda x: torch.softmax(F.gelu(x), -1), lambda x: softmax(F.gelu(x))),
+        "logsumexp": (
+            lambda x: torch.logsumexp(x, -1, keepdim=True),
+            lambda x: x.amax(-1, keepdim=True) + torch.log(total(torch.exp(x - x.amax(-1, keepdim=True)))),
+        ),
+        "mean_of_sigmoid": (
+            lambda x: torch.sigmoid(x).mean(-1, keepdim=True),
+            lambda x: total(torch.sigmoid(x)) / x.shape[-1],
+        ),
+        "norm": (
+            lambda x: x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12),
+            lambda x: x / torch.sqrt(total(x * x)).clamp(min=1e-12),
+        ),
+    }[name]
+    assert refused(reference, candidate, (16, terms), make=make) == ""
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     terms=st.integers(1, 1 << 12),

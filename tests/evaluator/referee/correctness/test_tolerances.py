@@ -122,6 +122,20 @@ def test_a_floor_lies_far_below_the_rounding_of_the_next_narrower_type() -> None
         assert FLOORS[kind]["float16"] < EPSILON["bfloat16"] / 2
 
 
+def test_floors_of_sums_are_wider_where_terms_are_equal() -> None:
+    tf32 = 2.0**-11
+    for kind in KINDS:
+        usual = Tolerances(Traits(kind, 10**9))
+        ties = usual.on(input_families.TIES)
+        for dtype in EPSILON:
+            sums = kind in tolerances.SUMMING and dtype in tolerances.EQUAL_TERMS
+            assert (ties.floor(dtype) > usual.floor(dtype)) == (sums and dtype == "float32"), (kind, dtype)
+        assert ties.floor("float32") < tf32 / 3
+        assert all(ties.on(family) == usual for family in input_families.FAMILIES if family != input_families.TIES)
+    assert Tolerances(Traits("reduction")).on(input_families.TIES).floor("float64") == 3e-13
+    assert Tolerances(declared={"float32": 1e-6}).on(input_families.TIES).floor("float32") == 1e-6
+
+
 def test_complex_numbers_are_held_to_their_parts_type() -> None:
     assert Tolerances().floor("complex64") == Tolerances().floor("float32")
     value = torch.randn(64, dtype=torch.complex64)
