@@ -246,8 +246,9 @@ def test_a_token_is_sent_from_the_setting_and_its_lack_is_explained(store, monke
 
 def test_an_op_is_optimized_through_a_server_with_its_own_worker(tmp_path, monkeypatch):
     op, out = tmp_path / "op.py", tmp_path / "best.py"
-    op.write_text(OP.replace("torch.randn(8)", "torch.randn(512, 512)"))
+    op.write_text(OP.replace("torch.randn(8)", "torch.randn(128, 512)"))
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
     with serving() as (address, _):
         monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
         done = kernelwright("optimize", str(op), "--rounds", "1", "--out", str(out), "--json", "--server", address)
