@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy.orm import Session
 
 from db.display import displayed_url, error_text
 from db.errors import StoreError
@@ -89,13 +90,15 @@ def revision_of(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Migrate the database to the newest revision, under a lock. Does nothing if it has that revision.
+    """Migrate the database to the newest revision and compute the leaderboard by this version's rules, under a lock.
 
     Raises:
         StoreError: A newer version of Kernelwright has written the database.
     """
     from alembic import command  # slow to import, and needed on first use only
     from alembic.util import CommandError
+
+    from db.leaderboard.standings import repair_standings
 
     with _upgrade_lock(engine), migration_transaction(engine) as connection:
         if engine.dialect.name == "postgresql":
@@ -109,6 +112,9 @@ def upgrade(engine: Engine) -> None:
                 f"{displayed_url(engine.url)} was written by a newer Kernelwright ({error}); "
                 "upgrade Kernelwright or set KERNELWRIGHT_DATABASE_URL to another store"
             ) from error
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            repair_standings(session)
+            session.commit()  # of the session; the transaction commits at the end of the block
 
 
 @contextlib.contextmanager

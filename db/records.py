@@ -332,9 +332,16 @@ class LeaderboardFilters:
 
 @dataclass(frozen=True)
 class LeaderboardEntry:
-    """The best result of a model on a board. The measurements are None if no candidate of the model passed.
+    """The best candidate of a model on a board. The measurements are None if no candidate of the model passed.
 
-    `cost_usd` is the cost of the whole job that wrote the candidate, or None if it is not known.
+    Attributes:
+        evaluations: the number of the model's evaluations there.
+        passed: how many of them passed; those of a candidate that another evaluation found wrong do not count.
+        job_id: the first job of the model that had the candidate evaluated there.
+        evaluation_id: the newest of the evaluations whose figures were pooled, of any job.
+        evaluated_at: when it was stored.
+        cost_usd: the cost of the whole job, or None if it is not known.
+        pooled: the number of evaluations whose figures were pooled; 0 without measurements.
     """
 
     task: str
@@ -364,6 +371,7 @@ class LeaderboardEntry:
     candidate_hash: str | None = None
     evaluated_at: datetime | None = None
     cost_usd: float | None = None
+    pooled: int = 0
 
     @property
     def board(self) -> tuple[str, str, str, str, str]:

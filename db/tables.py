@@ -154,7 +154,8 @@ class StandingRow(Base):
     """An entry of the leaderboard: the best result of a model on a board (db/leaderboard/standings.py).
 
     `key` and `board` are hashes, `worth` is a `Tier` and `place` a position (db/leaderboard/rules.py). The columns from
-    `speedup` on describe the model's best evaluation and its job's cost; they are null if the model has none.
+    `speedup` on describe the model's best candidate and its job's cost; they are null if the model has none. `pooled`
+    counts the evaluations whose figures were pooled (db/leaderboard/pooling.py).
     """
 
     __tablename__ = "standings"
@@ -200,6 +201,7 @@ class StandingRow(Base):
     evaluation_id: Mapped[str | None] = mapped_column(String(64))
     evaluated_at: Mapped[datetime | None]
     cost_usd: Mapped[float | None]
+    pooled: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class LlmCallRow(Base):

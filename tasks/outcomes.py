@@ -32,6 +32,9 @@ class Verdict(StrEnum):
 NOT_JUDGED = frozenset({Verdict.TASK_INVALID, Verdict.SANDBOX_ERROR})
 """Verdicts that say nothing about the candidate."""
 
+DISQUALIFYING = frozenset({Verdict.WRONG_OUTPUT, Verdict.INTEGRITY})
+"""Verdicts that prove a candidate wrong, whatever other evaluations of it found. The others may be the host's doing."""
+
 NO_CANDIDATE = "no_candidate"
 """Takes the place of a verdict if a round brought no candidate."""
 
@@ -149,6 +152,9 @@ class Tag:
     faster: bool = True
 
 
+COLD = "cold"
+"""The tag of another measurement: with cold caches."""
+
 TAGS: Mapping[str, Tag] = {
     tag.name: tag
     for tag in (
@@ -181,7 +187,7 @@ TAGS: Mapping[str, Tag] = {
             "not counted: do not rely on the speedup. No rank.",
         ),
         Tag(
-            "cold",
+            COLD,
             False,
             "It was measured with cold caches, as asked for: not comparable with other results. No rank.",
         ),

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
 from db.errors import NotInStore
-from db.leaderboard.standings import update_entry
+from db.leaderboard.standings import update_entries
 from db.locks import lock_job
 from db.records import MEASUREMENTS, CandidateRecord, EvaluationRecord, EventRecord, JsonValue, LlmCall, Measurements
 from db.tables import CandidateRow, EvaluationRow, EventRow, JobRow, LlmCallRow, RoundRow
@@ -91,7 +91,7 @@ def add_evaluation(
     )
     session.add(row)
     session.flush()
-    update_entry(session, row)
+    update_entries(session, row)
 
 
 def add_llm_call(session: Session, job_id: int, call: LlmCall) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from db.accounts.audit import add_audit
 from db.errors import NotInStore
 from db.evaluations.results import list_evaluations
-from db.leaderboard.standings import update_entry
+from db.leaderboard.standings import update_entries
 from db.locks import lock_job
 from db.records import EvaluationRecord
 from db.tables import CandidateRow, EvaluationRow, JobRow
@@ -86,7 +86,7 @@ def _set(
         return False
     row.retracted_at = retracted_at
     session.flush()
-    update_entry(session, row)
+    update_entries(session, row)
     before = session.scalar(select(JobRow.best_evaluation_id).where(JobRow.id == job_id))
     after = choose_best(session, job_id, is_better) if before == evaluation_id or retracted_at is None else before
     data = {"job_id": job_id, "best_before": before, "best_after": after}

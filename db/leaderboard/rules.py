@@ -4,9 +4,10 @@
 different boards are never ranked against each other. Results of the process sandbox have boards of their own, because
 nothing there kept a candidate from cheating.
 
-**Entries.** Each model has one entry on a board: its passed candidate with the highest speedup over eager, and of
-several with the same speedup the first. Retracted evaluations do not count. (A query in db/leaderboard/standings.py
-chooses the candidate.)
+**Entries.** Each model has one entry on a board: its candidate with the highest speedup over eager, and of several with
+the same speedup the first. A candidate has one speedup on a board: all its valid evaluations there, pooled
+(db/leaderboard/pooling.py). A candidate that any evaluation found wrong has none. Retracted evaluations do not count.
+(db/leaderboard/standings.py chooses the candidate.)
 
 **Ranks.** Entries are ranked by speedup. If the intervals of two entries overlap, it is not known which is faster, and
 they share a rank. Entries whose only speedups are unreliable (measured on a busy machine, or beyond the device's limit,

@@ -19,6 +19,8 @@ from db.engine import (
     schema_differences,
 )
 from db.errors import StoreError
+from db.leaderboard.standings import standings_problems
+from tests.support.boards import Board
 
 VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -62,17 +64,46 @@ def row_of(engine: Engine, name: str, columns: list[str]) -> dict[str, Any]:
         return dict(connection.execute(select(*(table.c[column] for column in columns))).one()._mapping)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005", "0006"])
 def test_an_upgrade_keeps_every_row_of_every_table(empty_url: str, revision: str) -> None:
     engine = make_engine(empty_url)
     at_revision(engine, revision)
     before = fill(engine)
+    before.pop("standings", None)  # follows from the evaluations, by the rules of the newest version
     assert {"tasks", "jobs", "candidates", "evaluations", "rounds", "events", "llm_calls"} <= set(before)
     engine.dispose()
     store = open_store(empty_url)
     assert {name: row_of(store.engine, name, list(row)) for name, row in before.items()} == before
     assert schema_differences(store.engine) == integrity_problems(store.engine) == []
+    with store.read() as session:
+        assert standings_problems(session) == []
     store.close()
+
+
+@pytest.mark.parametrize("revision", ["0003", "0006"])
+def test_an_upgrade_computes_the_leaderboard_by_the_present_rules(empty_url: str, revision: str) -> None:
+    """An older version kept the best of several evaluations, and ranked what was refused once."""
+    store = open_store(empty_url)
+    board = Board(store)
+    for speedup in (2.0, 2.2, 2.1):
+        board.add("a", speedup, candidate="p")
+    board.add("b", 3.0, candidate="q")
+    board.add("b", None, candidate="q", verdict="wrong_output")
+    good = board.entries()
+    with migration_transaction(store.engine) as connection:
+        command.downgrade(alembic_config(connection), revision)
+        if revision == "0006":
+            connection.execute(text("UPDATE standings SET speedup = 2.2 WHERE model = 'a'"))
+    store.close()
+    board.store = open_store(empty_url)
+    assert board.entries() == good
+    assert [(entry.model, entry.rank, entry.pooled, entry.passed) for entry in good] == [
+        ("a", 1, 3, 3),
+        ("b", None, 0, 0),
+    ]
+    assert good[0].speedup == pytest.approx(2.1, rel=0.01)
+    assert board.problems() == []
+    board.store.close()
 
 
 def test_foreign_keys_hold_again_after_an_upgrade(tmp_path: Any) -> None:

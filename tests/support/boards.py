@@ -18,7 +18,9 @@ class Board:
         self.count = 0
 
     def add(self, *args, **values):
-        """Store an evaluation `e1`, `e2`, … of a new candidate, in a job of its own unless one is named; its job."""
+        """Store an evaluation `e1`, `e2`, … of a new candidate unless one is named, in a job of its own unless one is
+        named; its job.
+        """
         with self.store.write() as session:
             return self.add_in(session, *args, **values)
 
@@ -35,6 +37,7 @@ class Board:
         tags=(),
         job_id=None,
         evaluation_id=None,
+        candidate=None,
         figures=None,
         **values,
     ):
@@ -55,9 +58,8 @@ class Board:
                 owner=Owner("h", 1, "s"),
                 model=model,
             )
-        candidate_id = add_candidate(
-            session, job_id, round_number=1, candidate_hash=f"{self.count:064}", source=str(self.count)
-        )
+        digest = f"{self.count:064}" if candidate is None else f"{candidate:x>64}"
+        candidate_id = add_candidate(session, job_id, round_number=1, candidate_hash=digest, source=str(self.count))
         add_evaluation(
             session,
             evaluation_id or f"e{self.count}",

@@ -13,6 +13,7 @@ from sqlalchemy import insert, select, text, update
 
 from db.engine import alembic_config, migration_transaction, open_store, schema_differences
 from db.evaluations.retractions import restore, retract
+from db.leaderboard.pooling import Speedup, pool_speedups
 from db.leaderboard.rules import Position, Score, Tier, rank_board
 from db.leaderboard.standings import repair_standings
 from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow
@@ -30,8 +31,9 @@ evaluations = st.fixed_dictionaries(
         "spread": st.sampled_from([None, 0.0, 0.02, 1.0]),
         "task": st.sampled_from(["starter/op", "local/op"]),
         "device": st.sampled_from(["CPU A", "CPU B"]),
-        "verdict": st.sampled_from(["passed", "passed", "passed", "crashed", "sandbox_error"]),
+        "verdict": st.sampled_from([*["passed"] * 6, "crashed", "wrong_output", "integrity", "sandbox_error"]),
         "tags": st.sampled_from([(), (), ("noisy",), ("cold", "torch_only")]),
+        "candidate": st.sampled_from([None, "p", "q"]),
     }
 )
 steps = st.lists(
@@ -49,38 +51,59 @@ def by_the_rules(store):
     """What `standings` must say, worked out from every evaluation: by board and model, what stands for it and where."""
     with store.read() as session:
         rows = session.execute(
-            select(JobRow.task_id, JobRow.model, EvaluationRow)
+            select(JobRow.task_id, JobRow.model, CandidateRow.job_id, CandidateRow.hash, EvaluationRow)
             .join(CandidateRow, CandidateRow.job_id == JobRow.id)
             .join(EvaluationRow, EvaluationRow.candidate_id == CandidateRow.id)
+            .order_by(EvaluationRow.created_at, EvaluationRow.id)
         ).all()
         boards = {}
-        for task_id, model, row in rows:
+        for task_id, model, job_id, digest, row in rows:
             if row.verdict != "sandbox_error" and row.retracted_at is None:
-                boards.setdefault((task_id, row.device), {}).setdefault(model or "submitted", []).append(row)
+                boards.setdefault((task_id, row.device), []).append((model or "submitted", job_id, digest, row))
         return {key: ranked(board) for key, board in boards.items()}
 
 
 def ranked(board):
+    figures = {digest: figure([row for *_, each, row in board if each == digest]) for _, _, digest, _ in board}
     scores, stands = [], {}
-    for model, rows in board.items():
-        passed = [row for row in rows if row.verdict == "passed" and row.speedup is not None]
-        merits = [(not is_ranked(row.tags), -row.speedup, row.created_at, row.id) for row in passed]
-        best = passed[merits.index(min(merits))] if passed else None
-        worth = Tier.NONE_PASSED if best is None else Tier.RANKED if is_ranked(best.tags) else Tier.UNRANKED
-        figures = (None,) * 3 if best is None else (best.speedup, best.speedup_low, best.speedup_high)
-        scores.append(Score(model, worth, *figures))
-        stands[model] = (best and best.id, len(rows), len(passed))
+    for model in dict.fromkeys(model for model, *_ in board):
+        own = [(job_id, digest, row) for each, job_id, digest, row in board if each == model]
+        passed = sum(row.speedup is not None and figures[digest] is not None for _, digest, row in own)
+        # `own` is in the order of time, and so are the candidates that `min` chooses the first of
+        with_figures = [(figures[digest], job_id, digest) for job_id, digest, _ in own if figures[digest] is not None]
+        if with_figures:
+            best, job_id, digest = min(with_figures, key=lambda each: (each[0][0], -each[0][1].value))
+            worth, speedup, used = best
+            stands[model] = (digest, job_id, used[-1].id, len(used), speedup.value, len(own), passed)
+            scores.append(Score(model, worth, speedup.value, speedup.low, speedup.high))
+        else:
+            stands[model] = (None, None, None, 0, None, len(own), passed)
+            scores.append(Score(model, Tier.NONE_PASSED, None, None, None))
     return {
         score.model: (*stands[score.model], position)
         for score, position in zip(scores, rank_board(scores), strict=True)
     }
 
 
+def figure(rows):
+    """The tier of a candidate, its speedup and the evaluations that were pooled; None if it has none."""
+    passed = [row for row in rows if row.verdict == "passed" and row.speedup is not None]
+    if not passed or any(row.verdict in ("wrong_output", "integrity") for row in rows):
+        return None
+    reliable = [row for row in passed if is_ranked(row.tags)]
+    chosen = reliable or [row for row in passed if "cold" not in row.tags] or passed
+    with_interval = [row for row in chosen if row.speedup_low is not None and row.speedup_low > 0]
+    used = with_interval or chosen
+    speedup = pool_speedups([Speedup(row.speedup, row.speedup_low, row.speedup_high) for row in used])
+    return (Tier.RANKED if reliable else Tier.UNRANKED), speedup, used
+
+
 def as_kept(store):
     with store.read() as session:
         boards = {}
         for row in session.scalars(select(StandingRow)):
-            stands = (row.evaluation_id, row.evaluations, row.passed, Position(row.place, row.rank))
+            of_best = (row.candidate_hash, row.job_id, row.evaluation_id, row.pooled, row.speedup)
+            stands = (*of_best, row.evaluations, row.passed, Position(row.place, row.rank))
             boards.setdefault((row.task_id, row.device), {})[row.model] = stands
         return boards
 
@@ -184,7 +207,7 @@ def test_what_differs_from_the_evaluations_is_named_and_mended(board):
         named = dict.fromkeys(
             ("suite", "task", "source_hash", "category", "dtype", "platform", "device", "sandbox"), "x"
         )
-        counts = dict.fromkeys(("evaluations", "passed", "worth", "place"), 0)
+        counts = dict.fromkeys(("evaluations", "passed", "worth", "place", "pooled"), 0)
         row |= {
             "key": "k",
             "board": kept.board,
