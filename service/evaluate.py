@@ -2,13 +2,14 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.protocols import Event
 from db.evaluations import results
 from db.jobs import jobs
+from db.leaderboard.pooling import Speedup, pool_speedups
 from db.records import EvaluationRecord, JobStatus
 from db.store import Store
 from evaluator.evaluation import Evaluation
@@ -20,6 +21,7 @@ from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, 
 from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
+from tasks.outcomes import DISQUALIFYING, Verdict, is_ranked
 from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -180,7 +182,11 @@ SCHEMA = "kernelwright.repeat/1"
 
 
 def repeat_summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
-    """All evaluations with their differences and the spread of their speedups. `agree` is None for fewer than two."""
+    """All evaluations with their differences and the spread of their speedups. `agree` is None for fewer than two.
+
+    `pooled` are the speedups that the leaderboard would give the candidate by these evaluations; empty if it would give
+    none.
+    """
     differences = _differences(results)
     return {
         "schema": SCHEMA,
@@ -189,7 +195,19 @@ def repeat_summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str
         "agree": None if len(results) < 2 else not differences,
         "differences": differences,
         "speedup": {name: _spread([one["value"] for one in given]) for name, given in _speedups(results).items()},
+        "pooled": _pooled(results),
         "evaluations": list(results),
+    }
+
+
+def _pooled(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    if any(result["verdict"] in DISQUALIFYING for result in results):
+        return {}
+    passed = [result for result in results if result["verdict"] == Verdict.PASSED]
+    ranked = [result for result in passed if is_ranked(result.get("tags") or ())]
+    return {
+        name: asdict(pool_speedups([Speedup(one["value"], one["low"], one["high"]) for one in given]))
+        for name, given in _speedups(ranked or passed).items()
     }
 
 

@@ -175,6 +175,16 @@ class Pooled:
     measurements: Measurements
 
 
+@dataclass(frozen=True)
+class CandidateFigure:
+    """What the leaderboard says of a candidate on a board: its pooled figure, or that it was found wrong there, or
+    neither if nothing passed.
+    """
+
+    pooled: Pooled | None
+    disqualified: bool
+
+
 def is_disqualified(evaluations: Sequence[Evaluated]) -> bool:
     """Whether any of a candidate's evaluations on a board found it wrong, unless that evaluation was retracted."""
     return any(each.verdict in DISQUALIFYING and each.retracted_at is None for each in evaluations)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, case, delete, exists, func, insert, null, select, update
 from sqlalchemy.orm import Session
 
-from db.leaderboard.pooling import Pooled, pool_candidate
+from db.leaderboard.pooling import CandidateFigure, Pooled, is_disqualified, pool_candidate
 from db.leaderboard.rules import SUBMITTED, Score, Tier, board_key, entry_key, rank_board
 from db.locks import lock_name
-from db.records import MEASUREMENTS, Measurements
+from db.records import MEASUREMENTS, EvaluationRecord, Measurements
 from db.tables import CandidateRow, EvaluationRow, JobRow, LlmCallRow, StandingRow, TaskRow
 from tasks.outcomes import NOT_JUDGED, Verdict
 
@@ -51,6 +51,20 @@ def update_entries(session: Session, evaluation: EvaluationRow) -> None:
     for row in rows:
         session.execute(insert(StandingRow).values({column: row[column] for column in _COLUMNS}))
     _rank(session, board)
+
+
+def candidate_figure(session: Session, evaluation: EvaluationRecord) -> CandidateFigure:
+    """The figure of an evaluation's candidate on the board of this evaluation."""
+    task_id = select(JobRow.task_id).where(JobRow.id == evaluation.job_id).scalar_subquery()
+    conditions = (
+        JobRow.task_id == task_id,
+        EvaluationRow.platform == evaluation.platform,
+        EvaluationRow.device == evaluation.device,
+        EvaluationRow.sandbox == evaluation.sandbox,
+        CandidateRow.hash == evaluation.candidate_hash,
+    )
+    found = [_evaluation(row) for row in session.execute(_evaluations(*conditions))]
+    return CandidateFigure(pool_candidate(found), is_disqualified(found))
 
 
 def update_cost(session: Session, job_id: int) -> None:

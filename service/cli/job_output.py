@@ -145,6 +145,8 @@ def show_repeated(repeated: Mapping[str, Any]) -> None:
     print_table(columns, rows, right=(columns[0], *columns[2:]))
     for name, spread in repeated["speedup"].items():
         _line(f"over {name}: median {spread['median']:.3f}, from {spread['lowest']:.3f} to {spread['highest']:.3f}")
+        if len(repeated["evaluations"]) > 1 and (pooled := repeated["pooled"].get(name)):
+            _line(f"over {name}: pooled {ratio(pooled['value'], pooled['low'], pooled['high'])}")
     if clock.note:
         _line(clock.note, TAGS[clock.name].text)
     if repeated["agree"] is None:

@@ -73,7 +73,8 @@ class ServerClient(ApiClient):
             RoundLine(**{**_fields_of(RoundLine, line), "tags": tuple(line.get("tags", ()))})
             for line in found["rounds"]
         )
-        return JobDetails(job, rounds, best, JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"]))
+        end = JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"])
+        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""))
 
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""

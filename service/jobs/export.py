@@ -14,7 +14,7 @@ from db.records import EvaluationRecord, JobRecord
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.errors import BadRequest
-from service.jobs.query import RoundLine, show_job
+from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
 from tasks.outcomes import TAGS, Clock, check_result, clock_of
@@ -45,8 +45,8 @@ def export_job(store: Store, job: JobRecord, settings: Settings, *, out: Path | 
         target.parent.mkdir(parents=True, exist_ok=True)
     check_target(target)
     exported = Exported(target, report_path(target))
-    write_whole(exported.kernel, kernel_text(job, details.best))
-    write_whole(exported.report, report_text(job, details.best, details.rounds, exported.kernel, program_version()))
+    write_whole(exported.kernel, kernel_text(details, details.best))
+    write_whole(exported.report, report_text(details, details.best, exported.kernel, program_version()))
     return exported
 
 
@@ -74,8 +74,9 @@ def report_path(kernel: Path) -> Path:
     return kernel.with_name("report.md" if kernel.name == "best.py" else f"{kernel.stem}.report.md")
 
 
-def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
+def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
     """The candidate's source below a header that says where it comes from and what is known about it."""
+    job = details.job
     measurements, clock = best.measurements, clock_of(best.tags)
     provenance = best.result.get("provenance", {})
     lines = [
@@ -95,6 +96,8 @@ def kernel_text(job: JobRecord, best: EvaluationRecord) -> str:
             f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
         )
         lines.append(clock.beside(over_compile))
+    if details.on_leaderboard:
+        lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
     lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
     return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source
@@ -141,28 +144,28 @@ def write_whole(path: Path, text: str) -> None:
         raise BadRequest(f"{path}: {error.strerror}; choose another place with --out") from error
 
 
-def report_text(
-    job: JobRecord, best: EvaluationRecord, rounds: Sequence[RoundLine], kernel: Path, program_version: str
-) -> str:
+def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, program_version: str) -> str:
     """The report as Markdown. All that may come from a candidate or a model is escaped."""
-    result, clock = best.result, clock_of(best.tags)
+    job, result, clock = details.job, best.result, clock_of(best.tags)
     sections = (
         f"{REPORT_MARK}\n# {_cell(job.task.ref)}: a faster kernel for `{_cell(best.platform)}`\n",
-        _summary(job, best),
+        _summary(details, best),
         "## Latency and speedup\n\n" + _latencies(result, clock),
         "## Roofline\n\n" + _roofline(result.get("roofline"), clock),
         "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
-        "## Rounds\n\n" + _rounds(rounds, clock),
+        "## Rounds\n\n" + _rounds(details.rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
         "## Measure it again\n\n" + _again(job, kernel),
     )
     return "\n".join(sections)
 
 
-def _summary(job: JobRecord, best: EvaluationRecord) -> str:
+def _summary(details: JobDetails, best: EvaluationRecord) -> str:
     lines = [f"Verdict **{_cell(best.verdict)}**, tags: {_cell(', '.join(best.tags)) or 'none'}."]
     lines += [tag.text for tag in TAGS.values() if tag.name in best.tags]
-    if is_builtin(job.model or ""):
+    if details.on_leaderboard:
+        lines.append(details.on_leaderboard)
+    if is_builtin(details.job.model or ""):
         lines.append("The model is the built-in compiler search. It is not an LLM.")
     if best.sandbox == "process" or not (best.result.get("provenance") or {}).get("security_boundary", False):
         lines.append(

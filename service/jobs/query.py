@@ -11,10 +11,12 @@ from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import job_queue, jobs
+from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
+from service.views.pooled_figure import leaderboard_text
 from tasks.outcomes import NO_CANDIDATE
 
 WORKER_LOST = "worker_lost"
@@ -68,12 +70,16 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class JobDetails:
-    """A job, its rounds and its best candidate so far."""
+    """A job, its rounds and its best candidate so far.
+
+    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all.
+    """
 
     job: JobRecord
     rounds: tuple[RoundLine, ...]
     best: EvaluationRecord | None
     end: JobEnd
+    on_leaderboard: str = ""
 
 
 def list_jobs(
@@ -126,10 +132,11 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     job = get_job(store, job_id)
     with store.read() as session:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
     events = read_events(store, job_id)
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
-    return JobDetails(job, lines, best, last_end(events))
+    return JobDetails(job, lines, best, last_end(events), on_leaderboard)
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:

@@ -128,9 +128,9 @@ def tool_specs() -> tuple[ToolSpec, ...]:
         ),
         ToolSpec(
             "leaderboard",
-            "The fastest kernels that passed, by task, platform, device and sandbox. Entries whose intervals overlap"
-            " share a rank; those without a rank cannot be relied on, or passed nothing. With the tag cycles an"
-            " entry's figures are counted cycles, not times.",
+            "The fastest kernels that passed, by task, platform, device and sandbox. `pooled` evaluations of a kernel"
+            " make one figure. Entries whose intervals overlap share a rank; those without a rank cannot be relied on,"
+            " or passed nothing. With the tag cycles an entry's figures are counted cycles, not times.",
             LeaderboardArguments,
             _leaderboard,
             read_only=True,

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from db.errors import NotInStore
 from db.evaluations import results
 from db.jobs import jobs
+from db.leaderboard.standings import candidate_figure
 from db.records import AuditRecord, CandidateRecord, JobRecord
 from db.store import Store
 from service.audit import list_audit
 from service.jobs.spec import task_of
 from service.views.evaluation import EvaluationView, evaluation_view
+from service.views.pooled_figure import leaderboard_text
 
 REFERENCE = "reference"
 """The key that stands for the task's own source in place of another candidate's hash."""
@@ -41,6 +43,8 @@ class CandidateView:
         is_best: whether it is the job's best candidate.
         evaluations: its evaluations in all jobs on the same task, newest first.
         shown: the evaluation that is shown in full.
+        on_leaderboard: what the leaderboard says of it on that evaluation's board, beyond this evaluation; empty if
+            that is all.
         judgements: the entries of the audit log on the shown evaluation, newest first.
         others: the sources that it can be compared with.
     """
@@ -52,6 +56,7 @@ class CandidateView:
     is_best: bool
     evaluations: tuple[EvaluationView, ...]
     shown: EvaluationView | None
+    on_leaderboard: str
     judgements: tuple[AuditRecord, ...]
     others: tuple[Other, ...]
 
@@ -132,12 +137,19 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     views = tuple(evaluation_view(record) for record in records)
     own = [view for view in views if view.job_id == job_id]
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)
+    on_leaderboard = ""
+    if shown is not None:
+        with store.read() as session:
+            record = next(each for each in records if each.id == shown.id)
+            on_leaderboard = leaderboard_text(candidate_figure(session, record), record.id)
     others = [Other(REFERENCE, "the task's own source (reference)")]
     others += [Other(each, f"round {number}, {each[:8]}") for number, each in rounds if each != digest]
     judgements = list_audit(store, subject=f"evaluation/{shown.id}", limit=20) if shown is not None else []
     best = any(view.id == job.best_evaluation_id for view in own)
     written = next(number for number, each in rounds if each == digest)
-    return CandidateView(job, digest, source, written, best, views, shown, tuple(judgements), tuple(others))
+    return CandidateView(
+        job, digest, source, written, best, views, shown, on_leaderboard, tuple(judgements), tuple(others)
+    )
 
 
 def diff_with(store: Store, view: CandidateView, key: str) -> DiffView:

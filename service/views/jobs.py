@@ -8,12 +8,14 @@ from typing import Any
 from agents.protocols import Event
 from db.evaluations import results
 from db.jobs import job_queue, jobs
+from db.leaderboard.standings import candidate_figure
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line, tokens_text
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
+from service.views.pooled_figure import leaderboard_text
 from service.views.wording import REMEDIES, STOPS, tokens_of_job
 from tasks.outcomes import WALL, Clock, clock_of, is_ranked
 
@@ -97,7 +99,10 @@ class BestPoint:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued."""
+    """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued.
+
+    `on_leaderboard` is what the leaderboard says of the best candidate, beyond `best_ratio`; empty if that is all.
+    """
 
     job: JobRecord
     rounds: tuple[RoundView, ...]
@@ -106,6 +111,7 @@ class JobView:
     log_left_out: int
     best: EvaluationRecord | None
     best_ratio: Ratio | None
+    on_leaderboard: str
     curve: tuple[BestPoint, ...]
     stop_words: str
     remedy: str
@@ -176,6 +182,7 @@ def job_view(store: Store, job_id: int) -> JobView:
         events = results.list_events(session, job_id)
         advice = results.list_advice(session, job_id)
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
+        on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
         ahead = job_queue.count_queued_before(session, job_id) if job.status is JobStatus.QUEUED else None
     rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
@@ -195,6 +202,7 @@ def job_view(store: Store, job_id: int) -> JobView:
         best_ratio=None
         if measurements is None
         else ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high),
+        on_leaderboard=on_leaderboard,
         curve=_curve(rounds),
         stop_words=STOPS.get(reason, reason),
         remedy=REMEDIES.get(reason, ""),

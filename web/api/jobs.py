@@ -96,7 +96,7 @@ def export(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     if details.best is None:
         raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to export")
     headers = {"Content-Disposition": f'attachment; filename="kernelwright-{job_id}.py"'}
-    return Response(kernel_text(details.job, details.best), media_type="text/x-python", headers=headers)
+    return Response(kernel_text(details, details.best), media_type="text/x-python", headers=headers)
 
 
 @router.get(
@@ -109,9 +109,7 @@ def report(job_id: JobId, deps: Deps, _: Viewer) -> Response:
     details = show_job(deps.store, job_id)
     if details.best is None:
         raise Conflict(f"job {job_id} has no candidate that passed; there is nothing to report")
-    text = report_text(
-        details.job, details.best, details.rounds, FilePath(f"kernelwright-{job_id}.py"), program_version()
-    )
+    text = report_text(details, details.best, FilePath(f"kernelwright-{job_id}.py"), program_version())
     return Response(text, media_type="text/markdown")
 
 

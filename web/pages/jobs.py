@@ -71,7 +71,7 @@ def resume(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
 def best(deps: Deps, _: Viewer, job_id: JobId) -> Response:
     """Download the best candidate."""
     details, evaluation = _best(deps, job_id)
-    return download(kernel_text(details.job, evaluation), f"kernelwright-{job_id}.py", "text/x-python")
+    return download(kernel_text(details, evaluation), f"kernelwright-{job_id}.py", "text/x-python")
 
 
 @router.get("/{job_id}/report.md")
@@ -79,7 +79,7 @@ def report(deps: Deps, _: Viewer, job_id: JobId) -> Response:
     """Download the report on the best candidate."""
     details, evaluation = _best(deps, job_id)
     kernel = Path(f"kernelwright-{job_id}.py")
-    text = report_text(details.job, evaluation, details.rounds, kernel, program_version())
+    text = report_text(details, evaluation, kernel, program_version())
     return download(text, f"kernelwright-{job_id}.report.md", "text/markdown")
 
 

@@ -101,7 +101,8 @@ def show(
         best = None if details.best is None else details.best.result
         rounds = [asdict(line) for line in details.rounds]
         end = asdict(details.end) | {"summary": dict(details.end.summary)}
-        print_json({"schema": "kernelwright.job/1", "job": job_json(job), "rounds": rounds, "best": best, **end})
+        shown = {"job": job_json(job), "rounds": rounds, "best": best, "on_leaderboard": details.on_leaderboard}
+        print_json({"schema": "kernelwright.job/1", **shown, **end})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
     print(
@@ -123,6 +124,8 @@ def show(
         print_table(("round", "change", "verdict", "over eager"), rows, right=("over eager",))
     if details.best is not None:
         show_evaluation(details.best.result, last="best candidate")
+    if details.on_leaderboard:
+        print(details.on_leaderboard)
 
 
 def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:

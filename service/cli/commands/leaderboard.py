@@ -10,8 +10,8 @@ from service.cli.options import Json, Server
 if TYPE_CHECKING:
     from db.records import LeaderboardEntry
 
-_RIGHT = ("rank", "over eager", "compile", "ms", "roofline", "USD", "job")
-_FIGURES = ("over eager", "compile", "ms", "roofline", "USD")
+_RIGHT = ("rank", "over eager", "pooled", "compile", "ms", "roofline", "USD", "job")
+_FIGURES = ("over eager", "pooled", "compile", "ms", "roofline", "USD")
 _SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "cost", "evaluated_at")
 _ORDERS = {"asc": False, "desc": True}
 
@@ -37,8 +37,8 @@ def leaderboard(
 ) -> None:
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
 
-    Entries whose 95 % intervals overlap share a rank. Models that passed nothing stand last, without a rank. `--sort
-    board` shows one task, platform, device and sandbox after the other.
+    All evaluations of a candidate are pooled. Entries whose 95 % intervals overlap share a rank. Models that passed
+    nothing stand last, without a rank. `--sort board` shows one task, platform, device and sandbox after the other.
     """
     from dataclasses import asdict
 
@@ -107,6 +107,7 @@ def _figures(entry: "LeaderboardEntry") -> tuple[str, ...]:
     clock = clock_of(entry.tags)
     return (
         ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
+        str(entry.pooled or "-"),
         ratio(entry.speedup_compile),
         latency(entry.candidate_ms, clock) + (f" {clock.unit}" if clock.note else ""),
         "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",

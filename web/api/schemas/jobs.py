@@ -235,6 +235,10 @@ class JobWhole(BaseModel):
     job: Job
     rounds: list[Round]
     best: dict[str, Any] | None = Field(description="The evaluator's whole result for the best candidate.")
+    on_leaderboard: str = Field(
+        description="What the leaderboard says of this candidate beyond that result: its pooled figure, or that another"
+        " evaluation found it wrong. Empty if the result is the figure."
+    )
     unsettled_usd: float
     unpriced_calls: int = Field(description="The number of calls without a known price, which `cost_usd` leaves out.")
     summary: dict[str, Any] = Field(description="Figures of the strategy, such as pass_at_k.")
@@ -247,6 +251,7 @@ class JobWhole(BaseModel):
             job=Job.of(details.job),
             rounds=[Round.of(line) for line in details.rounds],
             best=None if details.best is None else dict(details.best.result),
+            on_leaderboard=details.on_leaderboard,
             unsettled_usd=details.end.unsettled_usd,
             unpriced_calls=details.end.unpriced_calls,
             summary=dict(details.end.summary),

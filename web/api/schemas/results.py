@@ -156,6 +156,7 @@ class Board(BaseModel):
     cost_usd: float | None = Field(
         description="The cost of the whole job that wrote the candidate; null if it is not known."
     )
+    pooled: int = Field(description="The number of the candidate's evaluations on this board that the figures pool.")
 
     @classmethod
     def of(cls, entry: LeaderboardEntry) -> Self:
