@@ -3,12 +3,14 @@
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from db.leaderboard.pooling import Speedup, pool_speedups
 from service.cancellation import Cancelled, CancelToken
 from service.cli.app import run
 from service.cli.job_output import show_evaluation, show_repeated
@@ -48,6 +50,14 @@ def test_what_differs_is_named(results: list[dict[str, Any]], words: str) -> Non
     assert words in " ".join(found["differences"])
 
 
+def test_the_pooled_speedups_are_those_that_the_leaderboard_would_have() -> None:
+    noisy = result(eager=(9.0, 8.9, 9.1)) | {"tags": ["noisy"]}
+    found = repeat_summary([result(eager=(2.0, 1.9, 2.1)), result(eager=(2.1, 2.0, 2.2)), noisy], 3)
+    assert found["pooled"]["eager"] == asdict(pool_speedups([Speedup(2.0, 1.9, 2.1), Speedup(2.1, 2.0, 2.2)]))
+    assert repeat_summary([noisy], 1)["pooled"]["eager"] == {"value": 9.0, "low": 8.9, "high": 9.1}
+    assert repeat_summary([result(eager=(2.0, 1.9, 2.1)), result("wrong_output", "values")], 2)["pooled"] == {}
+
+
 def test_a_single_one_agrees_with_nothing() -> None:
     assert repeat_summary([result()], 3)["agree"] is None
     assert repeat_summary([], 3)["agree"] is None
@@ -60,7 +70,9 @@ def test_people_see_a_row_for_each_and_what_differs(capsys: pytest.CaptureFixtur
     assert "2.00 (1.90-2.10)" in shown
     assert "disagree: verdicts differ" in shown
     show_repeated(repeat_summary([result(eager=(2.0, 1.9, 2.1))] * 3, 3))
-    assert "the 3 evaluations agree" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "the 3 evaluations agree" in shown
+    assert "over eager: pooled 2.00 (1.94-2.06)" in shown
 
 
 def test_people_see_what_was_declared_and_what_another_rule_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ BIDI = "a\u202eb\u2066c\x1b[31m\x07d"
 LONG = "n" * 10_000
 HOSTILE = f"{SCRIPT}{BIDI}"
 
-KERNEL = '''"""A kernel: round {number}."""
+KERNEL = '''"""A kernel: job {job}, round {number}."""
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -118,7 +118,7 @@ class Seeded:
     ):
         """A whole round, from its first event to the Judge's advice."""
         record = self.journal(job_id)
-        source = KERNEL.format(number=number, note=note)
+        source = KERNEL.format(job=job_id, number=number, note=note)
         digest = candidate_hash(source)
         self.candidates[job_id][number] = digest
         record(Event("round_started", number, {"request": "write" if number == 1 else "improve", "parent": None}))

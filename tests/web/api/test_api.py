@@ -240,7 +240,35 @@ def test_a_candidate_that_is_measured_again_is_still_its_models(client, web):
         )  # fmt: skip
     (entry,) = client.get(f"{API}/leaderboard").json()["entries"]
     assert (entry["model"], entry["evaluations"]) == ("builtin/compiler", before[0]["evaluations"] + 1)
-    assert entry["evaluation_id"] == before[0]["evaluation_id"]
+    assert (entry["job_id"], entry["evaluation_id"]) == (before[0]["job_id"], "again")
+    assert (before[0]["pooled"], entry["pooled"]) == (1, 2)
+    assert 1.5 < entry["speedup"] < before[0]["speedup"]
+    shown = client.get(f"{API}/jobs/{job}").json()
+    assert f"{entry['speedup']:.3f} over eager" in shown["on_leaderboard"]
+    assert "by 2 evaluations, pooled." in shown["on_leaderboard"]
+    exported = client.get(f"{API}/jobs/{job}/export").text
+    assert f"# {shown['on_leaderboard']}" in exported
+    assert shown["on_leaderboard"] in client.get(f"{API}/jobs/{job}/report").text
+
+
+def test_a_candidate_that_was_found_wrong_when_measured_again_leaves_the_leaderboard(client, web):
+    job = add_done_job(web.store)
+    new = client.post(f"{API}/jobs/{job}/candidates/{HASHES[0]}/evaluations").json()
+    with web.store.write() as session:
+        candidate = results.add_candidate(session, new["id"], round_number=0, candidate_hash=HASHES[0], source="")
+        results.add_evaluation(
+            session, "again", candidate_id=candidate, round_number=0, platform="cpu", device="CPU A", sandbox="docker",
+            verdict="wrong_output", code="values", message="", tags=[], result={}, measurements=Measurements(),
+        )  # fmt: skip
+    (entry,) = client.get(f"{API}/leaderboard").json()["entries"]
+    assert (entry["rank"], entry["speedup"], entry["passed"], entry["evaluations"]) == (None, None, 0, 3)
+    assert "found it wrong" in client.get(f"{API}/jobs/{job}").json()["on_leaderboard"]
+    assert (
+        client.post(f"{API}/evaluations/again/retract", json={"reason": "a defect of the referee"}).status_code == 200
+    )
+    (entry,) = client.get(f"{API}/leaderboard").json()["entries"]
+    assert (entry["rank"], entry["speedup"], entry["pooled"]) == (1, 2.0, 1)
+    assert client.get(f"{API}/jobs/{job}").json()["on_leaderboard"] == ""
 
 
 def test_a_retracted_result_leaves_the_leaderboard_and_can_come_back(client, web):

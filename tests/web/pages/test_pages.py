@@ -306,6 +306,27 @@ def test_the_order_goes_with_filters_pages_and_exports(site):
     assert [row["model"] for row in csv.DictReader(rows)] == [entry["model"] for entry in told]
 
 
+def test_pages_show_the_figure_that_the_evaluations_of_a_candidate_give_together(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    job_id = made.start("repeated")
+    digest = made.round(job_id, 1, seeded_store.evaluation("passed", speedup=2.0), best=True)
+    made.end(job_id, JobStatus.DONE, "rounds")
+    assert "pooled" not in fresh.get(f"/jobs/{job_id}").text
+    source = seeded_store.KERNEL.format(job=job_id, number=1, note="as before")
+    made.evaluate(job_id, 1, source, seeded_store.evaluation("passed", speedup=2.2))
+    (entry,) = fresh.ask("GET", "/api/v1/leaderboard").json()["entries"]
+    assert (entry["pooled"], 2.0 < entry["speedup"] < 2.2) == (2, True)
+    board = fresh.get("/")
+    assert "2 evaluations pooled" in board.text
+    assert f"{entry['speedup']:.2f}×" in board.answer.text
+    sentence = f"On the leaderboard: {entry['speedup']:.3f} over eager"
+    assert sentence in fresh.get(f"/jobs/{job_id}").text
+    assert sentence in fresh.get(f"/jobs/{job_id}/candidates/{digest}").text
+    made.evaluate(job_id, 1, source, seeded_store.evaluation("wrong"))
+    assert "found it wrong" in fresh.get(f"/jobs/{job_id}/candidates/{digest}").text
+    assert "none passed" in fresh.get("/").text
+
+
 def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
     made = seeded_store.Seeded(fresh.deps.store)
     job_id = made.start("unpriced")
