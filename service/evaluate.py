@@ -16,6 +16,7 @@ from evaluator.evaluation import Evaluation
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
 from service.evaluation_context import EvaluationContext, open_evaluation_context
+from service.jobs.export import without_header
 from service.jobs.journal import Observer
 from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, this_process
 from service.jobs.persistence import save_evaluation, save_task
@@ -160,6 +161,8 @@ def _evaluate(
 def read_candidate(path: Path) -> str:
     """Read a candidate's source. It is not checked here, because it is judged in the sandbox.
 
+    An exported kernel is read without its header, so that it is the candidate that it was.
+
     Raises:
         BadRequest: there is no such file, it is larger than 1 MiB, or it is not UTF-8.
     """
@@ -173,7 +176,7 @@ def read_candidate(path: Path) -> str:
     if len(data) > MAX_CANDIDATE_BYTES:
         raise BadRequest(f"{path}: larger than 1 MiB; a candidate is one Python file")
     try:
-        return data.decode("utf-8")
+        return without_header(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise BadRequest(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
 

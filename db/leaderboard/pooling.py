@@ -72,11 +72,11 @@ def pool_speedups(speedups: Sequence[Speedup]) -> Speedup:
 
 def _pool(speedups: Sequence[Speedup]) -> tuple[Speedup, list[float]]:
     """The pooled speedup, and the weight of each one; the weights add up to 1."""
+    if len(speedups) == 1:
+        return speedups[0], [1.0]
     known = [each.log_variance for each in speedups]
     if all(variance is None for variance in known):
         weights = [1 / len(speedups)] * len(speedups)
-        if len(speedups) == 1:
-            return speedups[0], weights
         return Speedup(_mean([each.value for each in speedups], weights)), weights
     logs = [math.log(each.value) for each in speedups]
     own = [math.inf if variance is None else variance for variance in known]

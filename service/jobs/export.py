@@ -103,6 +103,15 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
     return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source
 
 
+def without_header(text: str) -> str:
+    """The candidate's source in an exported file, so that measuring it again measures the same candidate; any other
+    text as it is.
+    """
+    header, blank, source = text.partition("\n\n")
+    ours = header.startswith(MARK) and all(line.startswith("#") for line in header.split("\n"))
+    return source if ours and blank else text
+
+
 def _requirements(platform: str) -> str:
     if platform not in PLATFORM_NAMES:  # the job was run by another version
         return "PyTorch"

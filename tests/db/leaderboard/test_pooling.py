@@ -2,8 +2,10 @@
 
 import math
 import random
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from db.leaderboard.pooling import Speedup, is_disqualified, pool_candidate, pool_speedups
 from db.leaderboard.rules import Tier
 from db.records import MEASUREMENTS, Measurements
+from tests.support.doc_tables import table
 
+COVERAGE = table((Path(__file__).parents[3] / "docs" / "timing.md").read_text(), "pooled")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -148,6 +152,13 @@ def test_the_interval_holds_the_truth_more_often_than_that_of_the_best_evaluatio
     pooled, best = covered(count, between)
     assert pooled >= at_least
     assert pooled > best
+
+
+@pytest.mark.parametrize("count", ["2", "3", "10"])
+def test_the_page_says_how_often(count):
+    for between, cell in zip((0.0, 0.0025, 0.005, 0.02), COVERAGE[count], strict=True):
+        said = [int(number) / 100 for number in re.findall(r"\d+", cell)]
+        assert covered(int(count), between) == pytest.approx(said, abs=0.035)
 
 
 def test_asking_again_does_not_raise_the_figure():

@@ -21,8 +21,9 @@ from service.cancellation import CancelToken
 from service.cli.job_output import show_spent
 from service.database import open_store
 from service.errors import BadRequest
+from service.evaluate import read_candidate
 from service.evaluation_context import EvaluationContext
-from service.jobs.export import check_target, export_job, report_path
+from service.jobs.export import MARK, check_target, export_job, report_path
 from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
 from service.jobs.local import resume
@@ -305,6 +306,14 @@ def test_the_exported_kernel_is_the_candidate_below_a_header(store, settings, pl
         assert words in header
     assert [node.name for node in ast.parse(text).body] == ["ModelNew"]
     assert subprocess.run([sys.executable, exported.kernel], check=False).returncode == 0
+
+
+def test_an_exported_kernel_that_is_measured_again_is_the_same_candidate(store, settings, played, tmp_path):
+    assert read_candidate(export_job(store, played, settings).kernel) == SOURCE
+    other = tmp_path / "other.py"
+    for text in (f"# mine\n\n{SOURCE}", f"{MARK} 1\nimport os\n\n{SOURCE}", f"{MARK} 1", SOURCE):
+        other.write_text(text)
+        assert read_candidate(other) == text
 
 
 def test_the_report_tells_all_and_escapes_what_it_was_told(store, settings, played):
