@@ -8,7 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from db.changes import Changes
+
 POLL_S = 2.0
+UNREPORTED_S = 10.0
+"""How long a change of the store may go unnoticed that was not reported, because a connection was lost for example."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -93,24 +98,44 @@ class CancelGroup:
 
 @contextlib.contextmanager
 def cancel_when(
-    condition: Callable[[], bool], cancel: CancelToken, reason: str, *, poll_s: float = POLL_S
+    condition: Callable[[], bool],
+    cancel: CancelToken,
+    reason: str,
+    *,
+    poll_s: float = POLL_S,
+    changes: Changes | None = None,
 ) -> Iterator[None]:
-    """During the block, check `condition` every `poll_s` seconds in a thread; request cancellation once it holds."""
-    over = threading.Event()
+    """During the block, check `condition` in a thread; request cancellation once it holds.
 
-    def watch() -> None:
-        while not over.wait(poll_s):
+    Args:
+        condition: what is checked, every `poll_s` seconds.
+        cancel: receives the request.
+        reason: the request's reason.
+        poll_s: the interval in seconds.
+        changes: if given, the condition is a state of the store, and checked when that changes; every `UNREPORTED_S`
+            seconds it is checked anyway.
+    """
+    over = False
+
+    def watch(changed: threading.Event) -> None:
+        while True:
+            changed.wait(poll_s if changes is None else UNREPORTED_S)
+            changed.clear()
+            if over:
+                return
             if condition():
                 cancel.request(reason)
                 return
 
-    watcher = threading.Thread(target=watch, name="cancel-when", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join(timeout=10)
+    with contextlib.nullcontext(threading.Event()) if changes is None else changes.subscribe() as wake:
+        watcher = threading.Thread(target=watch, args=(wake,), name="cancel-when", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over = True
+            wake.set()
+            watcher.join(timeout=10)
 
 
 @contextlib.contextmanager

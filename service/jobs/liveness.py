@@ -99,7 +99,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._over.is_set():
             try:
-                with self._store.write() as session:
+                with self._store.write(announce=False) as session:
                     heard = self._beat(session)
                 if not heard:
                     self.lost.set()

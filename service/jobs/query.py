@@ -140,7 +140,7 @@ def show_job(store: Store, job_id: int) -> JobDetails:
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:
-    """Cancel a job. The process of a running one checks for this every two seconds.
+    """Cancel a job. The process of a running one notices within two seconds.
 
     Raises:
         NotInStore: there is none with this id.

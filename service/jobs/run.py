@@ -12,6 +12,7 @@ from agents.llm.models import is_builtin
 from agents.protocols import LLM, NO_PREBUILDS, Outcome, ResumeState
 from agents.stop_rules import StopReason
 from agents.strategies.registry import SHOWS_PROFILES
+from db.changes import Changes
 from db.errors import StoreError
 from db.evaluations import results, retractions
 from db.jobs import job_queue, jobs
@@ -165,6 +166,7 @@ def run_claimed_job(
     prebuild: bool = True,
     worker_id: str | None = None,
     write: Callable[[Callable[[], None]], None] = lambda action: action(),
+    changes: Changes | None = None,
 ) -> JobReport:
     """Run a job that `owner` has claimed, from where its earlier runs ended.
 
@@ -179,6 +181,7 @@ def run_claimed_job(
         prebuild: whether candidates are built on this host before their evaluation.
         worker_id: the worker that runs it, if the job is one of the queue.
         write: performs writes of events, as `Journal` says.
+        changes: reports changes of the store; without it the store is polled for a cancellation.
 
     Raises:
         StoreError: the store is gone; the job can be resumed.
@@ -203,6 +206,7 @@ def run_claimed_job(
         cancel=cancel,
         worker_id=worker_id,
         builds=Prebuilder(context, journal.progress) if prebuild else None,
+        changes=changes,
     )
     return run.run(resume_state)
 
@@ -215,6 +219,7 @@ class JobRun:
         evaluator: evaluates the candidates.
         worker_id: set for a job of the queue. Such a job is queued again if it ends because of this machine.
         builds: builds candidates before their evaluation; None where another host evaluates them.
+        changes: reports changes of the store; without it the store is polled for a cancellation.
     """
 
     def __init__(
@@ -231,6 +236,7 @@ class JobRun:
         cancel: CancelToken,
         worker_id: str | None = None,
         builds: Prebuilder | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -243,6 +249,7 @@ class JobRun:
         self._cancel = cancel
         self._worker_id = worker_id
         self._builds = builds
+        self._changes = changes
 
     def run(self, resume_state: ResumeState) -> JobReport:
         """Work until the job ends or is cancelled. The job's row then says how it ended, unless this process is killed.
@@ -254,7 +261,12 @@ class JobRun:
         try:
             with (
                 contextlib.nullcontext() if self._builds is None else contextlib.closing(self._builds),
-                cancel_when(lambda: cancel_requested(self._store, self._job_id), self._cancel, "cancelled"),
+                cancel_when(
+                    lambda: cancel_requested(self._store, self._job_id),
+                    self._cancel,
+                    "cancelled",
+                    changes=self._changes,
+                ),
             ):
                 reason, detail = self._work(resume_state)
         except KeyboardInterrupt:

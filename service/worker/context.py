@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from db.changes import Changes
 from db.records import Owner
 from db.store import Store
 from evaluator.platforms import Device, Platform
@@ -17,7 +18,7 @@ JOBS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The parts of one worker; `running` cancels its jobs and evaluations."""
+    """The parts of one worker. `running` cancels its jobs and evaluations; `changes` are those of store and queue."""
 
     worker_id: str
     owner: Owner
@@ -28,6 +29,7 @@ class WorkerContext:
     store: Store
     queue: WorkQueue
     running: CancelGroup
+    changes: Changes
 
     @property
     def target(self) -> MeasurementTarget:

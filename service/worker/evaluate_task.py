@@ -14,7 +14,6 @@ from service.jobs.spec import settings_of, task_of
 from service.worker.context import WorkerContext
 from service.worker.retry import retry_store
 
-LOOK_S = 1.0
 _OVER = (JobStatus.DONE, JobStatus.CANCELLED, JobStatus.FAILED)
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         rules=() if tolerance is None else (str(tolerance),),
         cold=bool(job.options.get("cold")),
     )
-    with cancel_when(lambda: _ended(worker, job_id), cancel, "cancelled", poll_s=LOOK_S):
+    with cancel_when(lambda: _ended(worker, job_id), cancel, "cancelled", changes=worker.changes):
         try:
             evaluation = context.evaluate(
                 source,

@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+from dbos._queue import queue_worker_thread
 
+from db.changes import Changes
 from db.errors import StoreError
 from db.jobs import job_queue, workers
 from db.store import Store
@@ -29,11 +31,17 @@ from service.worker.optimize_task import run_job
 from service.worker.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
 from service.worker.reconcile import Reconciler
 
-POLL_S = 0.25
+TICK_S = 0.5
+"""How soon a worker notices that it is to stop. Store and queue are asked only when they have changed."""
+
 END_S = 6.0
 """How long a stopping worker waits for its jobs and evaluations to stop."""
 
-_SWEEP_S = 30.0
+_FREED_S = (0.2, 2.0)  # after the end of a function, when DBOS may count its item as ended
+_LOOK_S = 4.0  # at the latest; after a change of the store sooner
+_LOOK_AGAIN_S = 2.0
+_PASS_S = 20.0  # between passes over the queue that nothing asked for
+_SWEEP_S = 60.0
 _KEPT_IN_QUEUE = timedelta(days=2)
 
 log = logging.getLogger(__name__)
@@ -61,7 +69,8 @@ def run_worker(
     """
     platform = open_platform(settings.platform)
     with open_sandbox(settings, own_code_only=False) as sandbox:
-        queue = open_queue(settings)
+        queue = open_queue(settings, store)
+        changes = Changes(store.engine)
         worker = WorkerContext(
             worker_id=str(uuid.uuid4()),
             owner=this_process(),
@@ -72,24 +81,30 @@ def run_worker(
             store=store,
             queue=queue,
             running=CancelGroup(),
+            changes=changes,
         )
         faults: list[BaseException] = []
         heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, worker.worker_id))
         _register(worker)
         try:
             heartbeat.start()
-            _launch(worker, faults)
+            dequeue = _launch(worker, faults)
             on_ready(worker)
-            _work(worker, heartbeat, cancel, faults)
+            _work(worker, heartbeat, cancel, faults, dequeue)
         finally:
             _end(worker)
             heartbeat.stop()
+            changes.close()
         if faults:
             raise faults[0]
 
 
-def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
-    """Start DBOS, which then calls `run_job` and `run_evaluation` in its own threads."""
+def _launch(worker: WorkerContext, faults: list[BaseException]) -> Callable[[], None]:
+    """Start DBOS. Its threads that poll the queues are ended at once.
+
+    Returns:
+        A function that takes what can be taken from the queues, once. DBOS runs it in threads of its own.
+    """
     config: DBOSConfig = {
         "name": APPLICATION,
         "system_database_url": queue_url(worker.settings),
@@ -99,7 +114,7 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
         "log_level": "WARNING",
         "use_listen_notify": False,
     }
-    DBOS(config=config)
+    dbos = DBOS(config=config)
 
     def job(job_id: int, attempt: int) -> None:
         with _held(worker, faults):
@@ -111,10 +126,33 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> None:
 
     DBOS.workflow(name=RUN_JOB)(job)
     DBOS.workflow(name=RUN_EVALUATION)(evaluation)
-    DBOS.listen_queues(list(worker.queues))
+    DBOS.listen_queues([])
     DBOS.launch()
-    for name, at_once in worker.queues.items():
-        DBOS.register_queue(name, worker_concurrency=at_once, polling_interval_sec=POLL_S, on_conflict="always_update")
+    for event in (*dbos.background_thread_stop_events, dbos._background_jobs_stop_event):
+        event.set()  # the latter looks for delays and deadlines, which no item here has
+    queues = {
+        name: DBOS.register_queue(name, worker_concurrency=at_once, on_conflict="always_update")
+        for name, at_once in worker.queues.items()
+    }
+
+    def dequeue() -> None:
+        for name in worker.queue.holding(list(queues)):
+            queue_worker_thread(_OnePass(), dbos, queues[name])
+
+    return dequeue
+
+
+class _OnePass(threading.Event):
+    """Makes DBOS's loop over a queue take what there is and end: the loop waits on it before each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = False
+
+    def wait(self, timeout: float | None = None) -> bool:  # the loop's own interval
+        """Let the first pass begin at once, and end the loop before the second."""
+        begun, self._begun = self._begun, True
+        return begun
 
 
 @contextlib.contextmanager
@@ -127,6 +165,11 @@ def _held(worker: WorkerContext, faults: list[BaseException]) -> Iterator[None]:
             faults.append(error)
         worker.running.request(INTERRUPTED)
         threading.Event().wait()
+    finally:
+        for after_s in _FREED_S:  # there is room for another item
+            timer = threading.Timer(after_s, worker.changes.report)
+            timer.daemon = True
+            timer.start()
 
 
 def _register(worker: WorkerContext) -> None:
@@ -144,27 +187,44 @@ def _register(worker: WorkerContext) -> None:
         )
 
 
-def _work(worker: WorkerContext, heartbeat: Heartbeat, cancel: CancelToken, faults: list[BaseException]) -> None:
-    """Reconcile the queue with the store until the worker stops. Wait for a store that does not answer."""
+def _work(
+    worker: WorkerContext,
+    heartbeat: Heartbeat,
+    cancel: CancelToken,
+    faults: list[BaseException],
+    dequeue: Callable[[], None],
+) -> None:
+    """Reconcile the queue with the store, and take work from it, until the worker stops.
+
+    Both are asked when they have changed, and from time to time. Wait for a store that does not answer.
+    """
     reconciler = Reconciler(worker.store, worker.queue, heartbeat.uninterrupted_s)
-    next_look = next_sweep = 0.0
-    while not cancel.event.wait(POLL_S) and not faults:
-        if heartbeat.lost.is_set() or not heartbeat.is_running() or (worker.running.requested() and not faults):
-            raise GivenUp(f"worker {worker.worker_id} was not heard of and given up; start it again")
-        now = time.monotonic()
-        try:
-            if now >= next_look:
-                next_look = now + HEARTBEAT_S
-                if reconciler.take_over():
-                    next_sweep = now  # a lost worker of this host may have left a container
-            if now >= next_sweep:
-                _sweep(worker)
-                next_sweep = now + _SWEEP_S
-                worker.queue.forget(utc_now() - _KEPT_IN_QUEUE)
-            reconciler.enqueue_waiting()
-        except StoreError as error:
-            log.error("store: %s", error)
-            cancel.event.wait(HEARTBEAT_S)
+    next_look = next_sweep = next_pass = 0.0
+    with worker.changes.subscribe() as changed:
+        while not cancel.requested() and not faults:
+            if heartbeat.lost.is_set() or not heartbeat.is_running() or (worker.running.requested() and not faults):
+                raise GivenUp(f"worker {worker.worker_id} was not heard of and given up; start it again")
+            told, now = changed.wait(TICK_S), time.monotonic()
+            if not told and now < next_look:
+                continue
+            changed.clear()
+            try:
+                if now >= next_look - (_LOOK_S - _LOOK_AGAIN_S if told else 0.0):
+                    next_look = now + _LOOK_S
+                    if reconciler.take_over():
+                        next_sweep = now  # a lost worker of this host may have left a container
+                if now >= next_sweep:
+                    _sweep(worker)
+                    next_sweep = now + _SWEEP_S
+                    worker.queue.forget(utc_now() - _KEPT_IN_QUEUE)
+                if told or now >= next_pass:
+                    next_pass = now + _PASS_S
+                    reconciler.enqueue_waiting()
+                    dequeue()
+            except StoreError as error:
+                log.error("store: %s", error)
+                cancel.event.wait(HEARTBEAT_S)
+                changed.set()
 
 
 def _sweep(worker: WorkerContext) -> None:

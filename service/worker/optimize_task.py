@@ -103,10 +103,11 @@ def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
         EvaluationContext(task_of(job), worker.platform, worker.sandbox, _settings_of(worker, job)),
         observe=_observer(job),
         cancel=cancel,
-        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel),
+        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel, worker.changes),
         prebuild=_evaluates_alone(worker),
         worker_id=worker.worker_id,
         write=lambda action: retry_store(action, cancel),
+        changes=worker.changes,
     )
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
@@ -131,9 +132,9 @@ def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
     profile = bool(job.options.get("profile", True))
     with worker.store.read() as session:
         sources = results.list_candidate_sources(session, job.id)
-    evaluator = QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel)
+    evaluator = QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel, worker.changes)
     reason, best = "evaluated", None
-    with cancel_when(lambda: cancel_requested(worker.store, job.id), cancel, "cancelled"):
+    with cancel_when(lambda: cancel_requested(worker.store, job.id), cancel, "cancelled", changes=worker.changes):
         try:
             for source in sources.values():
                 found = evaluator(source, round_number=0, profile=profile)

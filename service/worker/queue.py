@@ -8,7 +8,7 @@ comparable. A job that requires a sandbox is never queued for a worker with anot
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.errors import StoreError
 from db.records import JobRecord
+from db.store import Store
 from service.jobs.spec import required_sandbox, started_device_class
 from service.settings import Settings
 
@@ -30,6 +31,7 @@ PROTOCOL = "2"
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
 _MAY_END = ("ENQUEUED", "PENDING", "DELAYED")
+_LISTED = 100
 _ENDED = ["SUCCESS", "ERROR", "CANCELLED"]
 
 
@@ -59,10 +61,15 @@ class WorkQueue:
     """The queue of jobs and evaluations. Safe to share between threads.
 
     Every method raises StoreError if the queue's database does not answer.
+
+    Args:
+        client: the queue's database.
+        announce: called when there is something new to take.
     """
 
-    def __init__(self, client: DBOSClient) -> None:
+    def __init__(self, client: DBOSClient, announce: Callable[[], None]) -> None:
         self._client = client
+        self._announce = announce
 
     def add_job(self, job: JobRecord) -> None:
         """Enqueue a job for its current attempt, unless it is in the queue."""
@@ -75,6 +82,7 @@ class WorkQueue:
         }
         with _failures_named():
             self._client.enqueue(options, job.id, job.attempt)
+        self._announce()
 
     def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
         """Enqueue an evaluation for a device class and the job's sandbox, unless it is or was in the queue."""
@@ -86,6 +94,7 @@ class WorkQueue:
         }
         with _failures_named():
             self._client.enqueue(options, evaluation_id, arguments)
+        self._announce()
 
     def failure_of(self, evaluation_id: str, attempt: int) -> str | None:
         """Why an evaluation that is not in the store will have no result; None while it may still have one."""
@@ -109,6 +118,14 @@ class WorkQueue:
         with _failures_named():
             self._client.cancel_workflow(evaluation_workflow(evaluation_id, attempt))
 
+    def holding(self, names: Sequence[str]) -> set[str]:
+        """Which of these queues may hold something to take."""
+        with _failures_named():
+            found = self._client.list_workflows(
+                status="ENQUEUED", queue_name=list(names), limit=_LISTED, load_input=False, load_output=False
+            )
+        return set(names) if len(found) == _LISTED else {str(workflow.queue_name) for workflow in found}
+
     def busy_workers(self) -> set[str]:
         """The ids of workers that have begun work and not finished it, alive or not."""
         with _failures_named():
@@ -123,6 +140,8 @@ class WorkQueue:
             )
             for workflow in found:
                 self._client.resume_workflow(workflow.workflow_id, queue_name=workflow.queue_name)
+        if found:
+            self._announce()
         return len(found)
 
     def forget(self, before: datetime, *, at_most: int = 500) -> int:
@@ -143,8 +162,8 @@ class WorkQueue:
         self._client.destroy()
 
 
-def open_queue(settings: Settings) -> WorkQueue:
-    """The queue of workers with this program's protocol."""
+def open_queue(settings: Settings, store: Store) -> WorkQueue:
+    """The queue of workers with this program's protocol, beside its store."""
     return WorkQueue(
         DBOSClient(
             system_database_url=queue_url(settings),
@@ -152,7 +171,8 @@ def open_queue(settings: Settings) -> WorkQueue:
             application_name=APPLICATION,
             lazy=True,
             retry_connection_errors=False,  # it would wait for minutes, and everything else with it
-        )
+        ),
+        store.announce,
     )
 
 

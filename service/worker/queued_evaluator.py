@@ -1,8 +1,9 @@
 """Evaluates the candidates of a queued job on any device of the job's class, through the queue."""
 
 import hashlib
-import itertools
+import time
 
+from db.changes import Changes
 from db.errors import NotInStore
 from db.evaluations import results
 from db.jobs import jobs
@@ -13,8 +14,10 @@ from service.worker.queue import WorkQueue
 from service.worker.retry import retry_store
 from tasks.outcomes import candidate_hash
 
-POLL_S = 0.2
-_LOOK_AT_QUEUE = 25  # polls
+TICK_S = 0.5
+"""How soon a cancellation is noticed. The store is asked only when it has changed."""
+
+_LOOK_AT_QUEUE_S = 5.0
 
 
 class EvaluationLost(RuntimeError):
@@ -31,12 +34,14 @@ class QueuedEvaluator:
         job: JobRecord,
         kind: str,
         cancel: CancelToken,
+        changes: Changes,
     ) -> None:
         self._store = store
         self._queue = queue
         self._job = job
         self._kind = kind
         self._cancel = cancel
+        self._changes = changes
 
     def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
         """As `JobEvaluator`. The same candidate, asked for again after a crash for example, has the same evaluation."""
@@ -62,12 +67,18 @@ class QueuedEvaluator:
         """Do nothing: the evaluating worker prepares its own referee."""
 
     def _wait(self, evaluation_id: str) -> EvaluationRecord:
-        for poll in itertools.count(1):
-            if self._cancel.event.wait(POLL_S):
-                break
-            found = retry_store(lambda: self._look(evaluation_id, failures=poll % _LOOK_AT_QUEUE == 0), self._cancel)  # noqa: B023
-            if found is not None:
-                return found
+        next_look_at_queue = time.monotonic() + _LOOK_AT_QUEUE_S
+        with self._changes.subscribe() as changed:
+            while not self._cancel.requested():
+                failures = time.monotonic() >= next_look_at_queue
+                if not changed.wait(TICK_S) and not failures:
+                    continue
+                changed.clear()
+                if failures:
+                    next_look_at_queue = time.monotonic() + _LOOK_AT_QUEUE_S
+                found = retry_store(lambda: self._look(evaluation_id, failures=failures), self._cancel)  # noqa: B023
+                if found is not None:
+                    return found
         raise Cancelled
 
     def _look(self, evaluation_id: str, *, failures: bool) -> EvaluationRecord | None:

@@ -86,13 +86,15 @@ class Reconciler:
         busy = self._queue.busy_workers()  # read before the workers: a busy worker is registered by then
         with self._store.read() as session:
             seen = workers.list_workers(session, live=True)
+            stranded = job_queue.list_orphaned(session)
         before = set(self._last_heartbeats)
         self._last_heartbeats = {worker.id: self._first_seen(worker) for worker in seen}
-        for worker in seen:
-            if self._is_lost(worker):
-                self._give_up(worker)
-        with self._store.read() as session:
-            stranded = job_queue.list_orphaned(session)
+        lost = [worker for worker in seen if self._is_lost(worker)]
+        for worker in lost:
+            self._give_up(worker)
+        if lost:
+            with self._store.read() as session:
+                stranded = job_queue.list_orphaned(session)
         for job_id, worker_id in stranded:
             with self._store.write() as session:
                 back = job_queue.requeue_job(session, job_id, worker_id=worker_id)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, text, update
 
 from agents.protocols import FRESH_START, Event
+from db.changes import Changes
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, workers
@@ -111,9 +112,16 @@ def queue_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def queue(settings: Settings, store: Store, queue_file: Path) -> Iterator[WorkQueue]:
     shutil.copy(queue_file, queue_url(settings).removeprefix("sqlite:///"))
-    opened = open_queue(settings)
+    opened = open_queue(settings, store)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def changes(store: Store) -> Iterator[Changes]:
+    found = Changes(store.engine)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -724,13 +732,13 @@ def test_a_heart_survives_whatever_befalls_a_beat(
 
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
-    store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+    store: Store, queue: WorkQueue, changes: Changes, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("service.worker.queued_evaluator._LOOK_AT_QUEUE", 1)
+    monkeypatch.setattr("service.worker.queued_evaluator._LOOK_AT_QUEUE_S", 0.1)
     job_id = add(store)
     assert take(store, job_id)
     cancel = CancelToken()
-    evaluator = QueuedEvaluator(store, queue, look(store, job_id), "abc", cancel)
+    evaluator = QueuedEvaluator(store, queue, look(store, job_id), "abc", cancel, changes)
     evaluation_id = evaluator._ask("source", "digest", 1, False)
     as_it_ended(queue, "SUCCESS")
     if cancelled:
@@ -742,19 +750,21 @@ def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
 
 
 def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
-    settings: Settings, store: Store, queue: WorkQueue, process_sandbox: ProcessSandbox
+    settings: Settings, store: Store, queue: WorkQueue, changes: Changes, process_sandbox: ProcessSandbox
 ) -> None:
     platform = load_platform("cpu")
     running = CancelGroup()
-    worker = WorkerContext("w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running)
+    worker = WorkerContext(
+        "w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running, changes
+    )
     register(store)
     heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
     with pytest.raises(GivenUp):
-        _work(worker, heartbeat, CancelToken(), [])
+        _work(worker, heartbeat, CancelToken(), [], lambda: None)
     heartbeat.start()
     running.request("interrupted")
     with pytest.raises(GivenUp):
-        _work(worker, heartbeat, CancelToken(), [])
+        _work(worker, heartbeat, CancelToken(), [], lambda: None)
     heartbeat.stop()
 
 

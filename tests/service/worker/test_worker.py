@@ -447,3 +447,39 @@ def test_on_postgresql_jobs_are_done_and_picked_up_as_well(
         assert survivor.wait() == 0
         check_logs(there)
     print(f"\npicked up {took_s:.1f} s after the kill")
+
+
+IDLE_SHARE = 0.005
+"""Of a core, that a worker without work may take on the host that measures."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_an_idle_worker_is_quiet_and_begins_a_job_at_once(
+    tmp_path: Path, model: LlmServer, command_server: CommandServer, request: pytest.FixtureRequest, kind: str
+) -> None:
+    url = {} if kind == "sqlite" else {"KERNELWRIGHT_DATABASE_URL": request.getfixturevalue("postgres_url")}
+    with fleet(tmp_path, command_server, **url) as there:
+        worker = there.worker()
+        time.sleep(3)  # what it does at its start
+        before_s, began = processor_s(worker.pid), time.monotonic()
+        time.sleep(20)
+        share = (processor_s(worker.pid) - before_s) / (time.monotonic() - began)
+        assert share < IDLE_SHARE
+        begun_s, cancelled_s = [], []
+        for _ in range(2):
+            queued = time.time()
+            job_id = ask(there, model)
+            begun_s.append(moment(worker.wait_for("job begins", job=job_id)) - queued)
+            worker.wait_for("evaluation: building", job=job_id)
+            cancelled = time.monotonic()
+            cancel_job(there.store, job_id)
+            assert there.wait_for(job_id).status.value == "cancelled"
+            cancelled_s.append(time.monotonic() - cancelled)
+        assert max(begun_s) < 2.0 and max(cancelled_s) < 5.0
+    print(f"\nidle: {share:.2%} of a core; begun after {max(begun_s):.2f} s, cancelled after {max(cancelled_s):.2f} s")
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of all threads of a process."""
+    folder = Path(f"/proc/{pid}/task")
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in folder.iterdir()) / 1e9
