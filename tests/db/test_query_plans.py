@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import event
@@ -13,6 +14,7 @@ from db.evaluations.tasks import list_current, list_current_heads, list_source_h
 from db.jobs.job_queue import count_open, list_jobs_of_worker, list_queued
 from db.jobs.jobs import list_jobs
 from db.leaderboard.query import leaderboard
+from db.leaderboard.standings import candidate_figure
 from db.records import JobStatus, LeaderboardFilters, LeaderboardSort
 
 
@@ -21,6 +23,7 @@ def evaluation_if_any(session):
         get_evaluation(session, "e1")
 
 
+EVALUATED = SimpleNamespace(job_id=1, platform="cpu", device="CPU A", sandbox="docker", candidate_hash="h")
 ASKED = {
     "a user's newest jobs": lambda session: list_jobs(session, user="ada", limit=50),
     "a user's jobs before one": lambda session: list_jobs(session, user="ada", before=70, limit=50),
@@ -33,6 +36,7 @@ ASKED = {
     "a job's evaluations": lambda session: list_evaluations(session, 1),
     "an evaluation": lambda session: evaluation_if_any(session),
     "a candidate's evaluation": lambda session: find_evaluation(session, 1, "h"),
+    "a candidate's pooled figure": lambda session: candidate_figure(session, EVALUATED),
     "a job's newest events": lambda session: list_events(session, 1, after=10),
     "a job's calls": lambda session: list_llm_calls(session, 1),
     "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
@@ -50,7 +54,13 @@ BY_FIGURE = [
     sort for sort in LeaderboardSort if sort not in (LeaderboardSort.BOARD, LeaderboardSort.TASK, LeaderboardSort.MODEL)
 ]
 MAY_SORT_FEW = {
-    *("a job's evaluations", "a candidate's evaluation", "jobs that wait", "a lost worker's jobs"),
+    *(
+        "a job's evaluations",
+        "a candidate's evaluation",
+        "a candidate's pooled figure",
+        "jobs that wait",
+        "a lost worker's jobs",
+    ),
     *("the leaderboard board by board", "a task's boards", "a model's entries"),
     *("a model's cheapest", "a task's fastest"),
 }

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from db.evaluations.results import add_llm_call
-from db.evaluations.retractions import retract
+from db.evaluations.retractions import restore, retract
 from db.jobs.jobs import set_spent
 from db.leaderboard.rules import SUBMITTED
 from db.records import LeaderboardSort, LlmCall
@@ -31,6 +31,64 @@ def test_each_model_enters_once_with_its_best_passed_candidate(board):
     assert (entry.speedup, entry.job_id, entry.rank, entry.evaluations, entry.passed) == (2.5, best, 1, 4, 3)
     assert (entry.speedup_low, entry.speedup_high, entry.speedup_compile) == (2.49, 2.51, 1.1)
     assert entry.tags == ("custom_kernel",)
+
+
+def test_a_candidate_that_is_measured_again_has_one_figure(board):
+    first = board.add("m", 2.0, candidate="p")
+    for speedup in (2.2, 2.1, 2.1):
+        board.add("m", speedup, candidate="p")
+    board.add("m", 2.15)
+    (entry,) = board.entries()
+    assert (entry.speedup, entry.pooled, entry.evaluations, entry.passed) == (2.15, 1, 5, 5)
+    board.add("m", 2.14, candidate="q", evaluation_id="again")
+    with board.store.write() as session:
+        retract(session, "e5", actor="me", reason="why", is_better=is_better_record)
+    board.add("m", 2.6, candidate="p")
+    (entry,) = board.entries()
+    assert 2.0 < entry.speedup < 2.6
+    assert (entry.pooled, entry.job_id, entry.evaluation_id) == (5, first, "e7")
+    assert entry.speedup_low < entry.speedup < entry.speedup_high
+    assert board.problems() == []
+
+
+def test_asking_again_until_it_is_lucky_gains_less_than_the_luck(board):
+    board.add("honest", 2.05, candidate="p")
+    for speedup in (2.0, 1.99, 2.01, 2.1):
+        board.add("fisher", speedup, candidate="q")
+    assert [entry.model for entry in board.entries()] == ["honest", "fisher"]
+
+
+def test_the_same_candidate_has_the_same_figure_whoever_wrote_it(board):
+    jobs = {model: board.add(model, speedup, candidate="p") for model, speedup in (("a", 2.0), ("b", 2.2), (None, 2.1))}
+    entries = board.entries()
+    assert {entry.model: entry.job_id for entry in entries} == {model or SUBMITTED: jobs[model] for model in jobs}
+    assert len({(entry.speedup, entry.speedup_low, entry.speedup_high, entry.pooled) for entry in entries}) == 1
+    assert [(entry.rank, entry.pooled, entry.evaluations) for entry in entries] == [(1, 3, 1)] * 3
+    board.add("a", 1.5, candidate="p", device="CPU B")
+    board.add("a", 1.5, candidate="p", sandbox="process")
+    board.add("a", 1.5, candidate="p", source="s2")
+    assert {entry.pooled for entry in board.entries(device="CPU A") if entry.source_hash == "s1"} == {3, 1}
+
+
+def test_a_candidate_that_was_found_wrong_once_has_no_rank_until_that_is_retracted(board):
+    board.add("a", 3.0, candidate="p")
+    board.add("a", 2.0, candidate="q")
+    board.add("b", 2.5, candidate="p")
+    board.add(None, None, candidate="p", verdict="wrong_output", evaluation_id="refusal")
+    assert [(entry.model, entry.rank, entry.speedup, entry.passed) for entry in board.entries()] == [
+        ("a", 1, 2.0, 1),
+        ("b", None, None, 0),
+        (SUBMITTED, None, None, 0),
+    ]
+    board.add("b", 2.6, candidate="p")  # asking again does not help
+    assert board.entries()[1].rank is None
+    with board.store.write() as session:
+        assert retract(session, "refusal", actor="me", reason="why", is_better=is_better_record)
+    assert [(entry.model, entry.rank, entry.pooled) for entry in board.entries()] == [("a", 1, 3), ("b", 1, 3)]
+    with board.store.write() as session:
+        assert restore(session, "refusal", actor="me", reason="why", is_better=is_better_record)
+    assert board.ranks() == [("a", 1), ("b", None), (SUBMITTED, None)]
+    assert board.problems() == []
 
 
 def test_models_are_ranked_by_speedup_over_eager(board):
