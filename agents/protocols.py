@@ -27,6 +27,7 @@ class Outcome:
         latency_ms: medians of `candidate`, `eager` and `compile`, as far as measured.
         roofline_fraction: the reached fraction of the hardware's limit.
         roofline_bound: what sets that limit.
+        accuracy: of each input family that was checked, the largest error that is allowed and the one that was found.
         profile_text: where the candidate's time goes.
         metrics: figures that a Judge may cite, by name with the unit (`profile.achieved_gb_per_s`).
         took_s: duration of the evaluation, without the wait for the device.
@@ -46,6 +47,7 @@ class Outcome:
     latency_ms: Mapping[str, float] = field(default_factory=dict)
     roofline_fraction: float | None = None
     roofline_bound: str | None = None
+    accuracy: Mapping[str, str] = field(default_factory=dict)
     profile_text: str = ""
     metrics: Mapping[str, JSON] = field(default_factory=dict)
     took_s: float = 0.0
@@ -62,6 +64,7 @@ class Outcome:
             **asdict(self),
             "tags": list(self.tags),
             "latency_ms": dict(self.latency_ms),
+            "accuracy": dict(self.accuracy),
             "metrics": dict(self.metrics),
         }
 

@@ -15,6 +15,7 @@ from tasks.outcomes import clock_of
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
+SIGNIFICANT_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,19 @@ def write_brief(*, task_id: str, source: str, category: str, dtype: str, device:
     Args:
         task_id: `suite/name`.
         source: the source of the op.
-        category: chooses the hint and the exemplar.
+        category: chooses the hint and the exemplar; without an exemplar of its own, the op's operators choose.
         dtype: the op's.
         device: the text about the device.
         prompts: the platform's rules, hints and exemplars.
     """
-    hint, exemplar = prompts.hints.get(category), prompts.exemplar(category)
+    known = prompts.category_for(category, source)
+    hints = {name: prompts.hints[name] for name in (category, known) if name is not None and name in prompts.hints}
+    exemplar = prompts.exemplar(known)
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
         reference=source,
         device=device,
-        platform=prompts.rules + (f"\n\nFor {category} ops\n- {hint}" if hint else ""),
+        platform=prompts.rules + "".join(f"\n\nFor {name} ops\n- {hint}" for name, hint in hints.items()),
         exemplar=(
             "# The reference of this example\n"
             + exemplar.task
@@ -212,4 +215,15 @@ def _template(name: str) -> str:
 
 
 def _dumps(value: Mapping[str, JSON] | Sequence[JSON]) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1)
+    return json.dumps(_rounded(value), ensure_ascii=False, indent=1)
+
+
+def _rounded(value: JSON) -> JSON:
+    """The value with its floating-point numbers cut to the digits that a measurement can have."""
+    if isinstance(value, float):
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_rounded(inner) for inner in value]
+    return value

@@ -57,11 +57,21 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         latency_ms=_medians(evaluation),
         roofline_fraction=measurements.roofline_fraction,
         roofline_bound=None if evaluation.roofline is None else evaluation.roofline.bound,
+        accuracy=accuracy_of(evaluation),
         profile_text=platform.profile_text(dict(evaluation.profile)),
         metrics=metrics_of(evaluation),
         took_s=evaluation.cost_s.get("total", 0.0),
         evaluation_id=evaluation_id,
     )
+
+
+def accuracy_of(evaluation: Evaluation) -> dict[str, str]:
+    """Of each input family that was checked, the allowed and the found error: how much exactness may be traded."""
+    return {
+        check.inputs: f"{check.allowed_error:.2g} allowed, {check.max_error:.2g} used"
+        for check in evaluation.correctness.checks
+        if check.allowed_error is not None and check.max_error is not None
+    }
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -57,8 +57,8 @@ def code(name: str) -> str:
     return fenced(candidate(name))
 
 
-def advice(change: str = "fuse it", stop: bool = False) -> str:
-    value = {"bottleneck": "memory", "evidence": [], "change": change, "expected_speedup": 2, "stop": stop}
+def advice(change: str = "fuse it", stop: bool = False, evidence: Sequence[str] = ()) -> str:
+    value = {"bottleneck": "memory", "evidence": [*evidence], "change": change, "expected_speedup": 2, "stop": stop}
     return f"```json\n{json.dumps(value)}\n```"
 
 
@@ -139,6 +139,22 @@ def test_rounds_go_write_evaluate_judge_until_they_are_spent() -> None:
         *("round_started", *call, *evaluation, "best", "round_done", "job_stopped"),
     ]
     assert evaluator.data("job_stopped")[0]["reason"] == "rounds"
+
+
+def test_figures_in_prompts_have_the_digits_of_a_measurement_and_the_judge_knows_the_rules() -> None:
+    accuracy = {"as generated": "1.2e-07 allowed, 6.8e-09 used"}
+    outcome = passed(1.4999999999999998, latency_ms={"eager": 3.0123456789012345}, accuracy=accuracy)
+    outcome |= {"metrics": {"profile.achieved_gb_per_s": 12.345678901234567, "profile.bytes": 123456789}}
+    llm = ScriptedLLM([code("a"), advice("fuse it", evidence=["profile.bytes"]), code("b")])
+    run(FakeEvaluator({"a": outcome, "b": failed()}), llm, replace(SPEC, rounds=2))
+    judge = llm.sections(1)
+    evaluation = json.loads(judge["evaluation"])
+    assert (evaluation["speedup"], evaluation["latency_ms"]) == (1.5, {"eager": 3.0123})
+    assert evaluation["accuracy"] == accuracy
+    assert json.loads(judge["metrics"]) == {"profile.achieved_gb_per_s": 12.346, "profile.bytes": 123456789}
+    assert json.loads(judge["history"])[0]["speedup"] == 1.5
+    assert judge["platform"] == llm.sections(0)["platform"], "the same rules as the Coder's, on building too"
+    assert "How to build" in judge["platform"]
 
 
 def test_events_are_plain_json() -> None:

@@ -77,7 +77,10 @@ def _operators(operators: Mapping[str, Any]) -> Iterator[str]:
 def _loops(vectorization: Mapping[str, Any]) -> Iterator[str]:
     yield "loops of own C++ as g++ sees them:"
     for loop in vectorization["loops"][:12]:
-        made = f"vectors of {loop['vector_bytes']} B" if loop["vectorized"] else "NOT vectorized"
+        if loop["vectorized"]:
+            made = f"vectors of {loop['vector_bytes']} B"
+        else:
+            made = "vectors by its own intrinsics" if loop.get("intrinsics") else "NOT vectorized"
         notes = "".join(f"; {note}" for note in loop["notes"])
         yield f"  {loop['at']}: {made}{notes}"
     if len(vectorization["loops"]) > 12:

@@ -37,6 +37,58 @@ def test_the_brief_has_rules_the_categorys_hint_and_its_exemplar(folder: Path) -
     assert brief("other", pack)[0] == "Write it well."
 
 
+GATHER = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, table, index):
+        return torch.tanh({expression})
+def get_inputs():
+    return [torch.randn(8, 8).cumsum(0), torch.zeros(8, dtype=torch.long)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "category"),
+    [
+        ("table.gather(0, index)", "index"),
+        ("table[index].sum(-1)", "index"),
+        ("torch.scatter_add(table, 0, index, table)", "index"),
+        ("table @ table.T", "matmul"),
+        ("torch.softmax(torch.bmm(table, table), -1)", "attention"),
+        ("torch.cumsum(table, 0)", "scan"),
+        ("torch.nn.LayerNorm(8)(table)", "normalization"),
+        ("torch.nn.functional.interpolate(table)", "resize"),
+        ("table", "activation"),
+    ],
+)
+def test_an_op_of_no_category_gets_the_example_of_its_operators(expression: str, category: str) -> None:
+    pack = prompts_of("cpu")
+    source = GATHER.format(expression=expression)
+    written = write_brief(task_id="a/b", source=source, category="other", dtype="float32", device="", prompts=pack)
+    assert pack.exemplars[category].candidate in written.exemplar
+    assert f"For other ops\n- {pack.hints['other']}" in written.platform
+    assert written.platform.endswith(f"For {category} ops\n- {pack.hints[category]}")
+    assert "Operators:" not in written.platform
+
+
+@pytest.mark.parametrize("source", ["", "class Model(: pass", "x = 1", "(" * 5000])
+def test_an_op_that_says_nothing_gets_the_default_example(source: str) -> None:
+    pack = prompts_of("cpu")
+    written = write_brief(task_id="a/b", source=source, category="other", dtype="float32", device="", prompts=pack)
+    assert pack.exemplars[pack.default_category].candidate in written.exemplar
+    assert written.platform.endswith(pack.hints["other"])
+
+
+def test_a_category_of_ones_own_counts_before_operators() -> None:
+    assert prompts_of("cpu").category_for("pooling", GATHER.format(expression="table.gather(0, index)")) == "pooling"
+
+
+def test_each_operator_belongs_to_a_category_with_an_exemplar() -> None:
+    pack = prompts_of("cpu")
+    assert len(pack.operators) > 80
+    assert {name for names in pack.operators.values() for name in names} <= set(pack.exemplars) & set(pack.hints)
+
+
 def test_hints_may_be_absent(folder: Path) -> None:
     (folder / "categories.md").unlink()
     assert brief("math", read_prompt_pack(folder, default_category="math"))[0] == "Write it well."

@@ -117,6 +117,13 @@ def play(store, context, job_id, observe=lambda event: None, cost_usd=0.5):
 # Conversion
 
 
+def test_agents_get_the_allowed_and_the_used_error_of_each_family():
+    checks = (Check("as generated", True, 6.81e-9, 1.234e-7), Check("NaN and Inf", True, note="skipped: why"))
+    found = replace(PASSED, correctness=Correctness(checks))
+    outcome = outcome_of(found, load_platform("cpu"), candidate_hash="c", evaluation_id="e")
+    assert outcome.accuracy == {"as generated": "1.2e-07 allowed, 6.8e-09 used"}
+
+
 def test_an_evaluation_keeps_its_numbers_for_queries_and_agents():
     measurements = measurements_of(PASSED)
     assert (measurements.speedup, measurements.speedup_low, measurements.speedup_high) == (2.0, 1.9, 2.1)

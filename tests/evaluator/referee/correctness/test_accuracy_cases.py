@@ -149,6 +149,38 @@ def test_polynomials_good_to_a_few_ulps_pass(reference: Model, function: Model, 
     assert refused(reference, approximate, (64, 512)) == ""
 
 
+def exp_by(coefficients: list[float]) -> Model:
+    """exp as the prompt's rules describe it: range reduction by ln 2 in two parts, then a polynomial, in float32."""
+
+    def exp(x: torch.Tensor) -> torch.Tensor:
+        n = torch.round(x * 1.442695041)
+        rest = (x - n * 0.693359375) + n * 2.12194440e-4
+        total = torch.full_like(x, coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            total = total * rest + coefficient
+        return torch.where(torch.isfinite(x), torch.ldexp(total, n), torch.exp(x))
+
+    return exp
+
+
+CHEBYSHEV = np.polynomial.chebyshev.Chebyshev.interpolate(np.exp, 5, [-math.log(2) / 2, math.log(2) / 2])
+DEGREES = {
+    "5, minimax": CHEBYSHEV.convert(kind=np.polynomial.Polynomial).coef.tolist(),
+    "6, Taylor": [1 / math.factorial(power) for power in range(7)],
+}
+
+
+@pytest.mark.parametrize("name", DEGREES)
+@pytest.mark.parametrize("op", ["softmax", "sigmoid"])
+def test_exp_of_the_degrees_that_the_prompt_names_passes(name: str, op: str) -> None:
+    exp = exp_by(DEGREES[name])
+    if op == "sigmoid":
+        assert refused(torch.sigmoid, sigmoid_by(lambda x: exp(x.clamp(-87, 87))), (64, 512)) == ""
+    else:
+        shifted = lambda x: softmax_by(lambda y: exp(y.clamp(min=-87)), x)  # noqa: E731
+        assert refused(lambda x: torch.softmax(x, -1), shifted, (64, 512)) == ""
+
+
 def softmax_by(exp: Model, x: torch.Tensor) -> torch.Tensor:
     shifted = exp(x - x.amax(-1, keepdim=True))
     return shifted / shifted.sum(-1, keepdim=True)

@@ -20,6 +20,10 @@ _REMARK = re.compile(
 )
 _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
 _FOREIGN = re.compile(r"^/usr/|/site-packages/|/dist-packages/|/torch/include/|/precompiled_headers/|/cpp_prefix")
+# A loop that works on vectors already, which g++ cannot vectorise and need not: it has a vector's type at its own
+# place, or calls what an intrinsic stands for or a vector function of the C library.
+_VECTOR_TYPE = re.compile(r"no vectype for stmt: .*\b__m(?:128|256|512)")
+_VECTOR_CALL = re.compile(r"statement clobbers memory: .*\b(?:__builtin_ia32_|_ZGV)")
 _MAX_REASONS = 2
 _OUTER = "an outer loop"
 # Parts of g++'s remarks before it gives a loop up, and what they mean; those that say most come first.
@@ -58,6 +62,7 @@ class Loop:
     widths: set[int] = field(default_factory=set)  # bytes
     reasons: list[str] = field(default_factory=list)  # why a version of it was not vectorised
     versioned: str = ""  # why it has a second version that was not vectorised
+    intrinsics: bool = False  # whether its own code works on vectors
 
     @property
     def vectorized(self) -> bool:
@@ -66,6 +71,8 @@ class Loop:
 
     def notes(self) -> list[str]:
         """Lines for a reader: why it was not vectorised, or why only some versions of it were."""
+        if self.intrinsics and not self.vectorized:
+            return []
         if self.vectorized:
             return [self.versioned] if self.versioned else []
         known = [reason for _, reason in _REASONS if reason in self.reasons]
@@ -79,6 +86,7 @@ def parse(remarks: str) -> list[Loop]:
     """
     loops: dict[tuple[str, int], Loop] = {}
     reasons: list[str] = []
+    vectors: set[tuple[str, int] | None] = set()  # places of remarks that show vectors; None: the next loop's, anywhere
     for row in remarks.splitlines():
         match = _REMARK.match(row)
         if match is None:
@@ -94,24 +102,30 @@ def parse(remarks: str) -> list[Loop]:
                     loop.widths.add(int(width[1]))
                 else:
                     loop.reasons += reasons
+                    loop.intrinsics |= not vectors.isdisjoint({place, None})
             elif words.startswith("loop versioned"):
                 loops.setdefault(place, Loop(*place)).versioned = words.rstrip(". ")[:80]
         if verdict:
-            reasons = []
+            reasons, vectors = [], set()
         elif match["kind"] == "missed" and len(match["step"]) > 1:  # indented: a reason
             reasons += [reason for part, reason in _REASONS if part in words]
+            if _VECTOR_TYPE.search(words):
+                vectors.add(place)
+            elif _VECTOR_CALL.search(words):
+                vectors.add(None)
     return [loops[key] for key in sorted(loops)]
 
 
 def condense(loops: list[Loop]) -> list[dict[str, Any]]:
     """List at most 20 loops as JSON, those that were not vectorised first. Outer loops are left out."""
     inner = [loop for loop in loops if _OUTER not in loop.notes()]
-    inner.sort(key=lambda loop: loop.vectorized)
+    inner.sort(key=lambda loop: loop.vectorized or loop.intrinsics)
     return [
         {
             "at": text(f"{loop.file.rpartition('/')[2]}:{loop.line}", 60),
             "vectorized": loop.vectorized,
             "vector_bytes": max(loop.widths) if loop.widths else None,
+            "intrinsics": loop.intrinsics,
             "notes": [text(note) for note in loop.notes()],
         }
         for loop in inner[:_MAX_LOOPS]

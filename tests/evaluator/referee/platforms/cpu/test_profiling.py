@@ -44,6 +44,26 @@ extern "C" void rows(const float* x, float* y, long n, long m) {
     }
 }
 """
+INTRINSICS = r"""
+#include <immintrin.h>
+extern "C" __m256 _ZGVdN8v_expf(__m256);
+extern "C" void moved(const float* x, float* y, long n) {
+    for (long i = 0; i + 8 <= n; i += 8)  // loads and stores
+        _mm256_storeu_ps(y + i, _mm256_loadu_ps(x + i));
+}
+extern "C" void streamed(const float* x, float* y, long n) {
+    for (long i = 0; i + 8 <= n; i += 8)  // streams
+        _mm256_stream_ps(y + i, _mm256_loadu_ps(x + i));
+}
+extern "C" void called(const float* x, float* y, long n) {
+    for (long i = 0; i + 8 <= n; i += 8)  // vector function
+        _mm256_storeu_ps(y + i, _ZGVdN8v_expf(_mm256_loadu_ps(x + i)));
+}
+extern "C" void scan(float* a, long n) {
+    for (long i = 1; i < n; i++)  // no vectors
+        a[i] += a[i - 1] * 0.5f;
+}
+"""
 
 
 def line_of(mark: str) -> int:
@@ -81,6 +101,24 @@ def test_loops_are_told_from_real_remarks(remarks: str) -> None:
     assert f"kernel.cpp:{line_of('outer')}" not in rows
     assert rows[f"kernel.cpp:{line_of('second inner')}"]["vectorized"] is True
     assert not any("erf" in row["at"] or "cmath" in row["at"] for row in rows.values())
+
+
+def test_loops_of_intrinsics_are_not_called_scalar(tmp_path: Path) -> None:
+    source, script = tmp_path / "k.cpp", tmp_path / "c++"
+    source.write_text(INTRINSICS)
+    script.write_text(compiler_remarks.shim("/usr/bin/g++", tmp_path))
+    script.chmod(0o755)
+    library = tmp_path / "k.so"
+    subprocess.run([script, "-O3", "-mavx2", "-shared", "-fPIC", source, "-o", library], check=True)
+    [written] = tmp_path.glob("remarks.*.txt")
+    loops = compiler_remarks.condense(compiler_remarks.parse(written.read_text()))
+    at = {f"k.cpp:{n}": line.partition("// ")[2] for n, line in enumerate(INTRINSICS.splitlines(), 1) if "// " in line}
+    assert {at[loop["at"]]: loop["intrinsics"] for loop in loops} == {
+        "loads and stores": True, "streams": True, "vector function": True, "no vectors": False,
+    }  # fmt: skip
+    shown = load_platform("cpu").profile_text({"detail": {"vectorization": {"loops": loops}}}).splitlines()
+    assert [line for line in shown if "NOT vectorized" in line] == [shown[1]]
+    assert sum("vectors by its own intrinsics" in line for line in shown) == 3
 
 
 def test_loops_that_were_not_vectorised_come_first(remarks: str) -> None:
