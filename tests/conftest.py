@@ -41,6 +41,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """See that tests of a group, which share what takes long to make, run in one process."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+                pytest.exit(f"{item.nodeid}: pytest-xdist does not keep groups together with this version of pytest")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so."""
     for item in items:

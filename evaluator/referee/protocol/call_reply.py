@@ -33,7 +33,7 @@ def pack(value: Any) -> bytes | None:
 
     Only plain, dense tensors on the host, which hold their values themselves (no lazy conjugate or negation), have it.
     """
-    kind = type(value)
+    kind, base = type(value), torch.Tensor  # an object may have methods of its own under the same names
     if kind is torch.Tensor:
         code, tensors = 0, [value]
     elif kind is tuple or kind is list:
@@ -44,11 +44,11 @@ def pack(value: Any) -> bytes | None:
     for tensor in tensors:
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not tensor.is_cpu:
             return None
-        if tensor.is_conj() or tensor.is_neg() or tensor.dtype not in _CODES:
+        if base.is_conj(tensor) or base.is_neg(tensor) or tensor.dtype not in _CODES:
             return None
-        dims = tensor.dim()
-        parts.append(_TENSOR.pack(tensor.data_ptr(), _CODES[tensor.dtype], dims))
-        parts.append(struct.pack(f"!{2 * dims}q", *tensor.shape, *tensor.stride()))
+        dims = base.dim(tensor)
+        parts.append(_TENSOR.pack(base.data_ptr(tensor), _CODES[tensor.dtype], dims))
+        parts.append(struct.pack(f"!{2 * dims}q", *base.size(tensor), *base.stride(tensor)))
     return b"".join(parts) or None
 
 

@@ -84,7 +84,7 @@ def test_detached_jobs_wait_for_workers_and_can_be_cancelled(
     path = tmp_path / "week.toml"
     path.write_text('name = "week"\ntasks = ["starter/g*"]\nsamples = 2\n[job]\nrounds = 1\n')
     assert run(["batch", "run", str(path), "--detach"]) == 0
-    assert capsys.readouterr().out == "batch 1: 6 jobs in line for `kernelwright worker`\n"
+    assert capsys.readouterr().out == "batch 1: 6 jobs queued for `kernelwright worker`\n"
     assert run(["batch", "cancel", "1"]) == 0
     assert capsys.readouterr().out == "batch 1: 6 jobs cancelled or told to stop\n"
     assert run(["batch", "resume", "1", "--detach", "--json"]) == 0
