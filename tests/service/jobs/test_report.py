@@ -12,7 +12,7 @@ from tasks.outcomes import TAGS, WALL
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_report_says_what_a_tag_means(tag: str) -> None:
-    job: Any = SimpleNamespace(model="m", on_leaderboard=None)
+    job: Any = SimpleNamespace(job=SimpleNamespace(model="m"), on_leaderboard=None)
     best: Any = SimpleNamespace(
         verdict="passed",
         tags=(tag, "a tag of another version"),
