@@ -30,4 +30,4 @@ def run(pool: RunnerPool) -> dict[str, Any]:
         message = of_fault(error).message
     finally:
         pool.stop_all()
-    return {"message": message, "build_cache": builder.packed, "cost_s": cost_s}
+    return {"message": message, "build_cache": builder.for_later(), "cost_s": cost_s}

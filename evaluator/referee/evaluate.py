@@ -170,7 +170,7 @@ class Trial:
             "cost_s": self.cost_s,
             "seed": self.pool.seeds.secret.hex(),
             "compile_cache": self.baselines.packed,
-            "build_cache": self.builder.packed,
+            "build_cache": self.builder.for_later(),
         }
 
 

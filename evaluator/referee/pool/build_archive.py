@@ -23,6 +23,8 @@ def restore(handle: RunnerHandle, packed: str) -> bool:
     Returns:
         Whether that worked. If not, the build takes longer and nothing else changes.
     """
+    if not packed:
+        return False
     try:
         data = torch.frombuffer(bytearray(base64.b64decode(packed, validate=True)), dtype=torch.uint8)
     except (binascii.Error, ValueError):
@@ -36,11 +38,11 @@ def restore(handle: RunnerHandle, packed: str) -> bool:
 
 
 def keep(handle: RunnerHandle) -> str:
-    """The runner's archive in base64; empty if there is none or if it exceeds `MAX_BYTES`."""
+    """The runner's archive in base64; empty if it has built nothing or if the archive exceeds `MAX_BYTES`."""
     packed = ""
     with contextlib.suppress(RunnerFailed):
         tree = handle.reveal({"op": "pack"}, timeout_s=60)
-        if len(tree.tensors) == 1 and tree.tensors[0].span_bytes <= MAX_BYTES:
+        if len(tree.tensors) == 1 and 0 < tree.tensors[0].span_bytes <= MAX_BYTES:
             packed = base64.b64encode(handle.read(tree.tensors[0]).numpy().tobytes()).decode()
         handle.ask({"op": "release"}, timeout_s=60)
     return packed

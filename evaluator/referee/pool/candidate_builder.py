@@ -1,4 +1,4 @@
-"""Starts runners of the candidate and keeps the files of a slow build, so that it happens once."""
+"""Starts runners of the candidate, and passes what the first one has built to all others."""
 
 import time
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ..isolation.handle import RunnerHandle
 from . import build_archive
 from .runner_pool import RunnerPool
 
-_SLOW_S = 3.0  # the files of builds that take longer are kept
+_SLOW_S = 3.0  # the files of builds that take longer are kept for later evaluations, too
 
 
 @dataclass
@@ -21,6 +21,7 @@ class Builder:
     pool: RunnerPool
     packed: str = ""
     slow: bool = False  # whether the last start took longer than `_SLOW_S`, with an archive or without
+    _spares_much: bool = False  # whether the archive is of this evaluation and of a slow build
 
     def start(self) -> RunnerHandle:
         """A runner with the candidate built and its parameters loaded.
@@ -36,6 +37,11 @@ class Builder:
         except RunnerFailed as failure:
             raise of_candidate(failure, building=True, doing="building the candidate") from None
         self.slow = time.perf_counter() - start > _SLOW_S
-        if self.slow and not restored:
+        if not restored:
             self.packed = build_archive.keep(handle)
+            self._spares_much = self.slow
         return handle
+
+    def for_later(self) -> str:
+        """The archive if later evaluations should have it, else empty: others' archives would make way for it."""
+        return self.packed if self._spares_much else ""

@@ -7,12 +7,15 @@ from pathlib import Path
 
 
 def pack(folder: Path) -> bytes:
-    """The files of a build folder as a compressed archive."""
+    """The files of a build folder as a compressed archive; empty if there are none."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    files = [path for path in files if path.suffix not in (".gch", ".lock")]
+    if not files:
+        return b""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and not path.is_symlink() and path.suffix not in (".gch", ".lock"):
-                tar.add(path, arcname=str(path.relative_to(folder)), filter=_whole_seconds)
+        for path in files:
+            tar.add(path, arcname=str(path.relative_to(folder)), filter=_whole_seconds)
     return archive.getvalue()
 
 

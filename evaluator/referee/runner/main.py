@@ -100,6 +100,8 @@ class Runner:
     def load(self, message: framing.Message) -> framing.Message:
         """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it."""
         name = message["name"]
+        if name == "candidate":
+            self.platform.keep_builds(self.built)
         path = Path.cwd() / f"{name}.py"
         path.write_text(message["source"], encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, path)
@@ -232,8 +234,9 @@ class Runner:
         return asdict(peaks)
 
     def pack(self, _: framing.Message) -> framing.Message:
-        """Reveal the files of the build folder as one archive in memory."""
-        return self.reveal(torch.frombuffer(bytearray(build_files.pack(self.built)), dtype=torch.uint8))
+        """Reveal the files of the build folder as one archive in memory, which is empty if there are none."""
+        packed = build_files.pack(self.built)
+        return self.reveal(torch.frombuffer(bytearray(packed), dtype=torch.uint8) if packed else torch.empty(0))
 
     def unpack(self, message: framing.Message) -> framing.Message:
         """Unpack such an archive into the build folder."""

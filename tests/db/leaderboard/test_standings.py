@@ -68,7 +68,10 @@ def ranked(board):
     scores, stands = [], {}
     for model in dict.fromkeys(model for model, *_ in board):
         own = [(job_id, digest, row) for each, job_id, digest, row in board if each == model]
-        passed = sum(row.speedup is not None and figures[digest] is not None for _, digest, row in own)
+        passed = sum(
+            row.verdict == "passed" and row.speedup is not None and figures[digest] is not None
+            for _, digest, row in own
+        )
         # `own` is in the order of time, and so are the candidates that `min` chooses the first of
         with_figures = [(figures[digest], job_id, digest) for job_id, digest, _ in own if figures[digest] is not None]
         if with_figures:

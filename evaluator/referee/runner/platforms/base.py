@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +38,13 @@ class RunnerPlatform(Protocol):
 
     def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
         """What the referee may ask for beside the common commands, by name."""
+        ...
+
+    def keep_builds(self, folder: Path) -> None:
+        """Have compilers keep in `folder` what they make for the candidate, for the next runner of it.
+
+        Called before the candidate is loaded.
+        """
         ...
 
     def settle(self) -> None:

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ....protocol.framing import Message
 from ....protocol.peaks import Peaks, Traffic
-from . import peaks, threads
+from . import compiler_cache, peaks, threads
 from .profiling.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class CpuRunner:
         """The questions of a profile."""
         profiler = Profiler(runner.decoded, lambda: runner.model)
         return {"profile": profiler.answer, "top_operators": profiler.top_operators}
+
+    def keep_builds(self, folder: Path) -> None:
+        """See `compiler_cache`."""
+        compiler_cache.install(folder / "compiled", folder.parent / "compilers")
 
     def settle(self) -> None:
         """Bind the calling thread as OpenMP has bound its others.

@@ -7,6 +7,7 @@ but no elements, and returns arrays. So a program cannot depend on the numbers t
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,9 @@ class SimulatedRunner:
             "program": lambda message: self._build(runner, message),
             "counted_call": lambda message: self._counted_call(runner, message),
         }
+
+    def keep_builds(self, folder: Path) -> None:
+        """Nothing is compiled."""
 
     def settle(self) -> None:
         """Nothing to do."""
