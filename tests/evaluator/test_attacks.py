@@ -62,8 +62,9 @@ def test_attack_is_refused(path: Path, docker_sandbox: Sandbox, shared_docker_sa
         return
     # What is right, and only pretends or hinders others, gains nothing by it.
     assert evaluation.speedup is not None
-    # (What only looks faster than it is says so in its header, and must be tagged: below.)
-    assert header(source, "looks") == "faster" or evaluation.speedup["eager"].low < 1.05, evaluation.tags
+    # What only looks faster than it is says so in its header, and is tagged where it does.
+    gains, looks = evaluation.speedup["eager"].low >= 1.05, header(source, "looks") == "faster"
+    assert looks or not gains, evaluation.tags
     assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
-    tags = {text for text in header(source, "tag").split(" or ") if text}
+    tags = {text for text in header(source, "tag").split(" or ") if text and (gains or not looks)}
     assert not tags or tags & set(evaluation.tags), (evaluation.tags, evaluation.profile["time_by_file"])
