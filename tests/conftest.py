@@ -49,6 +49,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 pytest.exit(f"{item.nodeid}: pytest-xdist does not keep groups together with this version of pytest")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so.
 

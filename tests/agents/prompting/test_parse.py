@@ -97,21 +97,21 @@ def test_parsing_warns_nobody() -> None:
 
 
 def test_reply_of_fences_alone_takes_no_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     for line in ("```python\nclass ModelNew(\n", "```\n", "```python\n"):
         with pytest.raises(ReplyError):
             extract_candidate(line * (MAX_REPLY_CHARS // len(line)))
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(
     "line", ["```" + " " * 2_000_000 + "`", "~" * 2_000_000 + "`", " " * 2_000_000 + "`", "`" * 2_000_000]
 )
 def test_line_that_is_almost_a_fence_takes_no_time(line: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ReplyError):
         extract_candidate(line)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @given(st.text())
@@ -278,18 +278,18 @@ def test_sections_are_what_the_plain_expression_says(text: str) -> None:
     ],
 )
 def test_body_of_what_is_almost_a_tag_takes_no_time(body: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert parse(render({"note": body})) == {"note": body}
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("unit", ["<note>\n", "<note>\n<best>\n", "<note>\n</note>x\n", "<note>\nx\n</note>\n"])
 def test_message_of_tags_alone_takes_no_time(unit: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     text = unit * (MAX_REPLY_CHARS // len(unit))
     parse(text)
     text_outside_sections(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_body_that_no_encoding_carries_is_mended() -> None:
