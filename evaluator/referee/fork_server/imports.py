@@ -46,6 +46,8 @@ def import_torch(platform: str) -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
+    load_imports(platform).after_torch()
+
     # Importing may have bound this thread to one processor. Processes that are forked here may run on any.
     os.sched_setaffinity(0, affinity)
 

@@ -24,6 +24,10 @@ class PlatformImports(Protocol):
         """
         ...
 
+    def after_torch(self) -> None:
+        """Import what else runners of this platform need, so that none spends time on that."""
+        ...
+
     def look_up_compiler(self) -> None:
         """Have torch.compile find out what it wants to know about the device."""
         ...

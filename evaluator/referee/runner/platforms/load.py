@@ -4,10 +4,20 @@ from .base import PlatformImports, RunnerPlatform
 
 
 def load_imports(name: str) -> PlatformImports:
-    """What a platform does before anything foreign is loaded; platforms that compute on the host share the host's."""
-    from .cpu.imports import CpuImports
+    """What a platform does before anything foreign is loaded.
 
-    return CpuImports()
+    Raises:
+        ValueError: there is no platform of that name.
+    """
+    if name == "cpu":
+        from .cpu.imports import CpuImports
+
+        return CpuImports()
+    if name == "simulated":
+        from .simulated.imports import SimulatedImports
+
+        return SimulatedImports()
+    raise ValueError(f"platform: unknown {name!r}")
 
 
 def load_runner_platform(name: str) -> RunnerPlatform:

@@ -21,6 +21,9 @@ class CpuImports:
         os.environ["OMP_PROC_BIND"] = "true"
         os.environ["OMP_PLACES"] = "cores"
 
+    def after_torch(self) -> None:
+        """Nothing else."""
+
     def look_up_compiler(self) -> None:
         """Have Inductor find out which vector extensions this processor has, by forks."""
         from torch._inductor import cpu_vec_isa
