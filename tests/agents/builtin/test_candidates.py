@@ -255,7 +255,7 @@ SUITE_OPS = tuple(task.name for task in load_suite("starter").tasks)
 # Each variation alone on the ops with the most forms of loops; on all others only where it is asked for, which takes
 # some minutes.
 EVERY_ONE = os.environ.get("KERNELWRIGHT_TEST_EVERY_VARIATION") == "1"
-EDGES = ("looked_up", "reductions", "small_sizes", "normalised", "half_precision", "integers")
+EDGES = ("looked_up", "reductions", "small_sizes", "normalised")
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
