@@ -14,7 +14,7 @@ from evaluator.provenance import provenance
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.declarations import declarations_of
-from tasks.outcomes import CANCELLED, Verdict
+from tasks.outcomes import CANCELLED, Verdict, candidate_hash
 from tasks.task import Task
 
 
@@ -29,6 +29,7 @@ class Effort:
     measure_budget_s: float = 20.0
     precision: float = 0.2  # the width, as a share of the speedup, at which an interval is narrow enough
     baselines: tuple[str, ...] = ("eager", "compile")  # those that the platform lacks are left out
+    trial: bool = False  # whether timing ends as soon as it is decided if the candidate is better than the champion
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
 
@@ -57,6 +58,7 @@ class Effort:
             "domain": list(declared.domain),
             "shape_groups": declared.shape_groups,
             "cold": self.cold,
+            "trial": self.trial,
             "rules": list(self.rules),
         }
 
@@ -69,11 +71,24 @@ def evaluate(
     platform: Platform,
     device: int = 0,
     effort: Effort | None = None,
+    champion_source: str | None = None,
     cache: BuildCache | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
-    """Evaluate a candidate on a device of this host. `device` is the device's index.
+    """Evaluate a candidate on a device of this host.
+
+    Args:
+        task: the op.
+        candidate_source: the candidate.
+        sandbox: where it runs.
+        platform: whose device it runs on.
+        device: the device's index.
+        effort: the limits; None: the default ones.
+        champion_source: another candidate that is timed beside this one, so that it is known which is better.
+        cache: what earlier evaluations have built.
+        on_progress: called with a few words on each stage.
+        cancel: ends the evaluation.
 
     A candidate that fails, hangs or cheats gets a verdict and raises no exception. A referee that gave no result is a
     verdict, too (`sandbox_error`).
@@ -89,6 +104,8 @@ def evaluate(
         "compile_cache": baseline_key(task, described, probed),
         "build_cache": candidate_key(task, candidate_source, described, probed),
     }
+    champion = champion_source or ""
+    champion_key = candidate_key(task, champion, described, probed)
     describe = partial(
         provenance,
         task,
@@ -103,7 +120,12 @@ def evaluate(
         result = run_referee(
             "evaluate",
             platform,
-            {**effort.request(task, candidate_source), **kept},
+            {
+                **effort.request(task, candidate_source),
+                **kept,
+                "champion_source": champion,
+                "champion_cache": "" if cache is None or not champion else cache.get(champion_key),
+            },
             device=device,
             sandbox=sandbox,
             limits=effort.limits(),
@@ -122,6 +144,7 @@ def evaluate(
         {
             **{name: result[name] for name in _FROM_REFEREE},
             "schema": SCHEMA,
+            "champion": result["champion"] and {"candidate": candidate_hash(champion), **result["champion"]},
             "provenance": describe(result=result),
             "cost_s": {"start": round(total - sum(stages.values()), 3), **stages, "total": round(total, 3)},
         }

@@ -71,6 +71,25 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The candidate against another one that was timed in the same process sets.
+
+    Attributes:
+        candidate: the other one's hash.
+        decision: `better`, `worse`, `alike` (within 2 %) or `open` (not decided).
+        speedup: over the other one, with the interval of the sequential test; None if they were not timed together.
+        sets: the process sets that it took.
+        absent: why they were not timed together.
+    """
+
+    candidate: str
+    decision: str
+    speedup: Interval | None
+    sets: int
+    absent: str = ""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The result that `kernelwright evaluate --json` prints and the store keeps.
 
@@ -90,6 +109,7 @@ class Evaluation:
     profile: Mapping[str, Json] = field(default_factory=dict)
     provenance: Mapping[str, Json] = field(default_factory=dict)
     cost_s: Mapping[str, float] = field(default_factory=dict)
+    champion: Comparison | None = None  # with the best candidate so far, where one was given
 
     @property
     def passed(self) -> bool:
@@ -111,6 +131,7 @@ class Evaluation:
             raise ValueError(f"schema: expected {SCHEMA!r}, got {data.get('schema')!r}")
         try:
             worst = data["correctness"]["worst"]
+            champion = data.get("champion")
             speedup = data["speedup"]
             return cls(
                 verdict=Verdict(data["verdict"]),
@@ -132,6 +153,12 @@ class Evaluation:
                 profile=data["profile"],
                 provenance=data["provenance"],
                 cost_s=data["cost_s"],
+                champion=None if champion is None else _comparison(champion),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"evaluation: malformed field {error}") from error
+
+
+def _comparison(data: Mapping[str, Json]) -> Comparison:
+    speedup = data["speedup"]
+    return Comparison(**{**data, "speedup": None if speedup is None else Interval(**speedup)})

@@ -16,7 +16,7 @@ def run(pool: RunnerPool) -> dict[str, Any]:
         failed. There is no verdict.
     """
     cost_s: dict[str, float] = {}
-    builder = Builder(pool)
+    builder = Builder(pool, "candidate", pool.request.candidate_source)
     message = ""
     try:
         with stage(cost_s, "reference"):

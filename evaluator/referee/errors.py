@@ -86,6 +86,10 @@ class Finding(Exception):
     detail: str = ""
 
 
+class ChampionFailed(Exception):
+    """The candidate to compare with failed in its turn, which is no fault of the candidate that is judged."""
+
+
 def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Finding:
     """The verdict on a candidate whose runner failed while `doing` something."""
     message = f"{doing}: {failure.message}"

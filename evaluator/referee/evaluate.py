@@ -15,7 +15,7 @@ from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
 from .pool.runner_pool import RunnerPool, progress
-from .timing import call_times, roofline
+from .timing import call_times, roofline, sequential
 from .timing.stage import TimingStage
 from .timing.whole_turns import Evenness
 
@@ -36,17 +36,20 @@ class Trial:
     limit: dict[str, Any] | None = None
     timed_checks: int = 0
     warm: list[InputSet] = field(default_factory=list)  # inputs of the untimed calls
+    champion_fails: str = ""  # why the candidate was not compared with the champion to the end
 
     def __post_init__(self) -> None:
         """The baselines need the pool."""
         request = self.pool.request
-        self.plan = self.pool.platform.plan(
-            call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
-        )
+        plan = call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
+        self.plan = self.pool.platform.plan(plan.for_trial() if request.trial else plan)
         self.measurement.resolution = self.pool.platform.resolution
         self.began_s = time.perf_counter()
         self.baselines = Baselines(self.pool, self.pool.request.compile_cache)
-        self.builder = Builder(self.pool, self.pool.request.build_cache)
+        self.builder = Builder(self.pool, "candidate", request.candidate_source, request.build_cache)
+        self.champion: Builder | None = None
+        if request.champion_source:
+            self.champion = Builder(self.pool, "champion", request.champion_source, request.champion_cache)
 
     def run(self) -> dict[str, Any]:
         """Hold the trial; the evaluation as plain JSON, whatever happens."""
@@ -101,7 +104,15 @@ class Trial:
         plan = replace(self.plan, wall_s=left_s)
         self.measurement.seed = self.pool.seeds.named("evenness")
         watch = TimingStage(
-            self.pool, self.evidence, self.baselines, self.builder, reference, plan, self.warm, self.measurement
+            self.pool,
+            self.evidence,
+            self.baselines,
+            self.builder,
+            self.champion,
+            reference,
+            plan,
+            self.warm,
+            self.measurement,
         )
         checked: RunnerHandle | None = candidate
         foreign = self.pool.platform.has_foreign_code(candidate, reference)
@@ -110,6 +121,7 @@ class Trial:
             checked = None
         watch.run(checked)
         self.timed_checks = watch.checked_calls
+        self.champion_fails = watch.champion_fails
         self.profile |= watch.profile
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
@@ -127,7 +139,8 @@ class Trial:
             self.tags.append("too_short")
 
     def _find_limit(self, reference: RunnerHandle) -> None:
-        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.timed()}
+        timed = [name for name in self.measurement.timed() if name != "champion"]
+        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in timed}
         found = roofline.find(self.pool, reference, self.warm[0], self.evidence, times_s)
         self.profile |= found.profile
         self.limit = found.roofline
@@ -155,7 +168,7 @@ class Trial:
         timed = self.measurement.timed()
         speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
         samples = {name: self.measurement.samples_ms(name) for name in timed}
-        latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed}
+        latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed if name != "champion"}
         return {
             "verdict": finding.verdict,
             "code": finding.code,
@@ -165,6 +178,7 @@ class Trial:
             "correctness": self.evidence.to_json(),
             "speedup": speedup if passed else None,
             "latency_ms": latency if passed else {},
+            "champion": self._against_champion() if passed else None,
             "roofline": self.limit if passed else None,
             "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if passed else {},
             "cost_s": self.cost_s,
@@ -172,6 +186,16 @@ class Trial:
             "compile_cache": self.baselines.packed,
             "build_cache": self.builder.for_later(),
         }
+
+    def _against_champion(self) -> dict[str, Any] | None:
+        """What the comparison with the champion has come to; None if there was no champion."""
+        if not self.pool.request.champion_source:
+            return None
+        found = self.measurement.against_champion()
+        if found is None:
+            return {"decision": sequential.Decision.OPEN, "speedup": None, "sets": 0, "absent": self.champion_fails}
+        interval = _interval((found.value, found.low, found.high))
+        return {"decision": found.decision, "speedup": interval, "sets": found.sets, "absent": ""}
 
 
 def _interval(values: tuple[float, float, float]) -> dict[str, float]:

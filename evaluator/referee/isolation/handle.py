@@ -1,6 +1,7 @@
 """The referee's handle on a runner: it starts the runner, sends it messages, times its answers, stops and kills it."""
 
 import contextlib
+import hashlib
 import os
 import select
 import signal
@@ -19,20 +20,23 @@ from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
 
+FOREIGN_ROLES = ("candidate", "champion")
+"""Roles whose runners have loaded foreign code: the candidate that is judged, and the one that it is compared with."""
 
-def choose(scratch: str, role: str) -> tuple[str, str]:
+
+def choose(scratch: str, role: str, source: str) -> tuple[str, str]:
     """Choose a runner's home folder, whose name cannot be predicted, and the path under which it builds.
 
-    All runners of a candidate build under the same path, a link into the home folder, because files that were built
-    under one path would be built again under another.
+    All runners of the same foreign source build under the same path, a link into the home folder, because files that
+    were built under one path would be built again under another.
 
     Returns:
         The home folder and the build path.
     """
     home = f"{scratch}/{role}-{os.urandom(4).hex()}"
-    if role != "candidate":
+    if role not in FOREIGN_ROLES:
         return home, f"{home}/built"
-    link = f"{scratch}/{role}"
+    link = f"{scratch}/built-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(link)  # noqa: PTH108
     os.symlink(f"{home}/built", link)  # noqa: PTH211
@@ -80,7 +84,7 @@ class RunnerHandle:
     """
 
     @names_role
-    def __init__(self, shared: RunnerShared, role: str, uid: int) -> None:
+    def __init__(self, shared: RunnerShared, role: str, uid: int, source: str) -> None:
         self.role = role
         self.platform = shared.platform
         self.input_buffer: InputBuffer | None = None
@@ -92,7 +96,7 @@ class RunnerHandle:
         self._used_ns: dict[int, int] = {}  # processor time of each of its processes at the end of its last turn
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
-        self.home, self.built = choose(shared.scratch, role)
+        self.home, self.built = choose(shared.scratch, role, source)
         with shared.lock:
             framing.send(
                 shared.fork_server,
@@ -199,7 +203,7 @@ class RunnerHandle:
         Raises:
             RunnerFailed: the runner ran out of turn, died, took too long or sent a broken message.
         """
-        account, whole_sandbox = self._shared.account, self.role == "candidate"
+        account, whole_sandbox = self._shared.account, self.role in FOREIGN_ROLES
         known = self.stopped
         deadline = time.monotonic() + timeout_s
         account.begin_turn(known, whole_sandbox=whole_sandbox)

@@ -18,7 +18,7 @@ import torch
 
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import Call, CallRequest, InputSet, tensor
-from ..isolation.handle import RunnerHandle
+from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool
 from ..protocol import array_machine as machine
@@ -130,7 +130,7 @@ class SimulatedPlatform:
 
     def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
         """A candidate's program, run and counted; eager's call with its count; any other runner's call."""
-        if handle.role == "candidate":
+        if handle.role in FOREIGN_ROLES:
             return self._candidate_call(handle, request)
         if handle.role == "eager":
             return self._eager_call(handle, request)

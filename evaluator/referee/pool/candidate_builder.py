@@ -13,12 +13,14 @@ _SLOW_S = 3.0  # the files of builds that take longer are kept for later evaluat
 
 @dataclass
 class Builder:
-    """Builds the candidate of one evaluation.
+    """Builds a candidate: the one that is judged, or the one that it is compared with.
 
     `packed` is the candidate's build archive in base64, from an earlier evaluation of it or from this one.
     """
 
     pool: RunnerPool
+    role: str  # one of `handle.FOREIGN_ROLES`
+    source: str
     packed: str = ""
     slow: bool = False  # whether the last start took longer than `_SLOW_S`, with an archive or without
     _spares_much: bool = False  # whether the archive is of this evaluation and of a slow build
@@ -31,9 +33,9 @@ class Builder:
         """
         start = time.perf_counter()
         try:
-            handle = self.pool.start("candidate")
+            handle = self.pool.start(self.role, self.source)
             restored = build_archive.restore(handle, self.packed)
-            self.pool.load_model(handle, self.pool.request.candidate_source, "ModelNew")
+            self.pool.load_model(handle, self.source, "ModelNew")
         except RunnerFailed as failure:
             raise of_candidate(failure, building=True, doing="building the candidate") from None
         self.slow = time.perf_counter() - start > _SLOW_S

@@ -17,7 +17,7 @@ from ..correctness import state_check
 from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
-from ..isolation.handle import RunnerHandle, RunnerShared
+from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
@@ -35,6 +35,8 @@ class Request:
     task_source: str
     device: int = 0  # which of the host's devices of this platform
     candidate_source: str = ""
+    champion_source: str = ""  # another candidate, which this one is compared with; empty: there is none
+    trial: bool = False  # whether timing ends as soon as it is decided which of the two is better
     memory_mb: int = 8192
     build_timeout_s: float = 120.0
     call_timeout_s: float = 20.0
@@ -44,6 +46,7 @@ class Request:
     baselines: tuple[str, ...] = ("eager", "compile")
     compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned
     build_cache: str = ""  # base64 archive that an earlier evaluation of the same candidate returned
+    champion_cache: str = ""  # that of the champion
     tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
     domain: tuple[str, ...] = ()  # declared by the task: `input_families.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()
@@ -74,7 +77,7 @@ class RunnerPool:
     init: tuple[Tree, list[torch.Tensor]] | None = None
     initial: dict[str, torch.Tensor] = field(default_factory=dict)  # the model's state as its constructor leaves it
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
-    names: state_check.Names = field(default_factory=state_check.Names)  # of the candidate's tensors
+    names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
@@ -84,12 +87,17 @@ class RunnerPool:
         self.account = self.platform.account()
 
     @property
+    def names(self) -> state_check.Names:
+        """What the candidate calls the reference's tensors."""
+        return self.names_of.get("candidate", state_check.Names())
+
+    @property
     def memory_bytes(self) -> int:
         """The sandbox's memory limit."""
         return self.request.memory_mb << 20
 
-    def start(self, role: str) -> RunnerHandle:
-        """Fork a fresh runner for a role.
+    def start(self, role: str, source: str = "") -> RunnerHandle:
+        """Fork a fresh runner for a role; `source` is the foreign code that it is going to load.
 
         Raises:
             RunnerFailed: no process could be made.
@@ -101,7 +109,7 @@ class RunnerPool:
         shared = RunnerShared(
             fork_server, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.account, lock
         )
-        handle = RunnerHandle(shared, role, next(self.uids))
+        handle = RunnerHandle(shared, role, next(self.uids), source)
         self.running.append(handle)
         return handle
 
@@ -114,7 +122,7 @@ class RunnerPool:
         self.running.remove(handle)
         if not handle.close():
             raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
-        if handle.role == "candidate" and handle.uid is not None:
+        if handle.role in FOREIGN_ROLES and handle.uid is not None:
             exhaustion.clean_up(handle.uid, self.scratch)
 
     def check_hoarding(self) -> None:
@@ -126,7 +134,7 @@ class RunnerPool:
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
         if not exhaustion.short(before):
             return
-        for handle in [handle for handle in self.running if handle.role == "candidate"]:
+        for handle in [handle for handle in self.running if handle.role in FOREIGN_ROLES]:
             self.stop(handle)
         hoarded = exhaustion.hoarded(before, exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID))
         if hoarded is not None:
@@ -177,7 +185,7 @@ class RunnerPool:
         Raises:
             RunnerFailed: the source cannot be loaded, built or run.
         """
-        handle = self.start(role)
+        handle = self.start(role, source if role in FOREIGN_ROLES else "")
         self.load_model(handle, source, class_name)
         return handle
 
@@ -190,7 +198,7 @@ class RunnerPool:
         self._load(handle, source, "task" if class_name == "Model" else "candidate", class_name)
         own = self._construct(handle, class_name)
         if class_name != "Model":
-            self.names = state_check.match(handle, own, self.initial)
+            self.names_of[handle.role] = state_check.match(handle, own, self.initial)
         self.load_state(handle)
 
     def load_state(self, handle: RunnerHandle) -> None:
@@ -201,7 +209,7 @@ class RunnerPool:
         """
         assert self.state is not None
         tree, contents = self.state
-        names = dict(self.names.own) if handle.role == "candidate" else {}
+        names = dict(self.names_of[handle.role].own) if handle.role in self.names_of else {}
         handle.attach(self.platform.input_buffer(bytes_needed(tree), 1))
         handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)
         handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))

@@ -9,9 +9,9 @@ runners are stopped. A *block* is one variant's timed calls of a round.
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from . import statistics, whole_turns
+from . import sequential, statistics, whole_turns
 from .whole_turns import Evenness, Turn
 
 HANDOVERS_AT_LEAST = 2.0
@@ -22,7 +22,11 @@ RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
 evaluations whose own spread was 0.25 %."""
 
+TRIAL_BUDGET_S = 8.0
+"""What timing may take where it is only asked which of two candidates is better."""
+
 _A_LOOK = 250  # resamples that are enough to see whether the interval is narrow
+_NORMAL_95 = 1.96  # the normal distribution's two-sided 5 %
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,18 @@ class Plan:
     target_effect: float = 0.25  # ... or below this share of its logarithm: what is far from 1 needs less ...
     precision: float = 0.2  # ... but never while it is wider than this share of it
     budget_s: float = 20.0
+    trial: bool = False  # whether it is enough to know which of candidate and champion is better
+
+    def for_trial(self) -> "Plan":
+        """The plan by which it is decided which of two candidates is better (`sequential`)."""
+        return replace(
+            self,
+            sets=1,
+            sets_max=min(self.sets_max, sequential.LOOKS),
+            budget_s=min(self.budget_s, TRIAL_BUDGET_S),
+            target_width=self.precision,
+            trial=True,
+        )
 
     @property
     def share_s(self) -> float:
@@ -85,6 +101,10 @@ class Measurement:
             sets.pop()
         self.handovers_s.pop()
 
+    def forget(self, variant: str) -> None:
+        """Forget a variant's times."""
+        self.turns.pop(variant, None)
+
     def add_round(self, turns: Mapping[str, Sequence[Turn]]) -> None:
         """Record the turns of a round, by variant."""
         for variant, each in turns.items():
@@ -114,14 +134,28 @@ class Measurement:
 
         Never narrower than `RESOLUTION` on either side: what few process sets share is in no spread between them.
         """
-        ratios = [
+        ratios = self._ratios(baseline)
+        uncertain = self.resolution
+        if len(ratios) == 1:  # nothing is seen of how process sets differ
+            uncertain = math.hypot(uncertain, _NORMAL_95 * sequential.SET_SD)
+        return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), uncertain)
+
+    def against_champion(self) -> sequential.Comparison | None:
+        """How much faster the candidate is than the champion; None if no champion was timed."""
+        if "champion" not in self.timed():
+            return None
+        pairs = [[ratio for pairs in rounds for ratio in pairs] for rounds in self._ratios("champion")]
+        return sequential.compare(pairs)
+
+    def _ratios(self, baseline: str) -> list[list[list[float]]]:
+        """The ratios baseline/candidate of calls on the same inputs, by set and round."""
+        return [
             [
                 [slow / fast for slow, fast in zip(slows, fasts, strict=True)]
                 for slows, fasts in zip(slow_blocks, fast_blocks, strict=False)
             ]
             for slow_blocks, fast_blocks in zip(self.blocks(baseline), self.blocks("candidate"), strict=True)
         ]
-        return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), self.resolution)
 
     def latency_ms(self, variant: str) -> tuple[float, float, float]:
         """Median time of a call with its 95 % interval."""
@@ -136,11 +170,27 @@ class Measurement:
 
     def evenness(self) -> Evenness:
         """Whether the candidate's turns took what its timed calls say."""
-        return whole_turns.judge({variant: self.turns[variant] for variant in self.timed()}, seed=self.seed)
+        own = {variant: self.turns[variant] for variant in self.timed() if variant != "champion"}
+        return whole_turns.judge(own, seed=self.seed)
 
     def told(self, plan: Plan) -> bool:
         """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls."""
+        compared = self.against_champion() if plan.trial else None
+        if compared is not None:
+            return compared.decision != sequential.Decision.OPEN and self.evenness() != Evenness.UNCLEAR
         return self.precise(plan) and self.evenness() != Evenness.UNCLEAR
+
+    def set_told(self, plan: Plan) -> bool:
+        """Whether the present process set tells enough.
+
+        In a trial this depends on how the pairs scatter and never on which side is ahead: a test that may stop at each
+        round would have to count each round as a look.
+        """
+        if not plan.trial:
+            return self.told(plan)
+        baseline = "champion" if "champion" in self.timed() else "eager"
+        logs = [math.log(ratio) for pairs in self._ratios(baseline)[-1] for ratio in pairs]
+        return sequential.mean_and_error(logs)[1] <= sequential.SET_ERROR
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

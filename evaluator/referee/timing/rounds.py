@@ -12,9 +12,9 @@ import torch
 
 from ..correctness import call_outputs
 from ..correctness.findings import Evidence
-from ..errors import RunnerFailed, of_candidate, of_failure, of_task
+from ..errors import ChampionFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
-from ..isolation.handle import RunnerHandle
+from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool
 from . import spot_checks
@@ -80,7 +80,7 @@ class ProcessSet:
         before: list[list[SpotCheck]] = [[] for _ in fresh]  # those before each timed call
         for spot_check in due:
             before[int(spot_check.after * len(before))].append(spot_check)
-        baselines = [handle for name, handle in self.runners.items() if name != "candidate"]
+        baselines = [handle for handle in self.runners.values() if handle.role not in FOREIGN_ROLES]
         platform = self.pool.platform
         disturbances = [platform.disturbance(handle) for handle in baselines]
         half = len(fresh) // 2
@@ -119,7 +119,7 @@ class ProcessSet:
             inputs.contents,
             seed=inputs.seed,
             timeout_s=self.pool.request.call_timeout_s,
-            state=spot_checks.reported_state(self.evidence, variant),
+            state=spot_checks.reported_state(self.evidence, self.pool.names_of, variant),
             quiet=self.supply.pause,
             before=self.scrub,
         )
@@ -182,12 +182,19 @@ def blame(variant: str) -> Iterator[None]:
 
     Raises:
         Finding: the runner failed.
+        ChampionFailed: the champion did, or left something behind that a candidate would be refused for.
     """
     try:
         yield
+    except Finding as finding:
+        if variant == "champion":
+            raise ChampionFailed(finding.message) from None
+        raise
     except RunnerFailed as failure:
         if failure.role not in ("", variant):
             raise of_failure(failure) from None
+        if variant == "champion":
+            raise ChampionFailed(failure.message) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

@@ -7,7 +7,7 @@ are on inputs of other families, and are judged as in the correctness stage; the
 import contextlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -242,10 +242,10 @@ def _make(
     return None
 
 
-def reported_state(evidence: Evidence, variant: str) -> list[str]:
+def reported_state(evidence: Evidence, names_of: Mapping[str, state_check.Names], variant: str) -> list[str]:
     """What of its state a variant's runner is asked to tell with each answer, by its own names."""
-    names = sorted(evidence.changing)
-    return [evidence.names.own.get(name, name) for name in names] if variant == "candidate" else names
+    own = names_of[variant].own if variant in names_of else {}
+    return [own.get(name, name) for name in sorted(evidence.changing)]
 
 
 def compare_state(want: state_check.State, have: state_check.State, evidence: Evidence) -> None:

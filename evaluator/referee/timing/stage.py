@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..correctness.findings import Evidence
-from ..errors import Finding, RunnerFailed
+from ..errors import ChampionFailed, Finding, RunnerFailed
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool.baselines import Baselines
@@ -43,6 +43,7 @@ class TimingStage:
     evidence: Evidence
     baselines: Baselines
     builder: Builder
+    champion: Builder | None
     reference: RunnerHandle
     plan: call_times.Plan
     warm: list[InputSet]
@@ -53,6 +54,7 @@ class TimingStage:
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
     _most_held: float = -math.inf  # bytes that the candidate has held beyond eager
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
+    champion_fails: str = ""  # why the candidate was not compared with the champion to the end
 
     def run(self, checked: RunnerHandle | None) -> None:
         """Time everything. `checked`: the candidate's runner that was examined, where building another takes long.
@@ -77,14 +79,24 @@ class TimingStage:
             started_s = min(started_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = call_times.orders(list(runners), rng)
             running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, scrub)
-            with platform.beside_calls():
-                self.measurement.open_set(list(runners), self._settle(running))
-                load.begin()
-                self.pool.account.begin()
-                self._measure_set(running, pending.result(), rng, last=last)
-                self.pool.account.end()
-                load.end()
-            sets += self._check_turns()
+            sets_before = len(self.measurement.handovers_s)
+            try:
+                with platform.beside_calls():
+                    self.measurement.open_set(list(runners), self._settle(running))
+                    load.begin()
+                    self.pool.account.begin()
+                    self._measure_set(running, pending.result(), rng, last=last)
+                    self.pool.account.end()
+                    load.end()
+                sets += self._check_turns()
+            except ChampionFailed as failure:
+                if len(self.measurement.handovers_s) > sets_before:
+                    self.measurement.drop_set()
+                self._go_on_without_champion(str(failure))
+                supply.collect()
+                for handle in runners.values():
+                    self.pool.stop(handle)
+                continue
             told = sets >= self.plan.sets and self.measurement.told(self.plan)
             enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, started_s)
             if enough:
@@ -112,7 +124,23 @@ class TimingStage:
         if compiles and not first:
             compiled = self.baselines.start_compile(self.warm[0])
         self.baselines.rest()
-        return {"eager": eager, **({} if compiled is None else {"compile": compiled}), "candidate": candidate}
+        champion = self._start_champion()
+        runners = {"eager": eager, "compile": compiled, "champion": champion, "candidate": candidate}
+        return {name: handle for name, handle in runners.items() if handle is not None}
+
+    def _start_champion(self) -> RunnerHandle | None:
+        if self.champion is None:
+            return None
+        try:
+            return self.champion.start()
+        except Finding as failure:
+            self._go_on_without_champion(failure.message)
+            return None
+
+    def _go_on_without_champion(self, reason: str) -> None:
+        """Compare the candidate with eager alone from now on: that the champion fails is no fault of it."""
+        self.champion, self.champion_fails = None, reason[:300]
+        self.measurement.forget("champion")
 
     def _make_spot_checks(self, seed: int, *, last: bool) -> list[SpotCheck]:
         """Those of a process set; made on another thread, while its runners are started.
@@ -142,6 +170,9 @@ class TimingStage:
             most = max(self.profile.get("unaccounted_ms") or 0.0, round(account.unaccounted_s * 1e3, 3))
             self.profile["unaccounted_ms"] = most
             return True
+        if self.champion is not None and self.profile.get("sets_dropped", 0) >= SETS_DROPPED:
+            del self.profile["sets_dropped"]
+            raise ChampionFailed("processes ran out of their turn, which may have been its own")
         self.measurement.drop_set()
         self.profile["sets_dropped"] = self.profile.get("sets_dropped", 0) + 1
         if self.profile["sets_dropped"] > SETS_DROPPED:
@@ -203,7 +234,7 @@ class TimingStage:
                     break
                 if spent >= look_at:
                     look = time.perf_counter()
-                    if self.measurement.told(self.plan):
+                    if self.measurement.set_told(self.plan):
                         break
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most

@@ -55,7 +55,7 @@ def start(pool: RunnerPool, left_s: Callable[[], float]) -> ProfiledRunner:
     Raises:
         RunnerFailed: it cannot be started or prepared.
     """
-    handle = pool.start("candidate")
+    handle = pool.start("candidate", pool.request.candidate_source)
     runner = ProfiledRunner(handle, Path(handle.home) / "profile", left_s)
     compilers = {name: path for name in compiler_remarks.COMPILERS if (path := shutil.which(name)) is not None}
     shims = {name: compiler_remarks.shim(path, runner.folder) for name, path in compilers.items()}
