@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from agents.prompting.parse import Advice, Lesson
 from agents.protocols import JSON, Outcome
-from agents.stop_rules import is_better
+from agents.stop_rules import ALIKE, is_better
 from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash
 
 MAX_LESSONS = 12
+SIMPLER = 0.9
 MAX_REPAIRS = 2  # in a row that fail; then the best candidate is changed instead
 
 
@@ -59,14 +60,34 @@ class EvaluatedCandidate:
 
 
 def best_of(rounds: Sequence[Round]) -> EvaluatedCandidate | None:
-    """The best correct candidate by `stop_rules.is_better`; None: there is none."""
-    best: EvaluatedCandidate | None = None
+    """The best correct candidate by `replaces`; None: there is none."""
+    bests = bests_of(rounds)
+    return bests[-1] if bests else None
+
+
+def bests_of(rounds: Sequence[Round]) -> list[EvaluatedCandidate]:
+    """The candidates that were the best one at some time, in order."""
+    bests: list[EvaluatedCandidate] = []
     for entry in rounds:
-        if entry.source is None or entry.outcome is None:
+        if entry.source is None or entry.outcome is None or entry.repeat_of is not None:
             continue
-        if is_better(entry.outcome, best.outcome if best else None):
-            best = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
-    return best
+        new = EvaluatedCandidate(entry.source, entry.outcome, entry.number)
+        if replaces(new, bests[-1] if bests else None):
+            bests.append(new)
+    return bests
+
+
+def replaces(new: EvaluatedCandidate, best: EvaluatedCandidate | None) -> bool:
+    """Whether a candidate becomes the best one: it is better (`stop_rules.is_better`), or as good and simpler.
+
+    It is simpler if its source has less than `SIMPLER` of the words of the best one's. So ties cannot follow each other
+    without end, each of them a little slower.
+    """
+    if is_better(new.outcome, best.outcome if best else None):
+        return True
+    if best is None or new.outcome.champion_hash != best.outcome.candidate_hash or new.outcome.decision != ALIKE:
+        return False
+    return new.outcome.passed and len(new.source.split()) < SIMPLER * len(best.source.split())
 
 
 def choose_candidate(rounds: Sequence[Round]) -> EvaluatedCandidate | None:
@@ -126,6 +147,8 @@ def _history_entry(entry: Round) -> dict[str, JSON]:
         "speedup_compile": outcome.speedup_compile if outcome else None,
         "change": entry.change,
     }
+    if outcome is not None and outcome.over_champion is not None:
+        shown["over_best_so_far"] = f"{outcome.over_champion:.3f} ({outcome.decision})"
     if entry.repeat_of is not None:
         shown["repeat_of_round"] = entry.repeat_of
     if outcome is not None and not outcome.passed:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.history import best_of
+from agents.history import EvaluatedCandidate, bests_of
 from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
 from agents.llm.models import check_builtin, is_builtin
@@ -20,6 +20,7 @@ from agents.protocols import (
     Prebuilds,
     Price,
     PriceUnknown,
+    Prove,
     Record,
     ResumeState,
     Spent,
@@ -27,8 +28,11 @@ from agents.protocols import (
 from agents.stop_rules import Stop, StopReason, StopRules, stop_for_error
 from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, open_strategy
+from tasks.outcomes import NOT_JUDGED
 
 MAX_ROUNDS = 1000
+MAX_PROOFS = 3  # candidates that are measured in the end, until one is not refused
+_NOTHING_IS_PROVED = (StopReason.CANCELLED, StopReason.TASK_INVALID, StopReason.SANDBOX_ERROR)
 SEEDS = {"compiler": "builtin/compiler"}
 
 
@@ -86,6 +90,7 @@ def run_job(
     spec: JobSpec,
     *,
     evaluate: Evaluate,
+    prove: Prove,
     record: Record,
     llm: LLM,
     should_stop: Callable[[], bool],
@@ -101,7 +106,8 @@ def run_job(
 
     Args:
         spec: the job.
-        evaluate: evaluates a candidate's source. It must remember the candidates that it evaluated.
+        evaluate: evaluates a candidate in a trial. It must remember the candidates that it evaluated.
+        prove: measures the best candidate in the end. It must remember the candidates that it measured.
         record: stores an event before it returns.
         llm: access to models.
         should_stop: whether the job was cancelled.
@@ -148,7 +154,8 @@ def run_job(
         "rounds": spec.rounds,
     }
     record(Event("job_started", 0, started))
-    return _finish(_search(spec, context), account.spent, record)
+    search = _search(spec, context)
+    return _finish(search, _prove(search, prove, record), account.spent, record)
 
 
 def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
@@ -163,8 +170,28 @@ def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
     return open_strategy(spec.strategy)(context)
 
 
-def _finish(search: SearchResult, spent: Spent, record: Record) -> JobResult:
-    best = best_of(search.rounds)
+def _prove(search: SearchResult, prove: Prove, record: Record) -> EvaluatedCandidate | None:
+    """The best candidate with what it was measured to be in the end, apart from the trials that chose it.
+
+    If it is refused, the one that was the best before it is measured. A job that was cancelled, or whose task or
+    sandbox failed, is not measured: its best candidate has the figures of its trial.
+    """
+    bests = bests_of(search.rounds)
+    if not bests or search.stop.reason in _NOTHING_IS_PROVED:
+        return bests[-1] if bests else None
+    for best in bests[: -MAX_PROOFS - 1 : -1]:
+        number = best.round or 0
+        record(Event("proof_started", number, {"hash": best.outcome.candidate_hash}))
+        outcome = prove(best.source)
+        record(Event("proved", number, outcome.to_json()))
+        if outcome.passed:
+            return EvaluatedCandidate(best.source, outcome, best.round)
+        if outcome.verdict in NOT_JUDGED:
+            return bests[-1]
+    return None
+
+
+def _finish(search: SearchResult, best: EvaluatedCandidate | None, spent: Spent, record: Record) -> JobResult:
     result = JobResult(
         best_source=best.source if best else None,
         best=best.outcome if best else None,

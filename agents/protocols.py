@@ -32,6 +32,9 @@ class Outcome:
         metrics: figures that a Judge may cite, by name with the unit (`profile.achieved_gb_per_s`).
         took_s: duration of the evaluation, without the wait for the device.
         evaluation_id: its identifier in the store.
+        champion_hash: the candidate that it was timed beside, the best one at that time; None: there was none.
+        over_champion: its speedup over that one, with the interval of the sequential test.
+        decision: what the test says of it: `better`, `worse`, `alike` (within 2 %) or `open`.
     """
 
     candidate_hash: str
@@ -52,6 +55,11 @@ class Outcome:
     metrics: Mapping[str, JSON] = field(default_factory=dict)
     took_s: float = 0.0
     evaluation_id: str = ""
+    champion_hash: str | None = None
+    over_champion: float | None = None
+    over_champion_low: float | None = None
+    over_champion_high: float | None = None
+    decision: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -99,6 +107,8 @@ class Event:
         candidate       hash, source, change, repeat_of_round (or None)
         evaluation_started  hash
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
+        proof_started   hash; the round is that of the candidate
+        proved          every field of the Outcome: the job's best, measured once more at full precision
         advice          the Judge's JSON, mode (judge-repair | judge-improve), subject_hash (the candidate judged)
         best            hash, speedup, tags
         round_done      verdict (`no_candidate`: the Coder gave none)
@@ -160,8 +170,12 @@ class ResumeState:
 
 FRESH_START = ResumeState()
 
-Evaluate = Callable[[str], Outcome]
-"""Evaluates a candidate's source. Its exceptions (no sandbox, KeyboardInterrupt) pass through `run_job`."""
+Evaluate = Callable[[str, str | None], Outcome]
+"""Evaluates a candidate's source in a trial against the source of the best one so far (None: there is none). Its
+exceptions (no sandbox, KeyboardInterrupt) pass through `run_job`."""
+
+Prove = Callable[[str], Outcome]
+"""Evaluates the job's best candidate at full precision. What it measures counts, and no trial does."""
 
 Record = Callable[[Event], None]
 """Stores an event. It is stored when the call returns."""

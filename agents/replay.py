@@ -15,6 +15,8 @@ _IDENTITY = {
     "candidate": ("hash",),
     "evaluation_started": ("hash",),
     "evaluated": ("candidate_hash", "verdict"),
+    "proof_started": ("hash",),
+    "proved": ("candidate_hash", "verdict"),
     "advice": ("subject_hash", "change"),
     "best": ("hash",),
     "round_done": (),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agents.protocols import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, Outcome, PriceUnknown
-from tasks.outcomes import NOT_JUDGED, is_ranked
+from tasks.outcomes import NOT_JUDGED, TRIAL, is_reliable
 
 
 class StopReason(StrEnum):
@@ -41,42 +41,46 @@ class StopRules:
     roofline_target: float
 
 
-def is_better(new: Outcome, best: Outcome | None) -> bool:
-    """Whether `new` replaces `best`.
+BETTER, ALIKE = "better", "alike"
+"""Decisions of the sequential test (`evaluator.evaluation.Comparison`)."""
 
-    Only candidates that passed count. Reliable figures replace unreliable ones, never the other way round. Among equals
-    the higher speedup over eager wins if `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`;
-    otherwise it is a tie, and the earlier candidate stays.
+
+def is_better(new: Outcome, best: Outcome | None) -> bool:
+    """Whether `new` is better than `best`.
+
+    Only candidates that passed count. Reliable figures replace unreliable ones, and a proof's those of a trial, never
+    the other way round. If the two were timed beside each other, the sequential test decides. Otherwise the higher
+    speedup over eager wins if `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`.
     """
     if not new.passed or new.speedup is None:
         return False
     if best is None or best.speedup is None:
         return True
-    if is_ranked(new.tags) != is_ranked(best.tags):
-        return is_ranked(new.tags)
+    if is_reliable(new.tags) != is_reliable(best.tags):
+        return is_reliable(new.tags)
+    if (TRIAL in new.tags) != (TRIAL in best.tags):
+        return TRIAL not in new.tags
+    if new.champion_hash == best.candidate_hash and new.decision is not None:
+        return new.decision == BETTER
     new_low = new.speedup if new.speedup_low is None else new.speedup_low
     best_high = best.speedup if best.speedup_high is None else best.speedup_high
     return new.speedup > best_high and new_low > best.speedup
 
 
-def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None]) -> Stop | None:
+def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None], best_in: Sequence[int]) -> Stop | None:
     """Why a job stops after rounds with these outcomes; None: it goes on.
 
     Args:
         rules: the limits.
         outcomes: one for each round; None: the round has no candidate.
+        best_in: the rounds, from 1, whose candidates became the best one, in order.
     """
     last = outcomes[-1] if outcomes else None
     if last is not None and last.verdict in NOT_JUDGED:
         return Stop(StopReason(last.verdict), last.message or last.verdict)
-    best: Outcome | None = None
-    stale_rounds = 0  # since the best candidate changed
-    for outcome in outcomes:
-        if outcome is not None and is_better(outcome, best):
-            best, stale_rounds = outcome, 0
-        elif best is not None:
-            stale_rounds += 1
-    fraction = best.roofline_fraction if best is not None and is_ranked(best.tags) else None
+    best = outcomes[best_in[-1] - 1] if best_in else None
+    stale_rounds = len(outcomes) - best_in[-1] if best_in else 0
+    fraction = best.roofline_fraction if best is not None and is_reliable(best.tags) else None
     if fraction is not None and fraction >= rules.roofline_target:
         return Stop(
             StopReason.ROOFLINE,

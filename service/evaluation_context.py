@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.llm.models import provider_of
@@ -81,15 +81,24 @@ class EvaluationContext:
         return lock_paths(self.settings.lock_dir, self.platform.exclusive_resources(self.settings.device))
 
     def evaluate(
-        self, source: str, *, on_progress: Callable[[str], None], cancel: CancelToken, profile: bool | None = None
+        self,
+        source: str,
+        *,
+        on_progress: Callable[[str], None],
+        cancel: CancelToken,
+        profile: bool | None = None,
+        trial: bool = False,
+        champion: str | None = None,
     ) -> Evaluation:
         """Evaluate a candidate once the device is free.
 
         Args:
             source: the candidate.
-            step: called with a few words on each stage.
+            on_progress: called with a few words on each stage.
             cancel: ends the evaluation early.
             profile: overrides the context's own, unless None.
+            trial: whether it is enough to know whether it is better than `champion`.
+            champion: the source of the best candidate so far.
 
         Raises:
             Cancelled: cancellation was requested before there was a result.
@@ -103,7 +112,8 @@ class EvaluationContext:
                     sandbox=self.sandbox,
                     platform=self.platform,
                     device=self.settings.device,
-                    effort=self.effort,
+                    effort=replace(self.effort, trial=True, baselines=("eager",)) if trial else self.effort,
+                    champion_source=champion,
                     cache=self.cache,
                     on_progress=on_progress,
                     cancel=cancel.event,

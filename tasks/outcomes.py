@@ -153,6 +153,7 @@ class Tag:
 
 
 COLD = "cold"
+TRIAL = "trial"
 """The tag of another measurement: with cold caches."""
 
 TAGS: Mapping[str, Tag] = {
@@ -191,13 +192,19 @@ TAGS: Mapping[str, Tag] = {
             False,
             "It was measured with cold caches, as asked for: not comparable with other results. No rank.",
         ),
+        Tag(
+            TRIAL,
+            False,
+            "Timed only until it was decided whether it is better than the best candidate so far. The job's best is "
+            "measured once more at the end; that figure counts. No rank.",
+        ),
     )
 }
 
 UNRANKED = frozenset(tag.name for tag in TAGS.values() if not tag.ranked)
 """Tags of figures that the evaluator measured but does not vouch for."""
 
-WARNING = UNRANKED | frozenset(tag.name for tag in TAGS.values() if not tag.faster)
+WARNING = (UNRANKED - {TRIAL}) | frozenset(tag.name for tag in TAGS.values() if not tag.faster)
 """Tags that pages show as a warning: no rank, or not known to be faster."""
 
 
@@ -255,3 +262,8 @@ def clock_of(tags: Iterable[str]) -> Clock:
 def is_ranked(tags: Iterable[str]) -> bool:
     """Whether the figures of a candidate that passed with these tags count."""
     return UNRANKED.isdisjoint(tags)
+
+
+def is_reliable(tags: Iterable[str]) -> bool:
+    """Whether the figures of a candidate that passed with these tags say what its calls take; a trial's do, too."""
+    return is_ranked(tag for tag in tags if tag != TRIAL)

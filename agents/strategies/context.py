@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from agents.history import EvaluatedCandidate, Round, best_of, find_repeat
+from agents.history import EvaluatedCandidate, Round, best_of, bests_of, find_repeat, replaces
 from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.citations import evidence_checker
 from agents.prompting.parse import Advice, ReplyError, extract_advice, extract_candidate
 from agents.protocols import JSON, Evaluate, Event, LLMError, Message, Outcome, Prebuilds, Record, Reply, ResumeState
-from agents.stop_rules import Stop, StopReason, StopRules, is_better, stop_after, stop_for_error
+from agents.stop_rules import Stop, StopReason, StopRules, stop_after, stop_for_error
 from tasks.outcomes import NO_CANDIDATE, NOT_JUDGED, candidate_hash
 
 MAX_REPLIES = 3  # to one request: a reply that cannot be used is sent back at most twice
@@ -184,10 +184,10 @@ class SearchContext:
         repeat_of = repeated.number if repeated else None
         data: dict[str, JSON] = {"hash": digest, "source": draft.source, "change": change, "repeat_of_round": repeat_of}
         self._record(Event("candidate", number, data))
-        outcome = (repeated.outcome if repeated else None) or self.evaluate(number, draft.source)
-        self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
         best = best_of(rounds)
-        if is_better(outcome, best.outcome if best else None):
+        outcome = (repeated.outcome if repeated else None) or self.evaluate(number, draft.source, best)
+        self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
+        if repeated is None and replaces(EvaluatedCandidate(draft.source, outcome, number), best):
             self._record(
                 Event("best", number, {"hash": digest, "speedup": outcome.speedup, "tags": list(outcome.tags)})
             )
@@ -233,8 +233,8 @@ class SearchContext:
                 break  # the fault is the task's or the sandbox's, so the other branches would meet it, too
         return rounds, failed or self.stop_now(rounds, plateau=plateau)
 
-    def evaluate(self, number: int, source: str) -> Outcome:
-        """Evaluate a candidate. It counts against the budget unless an earlier run of the job had evaluated it.
+    def evaluate(self, number: int, source: str, best: EvaluatedCandidate | None) -> Outcome:
+        """Evaluate a candidate against the best one. It counts unless an earlier run of the job had evaluated it.
 
         Raises:
             BudgetTooSmall: no evaluation is left.
@@ -246,7 +246,7 @@ class SearchContext:
                 self.ledger.account.charge_evaluation(self._longest_evaluation_s)
                 self._evaluated.add(digest)
             self._record(Event("evaluation_started", number, {"hash": digest}))
-            outcome = self._evaluate(source)
+            outcome = self._evaluate(source, best.source if best else None)
             self._longest_evaluation_s = max(self._longest_evaluation_s, outcome.took_s)
             return outcome
 
@@ -295,7 +295,8 @@ class SearchContext:
         if self.should_stop():
             return Stop(StopReason.CANCELLED, "cancelled")
         rules = self.rules if plateau else replace(self.rules, plateau_rounds=0)
-        stop = stop_after(rules, [entry.outcome for entry in rounds])
+        best_in = [best.round for best in bests_of(rounds) if best.round is not None]
+        stop = stop_after(rules, [entry.outcome for entry in rounds], best_in)
         if stop is None and self.evaluations_left(rounds) == 0:
             return Stop(StopReason.BUDGET, "all evaluations of the budget are used")
         return stop

@@ -141,11 +141,16 @@ def has_evaluation(session: Session, evaluation_id: str) -> bool:
     return session.scalar(select(EvaluationRow.id).where(EvaluationRow.id == evaluation_id)) is not None
 
 
-def find_evaluation(session: Session, job_id: int, candidate_hash: str) -> EvaluationRecord | None:
-    """The latest evaluation of a candidate in a job, or None."""
+def find_evaluation(
+    session: Session, job_id: int, candidate_hash: str, *, trial: bool | None = None
+) -> EvaluationRecord | None:
+    """The latest evaluation of a candidate in a job, or None. `trial`: only trials, or none of them; None: any."""
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    row = session.execute(query.order_by(EvaluationRow.created_at.desc()).limit(1)).one_or_none()
-    return None if row is None else _evaluation_record(row[0], row[1])
+    for evaluation, candidate in session.execute(query.order_by(EvaluationRow.created_at.desc())):
+        found = _evaluation_record(evaluation, candidate)
+        if trial is None or _is_trial(found) is trial:
+            return found
+    return None
 
 
 def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
@@ -295,6 +300,12 @@ def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
     ).where(LlmCallRow.job_id == job_id)
     cost, prompt_tokens, completion_tokens = session.execute(query).one()
     return float(cost or 0.0), int(prompt_tokens), int(completion_tokens)
+
+
+def _is_trial(evaluation: EvaluationRecord) -> bool:
+    """Whether it was asked for as a trial. A candidate that did not pass has no tags."""
+    settings = dict(evaluation.result.get("provenance") or {}).get("settings")
+    return bool(dict(settings or {}).get("trial"))
 
 
 def _evaluations() -> Select[EvaluationRow, CandidateRow]:

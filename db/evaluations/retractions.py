@@ -17,6 +17,7 @@ from db.locks import lock_job
 from db.records import EvaluationRecord
 from db.tables import CandidateRow, EvaluationRow, JobRow
 from db.types import utc_now
+from tasks.outcomes import DISQUALIFYING
 
 IsBetter = Callable[[EvaluationRecord, EvaluationRecord | None], bool]
 """Whether the first evaluation replaces the second (None if there is none yet) as the best of a job."""
@@ -54,14 +55,16 @@ def restore(session: Session, evaluation_id: str, *, actor: str, reason: str, is
 
 
 def choose_best(session: Session, job_id: int, is_better: IsBetter) -> str | None:
-    """Store the best of a job's evaluations that are not retracted as the job's best.
+    """Store a job's best evaluation, chosen among the candidates of which none was retracted or found wrong.
 
     Returns:
         The evaluation's id, or None if there is none.
     """
     best: EvaluationRecord | None = None
-    for each in list_evaluations(session, job_id):
-        if each.retracted_at is None and is_better(each, best):
+    found = list_evaluations(session, job_id)
+    out = {each.candidate_hash for each in found if each.retracted_at is not None or each.verdict in DISQUALIFYING}
+    for each in found:
+        if each.candidate_hash not in out and is_better(each, best):
             best = each
     chosen = None if best is None else best.id
     session.execute(update(JobRow).where(JobRow.id == job_id).values(best_evaluation_id=chosen))

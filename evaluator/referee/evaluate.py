@@ -44,6 +44,7 @@ class Trial:
         plan = call_times.Plan(budget_s=request.measure_budget_s, precision=request.precision)
         self.plan = self.pool.platform.plan(plan.for_trial() if request.trial else plan)
         self.measurement.resolution = self.pool.platform.resolution
+        self.measurement.set_sd = self.pool.platform.set_sd
         self.began_s = time.perf_counter()
         self.baselines = Baselines(self.pool, self.pool.request.compile_cache)
         self.builder = Builder(self.pool, "candidate", request.candidate_source, request.build_cache)
@@ -130,6 +131,8 @@ class Trial:
             self.tags.append("cycles")
         if self.pool.request.cold:
             self.tags.append("cold")
+        if self.pool.request.trial:
+            self.tags.append("trial")
         even = self.profile["evenness"]
         if even == Evenness.UNEVEN or watch.hoards:
             self.tags.append("uneven")

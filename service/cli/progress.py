@@ -78,6 +78,11 @@ class ProgressState:
                 return None
             case "evaluated":
                 return self._evaluated(event.round, data)
+            case "proof_started":
+                self.step = "measuring the best candidate once more, at full precision"
+                return self.step
+            case "proved":
+                return self._proved(event.round, data)
             case "round_done":
                 if data["verdict"] == NO_CANDIDATE:
                     self.lines.append((str(event.round), self.change(event.round), "no candidate", "-"))
@@ -107,12 +112,36 @@ class ProgressState:
         speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
         self.lines.append((str(number), self.change(number), plain(verdict), speedup))
         if data["verdict"] == Verdict.PASSED:
-            return clock_of(data.get("tags") or ()).beside(f"passed, {speedup} over eager")
+            beside = ""
+            if data.get("decision") is not None:
+                over = ratio(data["over_champion"], data["over_champion_low"], data["over_champion_high"])
+                beside = f"; {over} over the best so far ({DECISIONS.get(data['decision'], data['decision'])})"
+            return clock_of(data.get("tags") or ()).beside(f"passed, {speedup} over eager{beside}")
         return f"{plain(verdict)}: {plain(data['message'])[:200]}"
+
+    def _proved(self, number: int, data: Mapping[str, Any]) -> str:
+        """What the best candidate was measured to be in the end; it takes the place of its trial's figures."""
+        verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
+        speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
+        line = (str(number), self.change(number), plain(verdict), speedup)
+        self.lines = [line if known[0] == str(number) else known for known in self.lines]
+        if data["verdict"] != Verdict.PASSED:
+            return f"round {number}, the best so far, is refused: {plain(verdict)}: {plain(data['message'])[:160]}"
+        self.best = clock_of(data.get("tags") or ()).beside(f"{speedup} over eager in round {number}, proven")
+        return f"the best, measured once more: {speedup} over eager"
 
     def change(self, number: int) -> str:
         """The change that the candidate of this round is meant to make."""
         return self.changes.get(number, "first candidate" if number <= 1 else "")
+
+
+DECISIONS = {
+    "better": "better",
+    "worse": "worse",
+    "alike": "no better: within 2 %",
+    "open": "not decided: it stays as it is",
+}
+"""What the test of a candidate against the best one says, in words."""
 
 
 @contextlib.contextmanager

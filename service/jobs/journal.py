@@ -32,7 +32,15 @@ def _ranked(kept: EvaluationRecord) -> Outcome:
         speedup=measurements.speedup,
         speedup_low=measurements.speedup_low,
         speedup_high=measurements.speedup_high,
+        **_comparison(kept.result.get("champion")),
     )
+
+
+def _comparison(champion: object) -> dict[str, Any]:
+    """The fields of an Outcome that say what the sequential test decided, and about whom."""
+    if not isinstance(champion, Mapping) or champion.get("speedup") is None:
+        return {}
+    return {"champion_hash": champion.get("candidate"), "decision": champion.get("decision")}
 
 
 Observer = Callable[[Event], None]
@@ -124,12 +132,16 @@ class Journal:
                 jobs.set_unsettled(session, job_id, float(data.get("unsettled_usd") or 0.0))
 
     def _keep_best(self, session: Session, digest: str) -> None:
-        """Store a better candidate, unless an earlier run of the job had an even better one."""
-        new = results.find_evaluation(session, self._job_id, digest)
-        kept = jobs.get_job(session, self._job_id).best_evaluation_id
+        """Store that a candidate is the best one now, unless an earlier run of the job had an even better one."""
+        new = results.find_evaluation(session, self._job_id, digest, trial=True)
+        new = new or results.find_evaluation(session, self._job_id, digest)
         if new is None:
             return
-        if kept is None or is_better_record(new, results.get_evaluation(session, kept)):
+        best = jobs.get_job(session, self._job_id).best_evaluation_id
+        kept = None if best is None else results.get_evaluation(session, best)
+        # What was timed beside the kept one replaces it because the agents say so: it may be as good and simpler.
+        beside = kept is not None and _ranked(new).champion_hash == kept.candidate_hash
+        if beside or is_better_record(new, kept):
             jobs.set_best(session, self._job_id, new.id)
 
     def _count(self, session: Session) -> None:

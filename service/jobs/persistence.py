@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -62,7 +63,22 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         metrics=metrics_of(evaluation),
         took_s=evaluation.cost_s.get("total", 0.0),
         evaluation_id=evaluation_id,
+        **_comparison(evaluation),
     )
+
+
+def _comparison(evaluation: Evaluation) -> dict[str, Any]:
+    """What was found beside the champion, as fields of an Outcome."""
+    champion = evaluation.champion
+    if champion is None or champion.speedup is None:
+        return {}
+    return {
+        "champion_hash": champion.candidate,
+        "over_champion": champion.speedup.value,
+        "over_champion_low": champion.speedup.low,
+        "over_champion_high": champion.speedup.high,
+        "decision": champion.decision,
+    }
 
 
 def accuracy_of(evaluation: Evaluation) -> dict[str, str]:

@@ -283,7 +283,7 @@ def round_lines(
             case "candidate" if number in lines:
                 change = str(data.get("change") or lines[number].change)
                 lines[number] = replace(lines[number], candidate_hash=str(data["hash"]), change=change)
-            case "evaluated":
+            case "evaluated" | "proved":  # what was proved in the end takes the place of the trial's figures
                 known = lines.get(number, RoundLine(number, changes.get(number, ""), ""))
                 lines[number] = replace(
                     known,

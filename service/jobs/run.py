@@ -76,8 +76,17 @@ class JobReport:
 class JobEvaluator(Protocol):
     """Evaluates candidates of a job, here or on another machine, and stores the results."""
 
-    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+    def __call__(
+        self, source: str, *, round_number: int, profile: bool, trial: bool, champion: str | None
+    ) -> EvaluationRecord:
         """The stored evaluation of a candidate.
+
+        Args:
+            source: the candidate.
+            round_number: its round.
+            profile: whether it is profiled as well.
+            trial: whether it is enough to know whether it is better than `champion`.
+            champion: the source of the best candidate so far; it is stored.
 
         Raises:
             Cancelled: cancellation was requested before there was a result.
@@ -109,9 +118,18 @@ class LocalEvaluator:
         self._on_progress = on_progress
         self._cancel = cancel
 
-    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+    def __call__(
+        self, source: str, *, round_number: int, profile: bool, trial: bool, champion: str | None
+    ) -> EvaluationRecord:
         """As `JobEvaluator`."""
-        evaluation = self._context.evaluate(source, on_progress=self._on_progress, cancel=self._cancel, profile=profile)
+        evaluation = self._context.evaluate(
+            source,
+            on_progress=self._on_progress,
+            cancel=self._cancel,
+            profile=profile,
+            trial=trial,
+            champion=champion,
+        )
         with self._store.write() as session:
             require_owned(session, self._job_id, self._owner)
             evaluation_id = save_evaluation(
@@ -293,7 +311,8 @@ class JobRun:
         try:
             result = run_job(
                 self._spec,
-                evaluate=self._evaluate,
+                evaluate=self._try,
+                prove=self._prove,
                 prebuilds=self._builds or NO_PREBUILDS,
                 record=self._journal,
                 llm=self._llm,
@@ -313,17 +332,33 @@ class JobRun:
             require_owned(session, self._job_id, self._owner)
             jobs.set_rounds_done(session, self._job_id, result.rounds_done)
             best = result.best
-            if best is not None and not jobs.set_best(session, self._job_id, best.evaluation_id):
+            if best is None or not jobs.set_best(session, self._job_id, best.evaluation_id):
                 retractions.choose_best(session, self._job_id, is_better_record)
 
-    def _evaluate(self, source: str) -> Outcome:
-        """The agents' `evaluate`. A stored verdict is used again; a new one is stored before it is returned."""
+    def _try(self, source: str, champion: str | None) -> Outcome:
+        """The agents' `evaluate`."""
+        return self._evaluate(source, trial=True, champion=champion)
+
+    def _prove(self, source: str) -> Outcome:
+        """The agents' `prove`."""
+        return self._evaluate(source, trial=False, champion=None)
+
+    def _evaluate(self, source: str, *, trial: bool, champion: str | None) -> Outcome:
+        """Evaluate a candidate. A stored verdict is used again; a new one is stored before it is returned."""
         digest = candidate_hash(source)
         with self._store.read() as session:
-            kept = results.find_evaluation(session, self._job_id, digest)
+            kept = results.find_evaluation(session, self._job_id, digest, trial=trial)
+            if kept is None and trial:  # an earlier version measured each round in full
+                kept = results.find_evaluation(session, self._job_id, digest)
         if kept is None or kept.verdict == Verdict.SANDBOX_ERROR:
-            kept = self._evaluator(source, round_number=self._journal.round, profile=self._shows_profiles())
-            if self._journal.round < self._spec.rounds:
+            kept = self._evaluator(
+                source,
+                round_number=self._journal.round,
+                profile=trial and self._shows_profiles(),
+                trial=trial,
+                champion=champion,
+            )
+            if trial:
                 self._evaluator.prepare()
         # From the store: when the job is resumed, its prompts must be identical.
         evaluation, evaluation_id = Evaluation.from_json(kept.result), kept.id

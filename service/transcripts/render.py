@@ -140,6 +140,8 @@ def event_line(event: EventRecord) -> str | None:
             return f"the job stops, {data.get('reason')}{detail}"
         case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
+        case "proof_started" | "proved":
+            return None
     said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
 

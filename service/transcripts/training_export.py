@@ -16,7 +16,7 @@ from db.store import Store
 from service.errors import BadRequest
 from service.jobs.query import get_job
 from service.transcripts.calls import LinkedCall, calls_in, read_transcript
-from tasks.outcomes import Verdict, is_ranked
+from tasks.outcomes import Verdict, is_reliable
 
 ROLES = ("coder", "judge", "all")
 
@@ -81,7 +81,7 @@ def reliable_low(call: LinkedCall) -> float:
         candidate is None
         or candidate.verdict != Verdict.PASSED
         or candidate.speedup_low is None
-        or not is_ranked(candidate.tags)
+        or not is_reliable(candidate.tags)
     ):
         return 0.0
     return candidate.speedup_low

@@ -17,7 +17,7 @@ from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
 from service.views.pooled_figure import leaderboard_text
 from service.views.wording import REMEDIES, STOPS, tokens_of_job
-from tasks.outcomes import WALL, Clock, clock_of, is_ranked
+from tasks.outcomes import WALL, Clock, clock_of, is_reliable
 
 MAX_LOG_LINES = 400
 
@@ -221,7 +221,9 @@ def log_text(event: EventRecord) -> str | None:
             return f"round {event.round}: {'the same file as in round ' + str(repeat) if repeat else 'a new candidate'}"
         case "evaluation_started":
             return f"round {event.round}: evaluating"
-        case "evaluated":
+        case "proof_started":
+            return f"round {event.round}: measuring the best candidate once more, at full precision"
+        case "evaluated" | "proved":
             return f"round {event.round}: {data.get('verdict')}, {data.get('message')}"
         case "llm_call":
             tokens = tokens_text(str(data.get("model")), data.get("prompt_tokens"), data.get("completion_tokens"))
@@ -236,7 +238,7 @@ def _line(job: JobRecord, best: tuple[Measurements, tuple[str, ...]] | None) -> 
         return JobLine(job, None, False)
     measurements, tags = best
     speedup = ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high)
-    return JobLine(job, speedup, not is_ranked(tags), clock_of(tags))
+    return JobLine(job, speedup, not is_reliable(tags), clock_of(tags))
 
 
 def _log_line(event: EventRecord) -> LogLine | None:
@@ -248,7 +250,7 @@ def _rounds(
     events: Sequence[EventRecord], best: str | None, judged: Sequence[tuple[str, int, bool]]
 ) -> tuple[RoundView, ...]:
     lines = round_lines([Event(event.kind, event.round, event.data) for event in events], best, judged)
-    said = {event.round: event.data for event in events if event.kind == "evaluated"}
+    said = {event.round: event.data for event in events if event.kind in ("evaluated", "proved")}
     return tuple(_round(line, said.get(line.number, {})) for line in lines)
 
 
@@ -257,7 +259,7 @@ def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
     repeat = data.get("repeat_of_round")
     return RoundView(
         line=line,
-        unreliable=not is_ranked(line.tags),
+        unreliable=not is_reliable(line.tags),
         repeat_of_round=repeat if isinstance(repeat, int) else None,
         candidate_ms=number(latency.get("candidate")) if isinstance(latency, Mapping) else None,
         roofline_fraction=number(data.get("roofline_fraction")),

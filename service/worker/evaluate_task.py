@@ -1,6 +1,7 @@
 """Runs one evaluation of the queue on this worker's device and stores the result."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from db.errors import StoreError
@@ -33,10 +34,10 @@ def run_evaluation(worker: WorkerContext, evaluation_id: str, arguments: dict[st
 
 def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], cancel: CancelToken) -> None:
     job_id, digest = int(arguments["job_id"]), str(arguments["candidate"])
-    found = retry_store(lambda: _find(worker, evaluation_id, job_id, digest), cancel)
+    found = retry_store(lambda: _find(worker, evaluation_id, arguments), cancel)
     if found is None:
         return
-    job, source = found
+    job, source, champion = found
     about = {"job": job_id, "evaluation": evaluation_id, "candidate": digest[:16]}
     log.info("evaluation begins", extra=about)
     tolerance = job.options.get("tolerance")
@@ -55,6 +56,8 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
                 on_progress=lambda text: log.info("evaluation: %s", text, extra=about),
                 cancel=cancel,
                 profile=bool(arguments.get("profile")),
+                trial=bool(arguments.get("trial")),
+                champion=champion,
             )
         except Cancelled:
             if worker.running.requested():
@@ -81,15 +84,20 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
     context.prepare()
 
 
-def _find(worker: WorkerContext, evaluation_id: str, job_id: int, digest: str) -> tuple[JobRecord, str] | None:
-    """The job and the candidate's source, or None if there is nothing to do."""
+def _find(
+    worker: WorkerContext, evaluation_id: str, arguments: Mapping[str, Any]
+) -> tuple[JobRecord, str, str | None] | None:
+    """The job, the candidate's source and that of the candidate to compare with; None if there is nothing to do."""
+    job_id, champion = int(arguments["job_id"]), arguments.get("champion")
     with worker.store.read() as session:
         if worker.running.requested() or not workers.is_live(session, worker.worker_id):
             raise Cancelled
         job = jobs.get_job(session, job_id)
         if results.has_evaluation(session, evaluation_id) or _is_over(job):
             return None
-        return job, results.get_candidate_source(session, job_id, digest)
+        source = results.get_candidate_source(session, job_id, str(arguments["candidate"]))
+        beside = None if champion is None else results.get_candidate_source(session, job_id, str(champion))
+        return job, source, beside
 
 
 def _ended(worker: WorkerContext, job_id: int) -> bool:

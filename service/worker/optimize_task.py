@@ -137,7 +137,7 @@ def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
     with cancel_when(lambda: cancel_requested(worker.store, job.id), cancel, "cancelled", changes=worker.changes):
         try:
             for source in sources.values():
-                found = evaluator(source, round_number=0, profile=profile)
+                found = evaluator(source, round_number=0, profile=profile, trial=False, champion=None)
                 best = found.id if found.verdict == Verdict.PASSED else best
         except Cancelled:
             reason = cancel.reason or "cancelled"

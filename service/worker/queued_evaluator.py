@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from typing import Any
 
 from db.changes import Changes
 from db.errors import NotInStore
@@ -43,23 +44,32 @@ class QueuedEvaluator:
         self._cancel = cancel
         self._changes = changes
 
-    def __call__(self, source: str, *, round_number: int, profile: bool) -> EvaluationRecord:
+    def __call__(
+        self, source: str, *, round_number: int, profile: bool, trial: bool, champion: str | None
+    ) -> EvaluationRecord:
         """As `JobEvaluator`. The same candidate, asked for again after a crash for example, has the same evaluation."""
-        digest = candidate_hash(source)
-        evaluation_id = retry_store(lambda: self._ask(source, digest, round_number, profile), self._cancel)
+        arguments: dict[str, Any] = {
+            "job_id": self._job.id,
+            "candidate": candidate_hash(source),
+            "round": round_number,
+            "profile": profile,
+            "trial": trial,
+            "champion": None if champion is None else candidate_hash(champion),
+        }
+        evaluation_id = retry_store(lambda: self._ask(source, arguments), self._cancel)
         try:
             return self._wait(evaluation_id)
         except Cancelled:
             self._queue.withdraw_evaluation(evaluation_id, self._job.attempt)
             raise
 
-    def _ask(self, source: str, digest: str, round_number: int, profile: bool) -> str:
-        job_id = self._job.id
+    def _ask(self, source: str, arguments: dict[str, Any]) -> str:
+        job_id, digest = self._job.id, arguments["candidate"]
         with self._store.write() as session:
-            results.add_candidate(session, job_id, round_number=round_number, candidate_hash=digest, source=source)
+            number = arguments["round"]
+            results.add_candidate(session, job_id, round_number=number, candidate_hash=digest, source=source)
             failed = results.count_failed_evaluations(session, job_id, digest)
-        evaluation_id = evaluation_id_of(job_id, digest, failed)
-        arguments = {"job_id": job_id, "candidate": digest, "round": round_number, "profile": profile}
+        evaluation_id = evaluation_id_of(job_id, digest, failed, trial=arguments["trial"])
         self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments)
         return evaluation_id
 
@@ -98,6 +108,7 @@ class QueuedEvaluator:
             raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
 
 
-def evaluation_id_of(job_id: int, digest: str, failed: int) -> str:
+def evaluation_id_of(job_id: int, digest: str, failed: int, *, trial: bool) -> str:
     """The id of an evaluation. `failed` counts earlier evaluations that said nothing about the candidate."""
-    return hashlib.sha256(f"{job_id}:{digest}:{failed}".encode()).hexdigest()[:32]
+    kind = "trial" if trial else "proof"
+    return hashlib.sha256(f"{job_id}:{digest}:{failed}:{kind}".encode()).hexdigest()[:32]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.history import Round, best_of
+from agents.history import EvaluatedCandidate, Round, best_of, replaces
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
 from agents.prompting.sections import parse
@@ -85,8 +85,12 @@ class FakeEvaluator:
     evaluated: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
+    champions: list[str | None] = field(default_factory=list)  # beside whom each was evaluated
+    proofs: Mapping[str, dict[str, object]] = field(default_factory=dict)  # where they differ from the trial
+    proved: list[str] = field(default_factory=list)
 
-    def evaluate(self, source: str) -> Outcome:
+    def evaluate(self, source: str, champion: str | None) -> Outcome:
+        self.champions.append(None if champion is None else champion.split("'")[1])
         if (digest := candidate_hash(source)) in self.kept and self.kept[digest].verdict != "sandbox_error":
             return self.kept[digest]
         name = source.split("'")[1]
@@ -96,6 +100,14 @@ class FakeEvaluator:
         if isinstance(result, BaseException):
             raise result
         return Outcome(candidate_hash=candidate_hash(source), **result)  # type: ignore[arg-type]
+
+    def prove(self, source: str) -> Outcome:
+        name = source.split("'")[1]
+        if (digest := candidate_hash(source)) in self.kept and name not in self.proofs:
+            return self.kept[digest]
+        self.proved.append(name)
+        found = self.proofs.get(name) or self.results[name]
+        return Outcome(candidate_hash=candidate_hash(source), **found)  # type: ignore[arg-type]
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events]
@@ -114,6 +126,7 @@ def run(
     return run_job(
         spec,
         evaluate=evaluator.evaluate,
+        prove=evaluator.prove,
         record=evaluator.events.append,
         llm=llm,
         should_stop=should_stop,
@@ -136,7 +149,7 @@ def test_rounds_go_write_evaluate_judge_until_they_are_spent() -> None:
     assert evaluator.kinds() == [
         *("job_started", "round_started", *call, *evaluation, "round_done", *call, "advice"),
         *("round_started", *call, *evaluation, "best", "round_done", *call, "advice"),
-        *("round_started", *call, *evaluation, "best", "round_done", "job_stopped"),
+        *("round_started", *call, *evaluation, "best", "round_done", "proof_started", "proved", "job_stopped"),
     ]
     assert evaluator.data("job_stopped")[0]["reason"] == "rounds"
 
@@ -211,12 +224,17 @@ def test_judge_sees_the_profile_of_exactly_the_candidate_it_judges() -> None:
 
 
 def test_outcome_of_another_candidate_is_an_error() -> None:
-    def evaluate(source: str) -> Outcome:
+    def evaluate(source: str, champion: str | None = None) -> Outcome:
         return Outcome(candidate_hash("something else"), "passed", speedup=9.0)
 
     with pytest.raises(ValueError, match="the outcome is of candidate"):
         run_job(
-            SPEC, evaluate=evaluate, record=lambda event: None, llm=ScriptedLLM([code("a")]), should_stop=lambda: False
+            SPEC,
+            evaluate=evaluate,
+            prove=evaluate,
+            record=lambda event: None,
+            llm=ScriptedLLM([code("a")]),
+            should_stop=lambda: False,
         )
 
 
@@ -647,3 +665,77 @@ def test_spec_that_cannot_be_run_is_refused(change: dict[str, object], words: st
 def test_outcome_survives_json() -> None:
     outcome = Outcome("h", "passed", tags=("slower",), speedup=0.5, latency_ms={"eager": 1.0}, profile_text="p")
     assert Outcome.from_json(json.loads(json.dumps({**outcome.to_json(), "unknown": 1}))) == outcome
+
+
+def trial(decision: str, beside: str, **more: object) -> dict[str, object]:
+    """What a trial against a candidate found; its figures over eager tell the two candidates apart no more."""
+    over = {"better": 1.05, "worse": 0.9, "alike": 1.0, "open": 1.01}[decision]
+    compared = {"champion_hash": candidate_hash(candidate(beside)), "decision": decision, "over_champion": over}
+    return passed(2.0, spread=0.5, tags=("trial",), **compared, **more)
+
+
+def test_a_small_step_that_the_test_finds_becomes_the_best_and_the_next_is_compared_with_it() -> None:
+    first = passed(2.0, spread=0.5, tags=("trial",))
+    evaluator = FakeEvaluator(
+        {"a": first, "b": trial("better", "a"), "c": trial("open", "b"), "d": trial("better", "b")}
+    )
+    spec = replace(SPEC, rounds=4)
+    replies = [code("a"), advice(), code("b"), advice(), code("c"), advice(), code("d")]
+    result = run(evaluator, ScriptedLLM(replies), spec)
+    assert evaluator.champions == [None, "a", "b", "b"]
+    assert [data["hash"] for data in evaluator.data("best")] == [candidate_hash(candidate(name)) for name in "abd"]
+    assert result.best_source == candidate("d")
+
+
+def test_the_best_is_measured_once_more_and_that_figure_is_the_jobs() -> None:
+    evaluator = FakeEvaluator(
+        {"a": passed(2.0, tags=("trial",)), "b": trial("better", "a")}, proofs={"b": passed(1.8, speedup_compile=1.2)}
+    )
+    result = run(evaluator, ScriptedLLM([code("a"), advice(), code("b")]), replace(SPEC, rounds=2))
+    assert evaluator.proved == ["b"]
+    assert result.best is not None
+    assert (result.best.speedup, result.best.speedup_compile, result.best.tags) == (1.8, 1.2, ())
+    assert evaluator.kinds()[-3:] == ["proof_started", "proved", "job_stopped"]
+
+
+def test_a_best_that_is_refused_in_the_end_makes_way_for_the_one_before_it() -> None:
+    evaluator = FakeEvaluator(
+        {"a": passed(2.0, tags=("trial",)), "b": trial("better", "a")}, proofs={"b": failed(), "a": passed(1.9)}
+    )
+    result = run(evaluator, ScriptedLLM([code("a"), advice(), code("b")]), replace(SPEC, rounds=2))
+    assert evaluator.proved == ["b", "a"]
+    assert result.best_source == candidate("a")
+
+
+def test_a_sandbox_that_fails_in_the_end_leaves_the_best_with_its_trial() -> None:
+    evaluator = FakeEvaluator({"a": passed(2.0, tags=("trial",))}, proofs={"a": failed("sandbox_error")})
+    result = run(evaluator, ScriptedLLM([code("a")]), replace(SPEC, rounds=1))
+    assert result.best is not None
+    assert result.best.tags == ("trial",)
+
+
+def test_a_cancelled_job_measures_nothing_more() -> None:
+    evaluator = FakeEvaluator({"a": passed(2.0, tags=("trial",))})
+    stops = iter([False, False, False, True])
+    result = run(evaluator, ScriptedLLM([code("a"), advice()]), should_stop=lambda: next(stops, True))
+    assert result.stop_reason == StopReason.CANCELLED
+    assert evaluator.proved == []
+
+
+def test_of_two_that_are_alike_the_much_simpler_one_is_the_best() -> None:
+    def outcome(source: str, **more: object) -> Outcome:
+        return Outcome(candidate_hash(source), **passed(2.0, spread=0.5, **more))  # type: ignore[arg-type]
+
+    long, short = "word " * 100, "word " * 80
+    best = EvaluatedCandidate(long, outcome(long), 1)
+    alike = {"champion_hash": best.outcome.candidate_hash, "decision": "alike"}
+    assert replaces(EvaluatedCandidate(short, outcome(short, **alike), 2), best)
+    assert not replaces(EvaluatedCandidate(short, outcome(short, **{**alike, "decision": "open"}), 2), best)
+    almost = "word " * 95
+    assert not replaces(EvaluatedCandidate(almost, outcome(almost, **alike), 2), best)
+
+
+def test_a_candidate_that_was_compared_with_another_one_is_not_better_by_that() -> None:
+    best = Outcome(candidate_hash("b"), **passed(2.0, spread=0.5))  # type: ignore[arg-type]
+    new = Outcome(candidate_hash("c"), **trial("better", "a"))  # type: ignore[arg-type]
+    assert not is_better(replace(new, tags=()), best)

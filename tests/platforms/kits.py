@@ -33,12 +33,14 @@ class Kit:
     Attributes:
         right: passes.
         wrong: differs from the reference in a few elements.
+        slower: is right, and takes much longer than `right`.
         raises: fails in each call.
         broken: is no Python.
         cheats: by name, candidates that must not pass, or must gain nothing by it.
     """
 
     right: str
+    slower: str
     wrong: str
     raises: str
     cheats: dict[str, str]
@@ -63,6 +65,7 @@ class ModelNew(nn.Module):
 
 CPU = Kit(
     right=_TORCH.format(body="return F.relu(x * self.weight) + x"),
+    slower=_TORCH.format(body="return [F.relu(x * self.weight) + x for _ in range(50)][-1]"),
     wrong=_TORCH.format(body="return F.relu(x * self.weight).clamp(max=3.0) + x"),
     raises=_TORCH.format(body="raise RuntimeError('no such kernel')"),
     cheats={
@@ -103,6 +106,7 @@ class ModelNew:
 
 SIMULATED = Kit(
     right=_PROGRAM.format(body='return am.relu(x * am.state("weight")) + x'),
+    slower=_PROGRAM.format(body='y = am.relu(x * am.state("weight")) + x; return am.maximum(am.minimum(y, y), y)'),
     wrong=_PROGRAM.format(body='return am.minimum(am.relu(x * am.state("weight")), 3.0) + x'),
     raises=_PROGRAM.format(body="raise RuntimeError('no such program')"),
     cheats={

@@ -1,5 +1,7 @@
 """What every platform keeps: one suite for all of them, in a real sandbox, with candidates of every kind."""
 
+import json
+
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
@@ -9,10 +11,11 @@ from evaluator.profile import profile_candidate
 from evaluator.task_check import check_task
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
-from tasks.outcomes import TAGS, Verdict
+from tasks.outcomes import TAGS, Verdict, candidate_hash, is_ranked
 from tests.platforms.kits import KITS, OP
 
 TASK = task_from_source(OP, name="scaled_relu")
+TRIAL = Effort(memory_mb=3072, measure_budget_s=2.0, baselines=("eager",), trial=True)
 EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",))
 CHEATS = [(name, cheat) for name, kit in KITS.items() for cheat in kit.cheats]
 
@@ -81,6 +84,45 @@ def test_a_candidate_that_is_no_python_does_not_build(docker_sandbox: Sandbox, n
     found = judged(docker_sandbox, name, KITS[name].broken)
     assert found.verdict == Verdict.BUILD_FAILED
     assert "SyntaxError" in found.message
+
+
+def tried(sandbox: Sandbox, platform: str, source: str, champion: str) -> Evaluation:
+    """The evaluation of a candidate in a trial against another one."""
+    return evaluate(
+        TASK, source, sandbox=sandbox, platform=load_platform(platform), effort=TRIAL, champion_source=champion
+    )
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+def test_the_faster_of_two_candidates_is_found_from_either_side(docker_sandbox: Sandbox, name: str) -> None:
+    right, slower = KITS[name].right, KITS[name].slower
+    for source, champion, decision in ((right, slower, "better"), (slower, right, "worse")):
+        found = tried(docker_sandbox, name, source, champion)
+        assert found.verdict == Verdict.PASSED, found.message
+        assert found.champion is not None and found.champion.speedup is not None
+        assert (found.champion.decision, found.champion.candidate) == (decision, candidate_hash(champion))
+        assert "trial" in found.tags and not is_ranked(found.tags)
+        assert Evaluation.from_json(json.loads(json.dumps(found.to_json()))).champion == found.champion
+
+
+@pytest.mark.parametrize("name", PLATFORM_NAMES)
+@pytest.mark.parametrize("fault", ["raises", "broken", "wrong"])
+def test_a_champion_that_fails_is_no_fault_of_the_candidate(docker_sandbox: Sandbox, name: str, fault: str) -> None:
+    found = tried(docker_sandbox, name, KITS[name].right, getattr(KITS[name], fault))
+    assert found.verdict == Verdict.PASSED, found.message
+    assert found.speedup is not None and found.latency_ms.keys() == {"eager", "candidate"}
+    assert found.champion is not None
+    if fault == "wrong":  # what it computes was checked when it was the candidate
+        assert found.champion.speedup is not None
+    else:
+        assert (found.champion.decision, found.champion.speedup) == ("open", None)
+        assert found.champion.absent
+
+
+def test_equal_counts_are_alike_at_once(docker_sandbox: Sandbox) -> None:
+    found = tried(docker_sandbox, "simulated", KITS["simulated"].right, KITS["simulated"].right)
+    assert found.champion is not None and found.champion.speedup is not None
+    assert (found.champion.decision, found.champion.speedup.low, found.champion.speedup.high) == ("alike", 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("name", "cheat"), CHEATS)

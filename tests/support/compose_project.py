@@ -100,7 +100,7 @@ class Composed:
         labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}"]
         (found,) = [
             each
-            for each in self.client.containers.list(all=True, filters={"label": labels})
+            for each in self.client.containers.list(all=True, ignore_removed=True, filters={"label": labels})
             if each.labels.get("com.docker.compose.oneoff") == "False"
         ]
         return found

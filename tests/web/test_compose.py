@@ -79,7 +79,7 @@ def rounds(service, token, job):
 
 def sandboxes(client, owner_pid):
     """Containers that the process with this id on the host owns."""
-    found = client.containers.list(all=True, filters={"label": "kernelwright=1"})
+    found = client.containers.list(all=True, ignore_removed=True, filters={"label": "kernelwright=1"})
     return [each for each in found if each.labels["kernelwright.owner"].startswith(f"{owner_pid}:")]
 
 

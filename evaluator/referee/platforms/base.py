@@ -152,6 +152,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def set_sd(self) -> float:
+        """The standard deviation between process sets of the same code that is assumed at least, as a log ratio."""
+        ...
+
+    @property
     def rotation_bytes(self) -> int:
         """The footprint that inputs should rotate over, so that no cache holds those of the next call."""
         ...

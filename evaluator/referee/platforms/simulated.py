@@ -84,6 +84,7 @@ class SimulatedPlatform:
     name = "simulated"
     timed = "cycles"
     resolution = 0.0
+    set_sd = 0.0
     rotation_bytes = 0  # there are no caches
 
     def __init__(self, device: int) -> None:

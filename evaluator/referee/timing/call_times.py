@@ -88,6 +88,7 @@ class Measurement:
     handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
     resolution: float = RESOLUTION
+    set_sd: float = sequential.SET_SD  # what process sets of the same code are taken to differ by at least
 
     def open_set(self, variants: Sequence[str], handover_s: float = 0.0) -> None:
         """Begin a process set."""
@@ -137,7 +138,7 @@ class Measurement:
         ratios = self._ratios(baseline)
         uncertain = self.resolution
         if len(ratios) == 1:  # nothing is seen of how process sets differ
-            uncertain = math.hypot(uncertain, _NORMAL_95 * sequential.SET_SD)
+            uncertain = math.hypot(uncertain, _NORMAL_95 * self.set_sd)
         return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), uncertain)
 
     def against_champion(self) -> sequential.Comparison | None:
@@ -145,7 +146,7 @@ class Measurement:
         if "champion" not in self.timed():
             return None
         pairs = [[ratio for pairs in rounds for ratio in pairs] for rounds in self._ratios("champion")]
-        return sequential.compare(pairs)
+        return sequential.compare(pairs, set_sd=self.set_sd)
 
     def _ratios(self, baseline: str) -> list[list[list[float]]]:
         """The ratios baseline/candidate of calls on the same inputs, by set and round."""

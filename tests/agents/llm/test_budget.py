@@ -19,6 +19,7 @@ from agents.protocols import (
     NO_PREBUILDS,
     NOTHING_SPENT,
     BudgetTooSmall,
+    Evaluate,
     Event,
     LLMCancelled,
     LLMError,
@@ -266,7 +267,7 @@ def test_evaluations_are_counted_and_the_last_must_fit_into_the_time() -> None:
 
 
 def search_context(
-    account: BudgetAccount, evaluate: Callable[[str], Outcome], resume_state: ResumeState = FRESH_START
+    account: BudgetAccount, evaluate: Evaluate, resume_state: ResumeState = FRESH_START
 ) -> SearchContext:
     return SearchContext(
         brief=Brief("task", "reference", "device", "platform", "exemplar"),
@@ -289,18 +290,18 @@ def test_the_next_evaluation_must_fit_by_what_one_took_and_not_by_what_it_waited
     """Each is under way for 50 of the 100 seconds, most of which it may have waited for the device."""
     now = [0.0]
 
-    def evaluate(source: str) -> Outcome:
+    def evaluate(source: str, champion: str | None) -> Outcome:
         now[0] += 50
         return Outcome(candidate_hash(source), "wrong_output", took_s=took_s)
 
     account = BudgetAccount(Budget(wall_s=100), NOTHING_SPENT, clock=lambda: now[0])
     job = search_context(account, evaluate)
-    job.evaluate(1, "first")
+    job.evaluate(1, "first", None)
     if fits:
-        job.evaluate(2, "second")
+        job.evaluate(2, "second", None)
     else:
         with pytest.raises(BudgetTooSmall, match="50 s left are too few for another evaluation"):
-            job.evaluate(2, "second")
+            job.evaluate(2, "second", None)
     assert account.spent.evaluations == 1 + fits
 
 
@@ -308,11 +309,11 @@ def test_what_evaluations_of_an_earlier_run_took_is_known_when_the_job_is_taken_
     known = Outcome(candidate_hash("first"), "wrong_output", took_s=40.0)
     account = BudgetAccount(Budget(wall_s=100), Spent(wall_s=70, evaluations=1), clock=lambda: 0.0)
     job = search_context(
-        account, lambda source: known, ResumeState(account.spent, evaluated=frozenset({known.candidate_hash}))
+        account, lambda source, champion: known, ResumeState(account.spent, evaluated=frozenset({known.candidate_hash}))
     )
-    job.evaluate(1, "first")  # answered from the store; counts nothing
+    job.evaluate(1, "first", None)  # answered from the store; counts nothing
     with pytest.raises(BudgetTooSmall, match="30 s left are too few"):
-        job.evaluate(2, "second")
+        job.evaluate(2, "second", None)
     assert account.spent.evaluations == 1
 
 

@@ -854,7 +854,8 @@ def test_whole_job_over_http(serve: Serve) -> None:
     spec = JobSpec("local/op", "class Model: ...\n", "other", "float32", "cpu", "2 cores", PROMPTS, "openai/gpt-4o")
     result = run_job(
         spec,
-        evaluate=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.5),
+        evaluate=lambda candidate, _: Outcome(candidate_hash(candidate), "passed", speedup=1.5),
+        prove=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.5),
         record=events.append,
         llm=open_llm(api_base=server.url, sleep=Waits()),
         should_stop=lambda: False,

@@ -386,7 +386,8 @@ def test_coder_and_judge_of_a_job_can_both_be_files(tmp_path, answering):
     events = []
     result = run_job(
         spec,
-        evaluate=lambda source: Outcome(candidate_hash(source), "passed", speedup=2.0, speedup_low=1.9),
+        evaluate=lambda source, _: Outcome(candidate_hash(source), "passed", speedup=2.0, speedup_low=1.9),
+        prove=lambda source: Outcome(candidate_hash(source), "passed", speedup=2.0, speedup_low=1.9),
         record=events.append,
         llm=ModelRouter(ScriptedLLM([]), ManualLLM()),
         should_stop=never,

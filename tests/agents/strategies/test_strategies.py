@@ -58,6 +58,10 @@ def source(speed: float, note: str = "") -> str:
     return f"class ModelNew:\n    speed = {speed}\n{note}"
 
 
+def speed_of(text: str) -> float:
+    return float(re.search(r"speed = ([\d.]+)", text)[1])  # type: ignore[index]
+
+
 class FakeEvaluator:
     """Evaluates what a candidate says of itself: its speed, or 0 for a wrong one. Counts who works at the same time."""
 
@@ -66,10 +70,10 @@ class FakeEvaluator:
         self.events: list[Event] = []
         self.lock = threading.Lock()
 
-    def evaluate(self, text: str) -> Outcome:
+    def evaluate(self, text: str, champion: str | None = None) -> Outcome:
         assert self.lock.acquire(blocking=False), "a device measures one candidate at a time"
         try:
-            speed = float(re.search(r"speed = ([\d.]+)", text)[1])  # type: ignore[index]
+            speed = speed_of(text)
             self.evaluated.append(speed)
             digest = candidate_hash(text)
             if not speed:
@@ -97,6 +101,7 @@ def run(
     return run_job(
         replace(SPEC, **change),  # type: ignore[arg-type]
         evaluate=evaluator.evaluate,
+        prove=lambda text: Outcome(candidate_hash(text), "passed", speedup=speed_of(text)),
         record=evaluator.record,
         llm=llm,
         should_stop=lambda: False,
@@ -276,7 +281,7 @@ def test_what_is_written_side_by_side_is_begun_to_be_built_before_the_first_of_i
 
     builds = Watched()
     check, evaluate = (lambda: builds.under_way), evaluator.evaluate
-    evaluator.evaluate = lambda text: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
+    evaluator.evaluate = lambda text, _: evaluate(text) if not check() else pytest.fail("evaluated beside a build")
     run(evaluator, AnsweringLLM(improving), strategy=strategy, rounds=5, prebuilds=builds)
     built = {text for text, _ in begun}
     candidates = [data["source"] for data in evaluator.data("candidate")]
@@ -312,7 +317,7 @@ def test_a_branch_that_fails_loses_none_of_the_others() -> None:
 
 def test_a_sandbox_that_fails_ends_the_job_at_once_and_resume_goes_on_from_there() -> None:
     class Failing(FakeEvaluator):
-        def evaluate(self, text: str) -> Outcome:
+        def evaluate(self, text: str, champion: str | None = None) -> Outcome:
             if len(self.evaluated) == 1 and isinstance(self.broken, bool):
                 self.evaluated.append(-1.0)
                 return Outcome(candidate_hash(text), "sandbox_error", None, "no room")

@@ -308,7 +308,8 @@ def test_a_job_with_it(server: LlmServer) -> None:
     spec = JobSpec("local/op", REFERENCE, "other", "float32", "cpu", "2 cores", PROMPTS, "openai/anything")
     result = run_job(
         spec,
-        evaluate=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.0),
+        evaluate=lambda candidate, _: Outcome(candidate_hash(candidate), "passed", speedup=1.0),
+        prove=lambda candidate: Outcome(candidate_hash(candidate), "passed", speedup=1.0),
         record=events.append,
         llm=open_llm(api_base=server.url),
         should_stop=lambda: False,
@@ -370,7 +371,7 @@ def test_the_built_in_script_goes_through_every_strategy_without_a_word_rejected
 ) -> None:
     events: list[Event] = []
 
-    def evaluate(candidate: str) -> Outcome:
+    def evaluate(candidate: str, champion: str | None = None) -> Outcome:
         figures: dict[str, JSON] = {"latency_ms.candidate": 1.0}
         return Outcome(candidate_hash(candidate), "passed", speedup=1.0, metrics=figures)
 
@@ -380,6 +381,7 @@ def test_the_built_in_script_goes_through_every_strategy_without_a_word_rejected
     result = run_job(
         spec,
         evaluate=evaluate,
+        prove=evaluate,
         record=events.append,
         llm=open_llm(api_base=server.url),
         should_stop=lambda: False,

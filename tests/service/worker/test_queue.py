@@ -739,7 +739,7 @@ def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
     assert take(store, job_id)
     cancel = CancelToken()
     evaluator = QueuedEvaluator(store, queue, look(store, job_id), "abc", cancel, changes)
-    evaluation_id = evaluator._ask("source", "digest", 1, False)
+    evaluation_id = evaluator._ask("source", {"candidate": "digest", "round": 1, "trial": True})
     as_it_ended(queue, "SUCCESS")
     if cancelled:
         with store.write() as session:

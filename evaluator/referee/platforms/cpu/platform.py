@@ -14,6 +14,7 @@ from ...pool.runner_pool import RunnerPool
 from ...protocol.peaks import Peaks, Traffic
 from ...protocol.tensors import TensorRow
 from ...timing.call_times import RESOLUTION, Plan
+from ...timing.sequential import SET_SD
 from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
 from . import affinity, clock, code_sampling, memory
 from .account import CpuAccount
@@ -33,6 +34,7 @@ class CpuPlatform:
     name = "cpu"
     timed = "wall"
     resolution = RESOLUTION
+    set_sd = SET_SD
 
     def __init__(self, device: int) -> None:
         self.device = device  # every index is this processor
