@@ -53,15 +53,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so.
 
-    Evaluations take turns, because each wants all cores: two at once take as long as one after the other, and a third
-    more of processor time, in which their threads wait for each other.
+    At most two evaluations run at once, those of the referee's own tests and all others: each wants all cores, so more
+    of them take as long as one after the other, and more of processor time, in which their threads wait for each other.
     """
     for item in items:
         for marker, reason in _LEFT_OUT.items():
             if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("docker") is not None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("evaluations"))
+            own = "tests/evaluator/" in item.nodeid
+            item.add_marker(pytest.mark.xdist_group("evaluations-of-the-referee" if own else "evaluations"))
 
 
 @pytest.fixture(autouse=True)

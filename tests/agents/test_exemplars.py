@@ -16,7 +16,7 @@ from tests.support.cpu_platform import PROMPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXEMPLARS = load_platform("cpu").prompts().folder / "exemplars"
-EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.5, baselines=("eager",))
+EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=2.0, baselines=("eager",), trial=True)
 NAMES = sorted(path.stem.removesuffix("_task") for path in EXEMPLARS.glob("*_task.py"))
 
 
@@ -76,5 +76,6 @@ def test_exemplar_passes_and_is_faster(name: str, shared_docker_sandbox: Sandbox
     )
     assert evaluation.verdict == "passed", f"{evaluation.code}: {evaluation.message}\n{evaluation.detail}"
     assert evaluation.speedup is not None
-    # With other programs on the cores the figures say nothing, and the evaluation says that.
+    # A trial, because a few percent do not matter. With other programs on the cores the figures say nothing, and the
+    # evaluation says that.
     assert evaluation.speedup["eager"].value > 1.0 or "noisy" in evaluation.tags
