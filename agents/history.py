@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agents.prompting.parse import Advice, Lesson
 from agents.protocols import JSON, Outcome
 from agents.stop_rules import ALIKE, is_better
-from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash
+from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash, is_reliable
 
 MAX_LESSONS = 12
 SIMPLER = 0.9
@@ -86,6 +86,8 @@ def replaces(new: EvaluatedCandidate, best: EvaluatedCandidate | None) -> bool:
     if is_better(new.outcome, best.outcome if best else None):
         return True
     if best is None or new.outcome.champion_hash != best.outcome.candidate_hash or new.outcome.decision != ALIKE:
+        return False
+    if is_reliable(best.outcome.tags) and not is_reliable(new.outcome.tags):
         return False
     return new.outcome.passed and len(new.source.split()) < SIMPLER * len(best.source.split())
 

@@ -1,7 +1,7 @@
 """A job: one task is optimized on one platform with one strategy until a stop rule holds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agents.history import EvaluatedCandidate, bests_of
 from agents.llm.budget import Budget, BudgetAccount
@@ -154,8 +154,8 @@ def run_job(
         "rounds": spec.rounds,
     }
     record(Event("job_started", 0, started))
-    search = _search(spec, context)
-    return _finish(search, _prove(search, prove, record), account.spent, record)
+    search, best = _prove(_search(spec, context), prove, record)
+    return _finish(search, best, account.spent, record)
 
 
 def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
@@ -170,25 +170,26 @@ def _search(spec: JobSpec, context: SearchContext) -> SearchResult:
     return open_strategy(spec.strategy)(context)
 
 
-def _prove(search: SearchResult, prove: Prove, record: Record) -> EvaluatedCandidate | None:
+def _prove(search: SearchResult, prove: Prove, record: Record) -> tuple[SearchResult, EvaluatedCandidate | None]:
     """The best candidate with what it was measured to be in the end, apart from the trials that chose it.
 
-    If it is refused, the one that was the best before it is measured. A job that was cancelled, or whose task or
-    sandbox failed, is not measured: its best candidate has the figures of its trial.
+    If it is refused, the one that was the best before it is measured. Where a job was cancelled, or its task or sandbox
+    failed, the best candidate that was not refused has the figures of its trial.
     """
     bests = bests_of(search.rounds)
     if not bests or search.stop.reason in _NOTHING_IS_PROVED:
-        return bests[-1] if bests else None
+        return search, bests[-1] if bests else None
     for best in bests[: -MAX_PROOFS - 1 : -1]:
         number = best.round or 0
         record(Event("proof_started", number, {"hash": best.outcome.candidate_hash}))
         outcome = prove(best.source)
         record(Event("proved", number, outcome.to_json()))
         if outcome.passed:
-            return EvaluatedCandidate(best.source, outcome, best.round)
+            return search, EvaluatedCandidate(best.source, outcome, best.round)
         if outcome.verdict in NOT_JUDGED:
-            return bests[-1]
-    return None
+            stop = Stop(StopReason(outcome.verdict), outcome.message or outcome.verdict)
+            return replace(search, stop=stop), best
+    return search, None
 
 
 def _finish(search: SearchResult, best: EvaluatedCandidate | None, spent: Spent, record: Record) -> JobResult:

@@ -48,9 +48,10 @@ BETTER, ALIKE = "better", "alike"
 def is_better(new: Outcome, best: Outcome | None) -> bool:
     """Whether `new` is better than `best`.
 
-    Only candidates that passed count. Reliable figures replace unreliable ones, and a proof's those of a trial, never
-    the other way round. If the two were timed beside each other, the sequential test decides. Otherwise the higher
-    speedup over eager wins if `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`.
+    Only candidates that passed count. Reliable figures replace unreliable ones, never the other way round. If the two
+    were timed beside each other, the sequential test decides. Otherwise a proof replaces a trial, never the other way
+    round; and of two trials or two proofs the one with the higher speedup over eager is better, if
+    `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`.
     """
     if not new.passed or new.speedup is None:
         return False
@@ -58,28 +59,28 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
         return True
     if is_reliable(new.tags) != is_reliable(best.tags):
         return is_reliable(new.tags)
-    if (TRIAL in new.tags) != (TRIAL in best.tags):
-        return TRIAL not in new.tags
     if new.champion_hash == best.candidate_hash and new.decision is not None:
         return new.decision == BETTER
+    if (TRIAL in new.tags) != (TRIAL in best.tags):
+        return TRIAL not in new.tags
     new_low = new.speedup if new.speedup_low is None else new.speedup_low
     best_high = best.speedup if best.speedup_high is None else best.speedup_high
     return new.speedup > best_high and new_low > best.speedup
 
 
-def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None], best_in: Sequence[int]) -> Stop | None:
+def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None], best_at: int | None) -> Stop | None:
     """Why a job stops after rounds with these outcomes; None: it goes on.
 
     Args:
         rules: the limits.
         outcomes: one for each round; None: the round has no candidate.
-        best_in: the rounds, from 1, whose candidates became the best one, in order.
+        best_at: the index of the best candidate's outcome among them; None: there is none.
     """
     last = outcomes[-1] if outcomes else None
     if last is not None and last.verdict in NOT_JUDGED:
         return Stop(StopReason(last.verdict), last.message or last.verdict)
-    best = outcomes[best_in[-1] - 1] if best_in else None
-    stale_rounds = len(outcomes) - best_in[-1] if best_in else 0
+    best = None if best_at is None else outcomes[best_at]
+    stale_rounds = 0 if best_at is None else len(outcomes) - 1 - best_at
     fraction = best.roofline_fraction if best is not None and is_reliable(best.tags) else None
     if fraction is not None and fraction >= rules.roofline_target:
         return Stop(

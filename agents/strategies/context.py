@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from agents.history import EvaluatedCandidate, Round, best_of, bests_of, find_repeat, replaces
+from agents.history import EvaluatedCandidate, Round, best_of, find_repeat, replaces
 from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.citations import evidence_checker
@@ -295,8 +295,10 @@ class SearchContext:
         if self.should_stop():
             return Stop(StopReason.CANCELLED, "cancelled")
         rules = self.rules if plateau else replace(self.rules, plateau_rounds=0)
-        best_in = [best.round for best in bests_of(rounds) if best.round is not None]
-        stop = stop_after(rules, [entry.outcome for entry in rounds], best_in)
+        best = best_of(rounds)
+        # A strategy may leave numbers of rounds out, so the best one's place is not its number.
+        best_at = next((place for place, entry in enumerate(rounds) if best and entry.number == best.round), None)
+        stop = stop_after(rules, [entry.outcome for entry in rounds], best_at)
         if stop is None and self.evaluations_left(rounds) == 0:
             return Stop(StopReason.BUDGET, "all evaluations of the budget are used")
         return stop

@@ -17,7 +17,7 @@ from db.locks import lock_job
 from db.records import EvaluationRecord
 from db.tables import CandidateRow, EvaluationRow, JobRow
 from db.types import utc_now
-from tasks.outcomes import DISQUALIFYING
+from tasks.outcomes import NOT_JUDGED, Verdict
 
 IsBetter = Callable[[EvaluationRecord, EvaluationRecord | None], bool]
 """Whether the first evaluation replaces the second (None if there is none yet) as the best of a job."""
@@ -55,14 +55,15 @@ def restore(session: Session, evaluation_id: str, *, actor: str, reason: str, is
 
 
 def choose_best(session: Session, job_id: int, is_better: IsBetter) -> str | None:
-    """Store a job's best evaluation, chosen among the candidates of which none was retracted or found wrong.
+    """Store a job's best evaluation, chosen among the candidates of which none was retracted or refused.
 
     Returns:
         The evaluation's id, or None if there is none.
     """
     best: EvaluationRecord | None = None
     found = list_evaluations(session, job_id)
-    out = {each.candidate_hash for each in found if each.retracted_at is not None or each.verdict in DISQUALIFYING}
+    good = (Verdict.PASSED, *NOT_JUDGED)
+    out = {each.candidate_hash for each in found if each.retracted_at is not None or each.verdict not in good}
     for each in found:
         if each.candidate_hash not in out and is_better(each, best):
             best = each

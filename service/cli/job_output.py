@@ -12,7 +12,7 @@ from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
 from service.views.wording import tokens_of_job
-from tasks.outcomes import CHECK_RESULTS, TAGS, Clock, Verdict, check_result, clock_of
+from tasks.outcomes import CHECK_RESULTS, TAGS, TRIAL, Clock, Verdict, check_result, clock_of
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -187,7 +187,7 @@ def _latency_table(result: Mapping[str, Any], last: str, clock: Clock) -> None:
         found, speedup = latencies.get(name), speedups.get(name)
         shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
         if name == "compile" and found is None:
-            shown = "not available for this op"
+            shown = "not measured in a trial" if TRIAL in result["tags"] else "not available for this op"
         rows.append((title, latency(found and found["median"], clock), shown))
     columns = ("", f"latency ({clock.unit})", "speedup over it (95 %)")
     print_table(columns, rows, right=columns[1:])

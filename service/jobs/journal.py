@@ -10,11 +10,12 @@ from sqlalchemy.orm import Session
 from agents.protocols import Event, Outcome
 from agents.replay import event_identity
 from agents.stop_rules import is_better
-from db.evaluations import results
+from db.evaluations import results, retractions
 from db.jobs import jobs
 from db.records import EvaluationRecord, LlmCall, Owner
 from db.store import Store
 from service.jobs.liveness import require_owned
+from tasks.outcomes import Verdict
 
 
 def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
@@ -126,6 +127,10 @@ class Journal:
                 results.set_advice(session, job_id, number, data)
             case "best":
                 self._keep_best(session, data["hash"])
+            case "proved" if data["verdict"] == Verdict.PASSED:
+                jobs.set_best(session, job_id, data["evaluation_id"])
+            case "proved":
+                retractions.choose_best(session, job_id, is_better_record)
             case "round_done":
                 jobs.add_finished_round(session, job_id)
             case "job_stopped":

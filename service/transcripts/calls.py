@@ -164,7 +164,7 @@ class _CandidateLinks:
                 for index in (writer, self._follow(number)):
                     if index is not None:
                         self._rounds.setdefault(index, []).append(number)
-            case "evaluated":
+            case "evaluated" | "proved":
                 self._candidates[number] = candidate_result(event)
 
     def complete(self, index: int, call: LinkedCall) -> LinkedCall:

@@ -1,6 +1,6 @@
 """The views of jobs: a list of jobs, and one job with its rounds, advice and log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -203,7 +203,7 @@ def job_view(store: Store, job_id: int) -> JobView:
         if measurements is None
         else ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high),
         on_leaderboard=on_leaderboard,
-        curve=_curve(rounds),
+        curve=_curve(rounds, {event.round for event in events if event.kind == "best"}),
         stop_words=STOPS.get(reason, reason),
         remedy=REMEDIES.get(reason, ""),
         ahead=ahead,
@@ -267,7 +267,8 @@ def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
     )
 
 
-def _curve(rounds: Sequence[RoundView]) -> tuple[BestPoint, ...]:
+def _curve(rounds: Sequence[RoundView], best_in: Collection[int]) -> tuple[BestPoint, ...]:
+    """Each round's speedup, and that of the best candidate by then. `best_in`: the rounds that became the best."""
     points: list[BestPoint] = []
     best: float | None = None
     for each in rounds:
@@ -275,7 +276,7 @@ def _curve(rounds: Sequence[RoundView]) -> tuple[BestPoint, ...]:
         if line.retracted:
             points.append(BestPoint(line.number, None, None, None, best, line.verdict))
             continue
-        if line.speedup is not None and not each.unreliable and (best is None or line.speedup > best):
+        if line.speedup is not None and line.number in best_in:
             best = line.speedup
         points.append(BestPoint(line.number, line.speedup, line.speedup_low, line.speedup_high, best, line.verdict))
     return tuple(points)

@@ -667,10 +667,11 @@ def test_outcome_survives_json() -> None:
     assert Outcome.from_json(json.loads(json.dumps({**outcome.to_json(), "unknown": 1}))) == outcome
 
 
-def trial(decision: str, beside: str, **more: object) -> dict[str, object]:
+def trial(decision: str, beside: str, champion: Outcome | None = None, **more: object) -> dict[str, object]:
     """What a trial against a candidate found; its figures over eager tell the two candidates apart no more."""
+    digest = candidate_hash(candidate(beside)) if champion is None else champion.candidate_hash
     over = {"better": 1.05, "worse": 0.9, "alike": 1.0, "open": 1.01}[decision]
-    compared = {"champion_hash": candidate_hash(candidate(beside)), "decision": decision, "over_champion": over}
+    compared = {"champion_hash": digest, "decision": decision, "over_champion": over}
     return passed(2.0, spread=0.5, tags=("trial",), **compared, **more)
 
 
@@ -707,11 +708,23 @@ def test_a_best_that_is_refused_in_the_end_makes_way_for_the_one_before_it() -> 
     assert result.best_source == candidate("a")
 
 
-def test_a_sandbox_that_fails_in_the_end_leaves_the_best_with_its_trial() -> None:
+def test_a_sandbox_that_fails_in_the_end_leaves_the_best_with_its_trial_and_the_job_to_be_resumed() -> None:
     evaluator = FakeEvaluator({"a": passed(2.0, tags=("trial",))}, proofs={"a": failed("sandbox_error")})
     result = run(evaluator, ScriptedLLM([code("a")]), replace(SPEC, rounds=1))
     assert result.best is not None
-    assert result.best.tags == ("trial",)
+    assert (result.best.tags, result.stop_reason) == (("trial",), StopReason.SANDBOX_ERROR)
+
+
+def test_what_was_refused_in_the_end_is_not_delivered_when_the_sandbox_fails_after_that() -> None:
+    proofs = {"b": failed(), "a": failed("sandbox_error")}
+    evaluator = FakeEvaluator({"a": passed(2.0, tags=("trial",)), "b": trial("better", "a")}, proofs=proofs)
+    result = run(evaluator, ScriptedLLM([code("a"), advice(), code("b")]), replace(SPEC, rounds=2))
+    assert result.best_source == candidate("a")
+
+
+def test_a_trial_beside_a_best_that_an_earlier_version_measured_in_full_decides() -> None:
+    best = Outcome(candidate_hash("b"), **passed(2.0, spread=0.5))  # type: ignore[arg-type]
+    assert is_better(Outcome(candidate_hash("c"), **trial("better", "a", champion=best)), best)  # type: ignore[arg-type]
 
 
 def test_a_cancelled_job_measures_nothing_more() -> None:
@@ -733,6 +746,8 @@ def test_of_two_that_are_alike_the_much_simpler_one_is_the_best() -> None:
     assert not replaces(EvaluatedCandidate(short, outcome(short, **{**alike, "decision": "open"}), 2), best)
     almost = "word " * 95
     assert not replaces(EvaluatedCandidate(almost, outcome(almost, **alike), 2), best)
+    uneven = outcome(short, **alike, tags=("trial", "uneven"))
+    assert not replaces(EvaluatedCandidate(short, uneven, 2), best), "its figures are not reliable"
 
 
 def test_a_candidate_that_was_compared_with_another_one_is_not_better_by_that() -> None:

@@ -1,6 +1,7 @@
 """What every platform keeps: one suite for all of them, in a real sandbox, with candidates of every kind."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from evaluator.task_check import check_task
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import TAGS, Verdict, candidate_hash, is_ranked
-from tests.platforms.kits import KITS, OP
+from tests.platforms.kits import CPU, KITS, OP
 
 TASK = task_from_source(OP, name="scaled_relu")
 TRIAL = Effort(memory_mb=3072, measure_budget_s=2.0, baselines=("eager",), trial=True)
@@ -117,6 +118,17 @@ def test_a_champion_that_fails_is_no_fault_of_the_candidate(docker_sandbox: Sand
     else:
         assert (found.champion.decision, found.champion.speedup) == ("open", None)
         assert found.champion.absent
+
+
+def test_a_champion_that_never_ends_is_stopped_and_forgotten(docker_sandbox: Sandbox) -> None:
+    """Its processes would else run beside the candidate's calls, which is what candidates are refused for."""
+    effort = replace(TRIAL, build_timeout_s=3.0)
+    cpu = load_platform("cpu")
+    found = evaluate(
+        TASK, CPU.right, sandbox=docker_sandbox, platform=cpu, effort=effort, champion_source="while True:\n    pass\n"
+    )
+    assert found.verdict == Verdict.PASSED, found.message
+    assert found.champion is not None and "no answer within 3 s" in found.champion.absent
 
 
 def test_equal_counts_are_alike_at_once(docker_sandbox: Sandbox) -> None:

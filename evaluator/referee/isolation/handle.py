@@ -33,9 +33,10 @@ def choose(scratch: str, role: str, source: str) -> tuple[str, str]:
     Returns:
         The home folder and the build path.
     """
-    home = f"{scratch}/{role}-{os.urandom(4).hex()}"
     if role not in FOREIGN_ROLES:
+        home = f"{scratch}/{role}-{os.urandom(4).hex()}"
         return home, f"{home}/built"
+    home = f"{scratch}/candidate-{os.urandom(4).hex()}"  # nothing tells foreign code which role it has
     link = f"{scratch}/built-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(link)  # noqa: PTH108
@@ -95,7 +96,7 @@ class RunnerHandle:
         self._aside = False  # whether it runs now, between `resume` and `pause`
         self._used_ns: dict[int, int] = {}  # processor time of each of its processes at the end of its last turn
         self._sock, theirs = socket.socketpair()
-        self._log = os.memfd_create(f"log-{role}", os.MFD_CLOEXEC)
+        self._log = os.memfd_create("log", os.MFD_CLOEXEC)
         self.home, self.built = choose(shared.scratch, role, source)
         with shared.lock:
             framing.send(
@@ -203,7 +204,7 @@ class RunnerHandle:
         Raises:
             RunnerFailed: the runner ran out of turn, died, took too long or sent a broken message.
         """
-        account, whole_sandbox = self._shared.account, self.role in FOREIGN_ROLES
+        account, whole_sandbox = self._shared.account, self.role == "candidate"
         known = self.stopped
         deadline = time.monotonic() + timeout_s
         account.begin_turn(known, whole_sandbox=whole_sandbox)

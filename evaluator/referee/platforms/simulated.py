@@ -172,7 +172,8 @@ class SimulatedPlatform:
             run = machine.run(instructions, stores, inputs, self._state, limit_bytes=handle.memory_bytes // 4)
         except machine.ProgramError as error:
             raise RunnerFailed("output", f"the array machine cannot run the program: {error}") from None
-        self.cycles = run.cycles
+        if handle.role == "candidate":
+            self.cycles = run.cycles
         outputs = self._store(handle, reply.get("spec"), run.outputs, keep=request.keep)
         # The inputs lie in the runner's buffer only to be compared with later; the runner is stopped meanwhile.
         placed = handle.input_buffer.place(request.tree)

@@ -32,11 +32,14 @@ class Builder:
             Finding: the candidate cannot be built.
         """
         start = time.perf_counter()
+        handle: RunnerHandle | None = None
         try:
             handle = self.pool.start(self.role, self.source)
             restored = build_archive.restore(handle, self.packed)
             self.pool.load_model(handle, self.source, "ModelNew")
         except RunnerFailed as failure:
+            if handle is not None:  # it may still run
+                self.pool.stop(handle)
             raise of_candidate(failure, building=True, doing="building the candidate") from None
         self.slow = time.perf_counter() - start > _SLOW_S
         if not restored:

@@ -121,7 +121,10 @@ class RunnerPool:
         """
         self.running.remove(handle)
         if not handle.close():
-            raise Finding("integrity", f"processes of the {handle.role} runner could not be killed", "unkillable")
+            text = f"processes of the {handle.role} runner could not be killed"
+            if handle.role == "champion":
+                raise Finding("sandbox_error", text)
+            raise Finding("integrity", text, "unkillable")
         if handle.role in FOREIGN_ROLES and handle.uid is not None:
             exhaustion.clean_up(handle.uid, self.scratch)
 
@@ -131,10 +134,12 @@ class RunnerPool:
         Raises:
             Finding: a candidate did. It has been stopped.
         """
+        for handle in [handle for handle in self.running if handle.role == "champion"]:
+            self.stop(handle)  # what it holds is no fault of the candidate
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
         if not exhaustion.short(before):
             return
-        for handle in [handle for handle in self.running if handle.role in FOREIGN_ROLES]:
+        for handle in [handle for handle in self.running if handle.role == "candidate"]:
             self.stop(handle)
         hoarded = exhaustion.hoarded(before, exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID))
         if hoarded is not None:

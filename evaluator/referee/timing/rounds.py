@@ -99,6 +99,10 @@ class ProcessSet:
             given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
+            if checked and "champion" in outputs:
+                with blame("champion"):
+                    for inputs, want, have in zip(given, outputs["eager"], outputs["champion"], strict=True):
+                        spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
             if checked:
                 for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
                     spot_checks.compare_state(want, have, self.evidence)

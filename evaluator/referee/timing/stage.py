@@ -171,7 +171,6 @@ class TimingStage:
             self.profile["unaccounted_ms"] = most
             return True
         if self.champion is not None and self.profile.get("sets_dropped", 0) >= SETS_DROPPED:
-            del self.profile["sets_dropped"]
             raise ChampionFailed("processes ran out of their turn, which may have been its own")
         self.measurement.drop_set()
         self.profile["sets_dropped"] = self.profile.get("sets_dropped", 0) + 1

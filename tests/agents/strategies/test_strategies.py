@@ -35,7 +35,7 @@ from agents.stop_rules import StopReason
 from agents.strategies.contrastive import sample_by_speed
 from agents.strategies.sample import pass_at_k, summary_of
 from agents.strategies.tool_calls import TOOLS, ToolError, evaluation_result, parse_call
-from agents.strategies.tree import choose_beam
+from agents.strategies.tree import FIRST_NOTES, choose_beam
 from tasks.outcomes import candidate_hash
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
 from tests.support.cpu_platform import PROMPTS
@@ -344,6 +344,19 @@ def test_tree_ends_when_the_judge_sees_nothing_on_any_branch() -> None:
 
     result = run(FakeEvaluator(), AnsweringLLM(answer), strategy="tree")
     assert (result.stop_reason, result.rounds_done) == (StopReason.JUDGE, 3)
+
+
+def test_a_branch_that_the_judge_ends_leaves_a_gap_in_the_numbers_and_the_rules_count_on() -> None:
+    def answer(sections: dict[str, str], messages: Sequence[Message]) -> str:
+        ended = "judge" in sections["request"] and repr(FIRST_NOTES[0]) in sections.get("candidate", "")
+        return advice("none", stop=True) if ended else improving(sections, messages)
+
+    evaluator = FakeEvaluator()
+    result = run(evaluator, AnsweringLLM(answer), strategy="tree", rounds=7, plateau_rounds=4)
+    numbers = [event.round for event in evaluator.events if event.kind == "evaluated"]
+    assert numbers != list(range(1, len(numbers) + 1)), "there is a gap"
+    assert (result.stop_reason, result.rounds_done) == (StopReason.ROUNDS, 7)
+    assert result.best is not None and result.best.speedup == max(evaluator.evaluated)
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=10))

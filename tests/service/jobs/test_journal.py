@@ -13,9 +13,10 @@ from agents.protocols import Event, Outcome
 from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import jobs
+from db.leaderboard.query import leaderboard
 from db.records import JobStatus, Owner
 from db.tables import EventRow
-from evaluator.evaluation import Check, Correctness, Evaluation, Interval, Latency, Roofline
+from evaluator.evaluation import Check, Comparison, Correctness, Evaluation, Interval, Latency, Roofline
 from evaluator.platforms import load_platform
 from service.cancellation import CancelToken
 from service.cli.job_output import show_spent
@@ -229,6 +230,60 @@ def test_a_better_candidate_of_an_earlier_run_stays_the_best(store, context):
         save_evaluation(session, job_id, context, "slower", slower, round_number=3)
     journal(Event("best", 3, {"hash": digest, "speedup": 1.5}))
     assert get_job(store, job_id).best_evaluation_id == kept
+
+
+TRIED = replace(PASSED, tags=("custom_kernel", "trial"), provenance={**PASSED.provenance, "settings": {"trial": True}})
+
+
+def prove(store, context, job_id, source, evaluation, number):
+    """Measure a candidate in the end, as the agents tell it; the evaluation's id."""
+    digest = candidate_hash(source)
+    with store.write() as session:
+        kept = save_evaluation(session, job_id, context, source, evaluation, round_number=number)
+    outcome = outcome_of(evaluation, context.platform, candidate_hash=digest, evaluation_id=kept)
+    Journal(store, job_id, lambda event: None)(Event("proved", number, outcome.to_json()))
+    return kept
+
+
+def try_two(store, context):
+    """A job whose first candidate was the best one until the second was; the ids of their trials."""
+    job_id, kept = start_job(store, context), []
+    journal = Journal(store, job_id, lambda event: None)
+    for number, source in enumerate(("first", "second"), start=1):
+        beside = None if number == 1 else Comparison(candidate_hash("first"), "better", Interval(1.05, 1.02, 1.08), 1)
+        with store.write() as session:
+            tried = replace(TRIED, champion=beside)
+            kept.append(save_evaluation(session, job_id, context, source, tried, round_number=number))
+        journal(Event("best", number, {"hash": candidate_hash(source), "speedup": 2.0}))
+    return job_id, kept
+
+
+def test_what_was_better_in_a_trial_is_the_best_though_its_interval_over_eager_says_nothing(store, context):
+    job_id, (_, second) = try_two(store, context)
+    assert get_job(store, job_id).best_evaluation_id == second
+
+
+def test_the_evaluation_that_proved_the_best_is_the_jobs_at_once_and_the_only_one_with_a_rank(store, context):
+    job_id, _ = try_two(store, context)
+    proof = prove(store, context, job_id, "second", PASSED, 2)
+    assert get_job(store, job_id).best_evaluation_id == proof
+    with store.read() as session:
+        [entry] = leaderboard(session)
+        assert (entry.evaluation_id, entry.rank, entry.pooled) == (proof, 1, 1)
+        for trial in (True, False):
+            found = results.find_evaluation(session, job_id, candidate_hash("second"), trial=trial)
+            assert ("trial" in found.tags) is trial
+    shown = {line.number: line for line in round_lines(read_full_events(store, job_id), candidate_hash("second"))}
+    assert (shown[2].speedup, shown[2].tags, shown[2].best) == (2.0, ("custom_kernel",), True)
+
+
+@pytest.mark.parametrize("refused", [FAILED, Evaluation(Verdict.CRASHED, "by a signal")])
+def test_a_best_that_is_refused_in_the_end_is_so_at_once(store, context, refused):
+    job_id, (first, _) = try_two(store, context)
+    prove(store, context, job_id, "second", refused, 2)
+    assert get_job(store, job_id).best_evaluation_id == first
+    prove(store, context, job_id, "first", refused, 1)
+    assert get_job(store, job_id).best_evaluation_id is None
 
 
 def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, context):
