@@ -192,6 +192,8 @@ def job_view(store: Store, job_id: int) -> JobView:
     platform = None
     if job.status is JobStatus.QUEUED:
         platform = next((each for each in devices_view(store).platforms if each.name == job.platform), None)
+    best_in = {event.round for event in events if event.kind == "best"}
+    best_in |= {each.line.number for each in rounds if each.line.best}
     return JobView(
         job=job,
         rounds=rounds,
@@ -203,7 +205,7 @@ def job_view(store: Store, job_id: int) -> JobView:
         if measurements is None
         else ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high),
         on_leaderboard=on_leaderboard,
-        curve=_curve(rounds, {event.round for event in events if event.kind == "best"}),
+        curve=_curve(rounds, best_in),
         stop_words=STOPS.get(reason, reason),
         remedy=REMEDIES.get(reason, ""),
         ahead=ahead,

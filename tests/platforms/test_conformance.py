@@ -113,11 +113,10 @@ def test_a_champion_that_fails_is_no_fault_of_the_candidate(docker_sandbox: Sand
     assert found.verdict == Verdict.PASSED, found.message
     assert found.speedup is not None and found.latency_ms.keys() == {"eager", "candidate"}
     assert found.champion is not None
-    if fault == "wrong":  # what it computes was checked when it was the candidate
-        assert found.champion.speedup is not None
-    else:
-        assert (found.champion.decision, found.champion.speedup) == ("open", None)
-        assert found.champion.absent
+    if fault == "wrong" and found.champion.speedup is not None:
+        return  # it was checked when it was the candidate, so now its outputs are looked at in some turns only
+    assert (found.champion.decision, found.champion.speedup) == ("open", None)
+    assert found.champion.absent
 
 
 def test_a_champion_that_never_ends_is_stopped_and_forgotten(docker_sandbox: Sandbox) -> None:
