@@ -12,15 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from db.evaluations import results
 from db.jobs import jobs, workers
 from db.records import JobRecord, WorkerStatus
 from db.store import Store
-from db.tables import CandidateRow, EvaluationRow, LlmCallRow
+from db.tables import LlmCallRow
 from sandbox.docker.container import LABEL, OWNER_LABEL
 from sandbox.docker.sandbox import connect
 from service.database import open_store
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import submit
+from tasks.outcomes import TRIAL
 from tasks.task import Task
 from tests.support.forked_commands import CommandServer
 
@@ -127,10 +129,15 @@ class Fleet:
         return until(look, f"job {job_id} to be {status or 'over'}, it is {self.job(job_id)};\n{logs}", within_s)
 
     def evaluated(self, job_id: int) -> list[tuple[str, str]]:
-        """Candidate and id of each evaluation of a job."""
+        """Candidate and id of each evaluation of a job, oldest first."""
         with self.store.read() as session:
-            query = session.query(CandidateRow.hash, EvaluationRow.id).join(EvaluationRow)
-            return [(row[0], row[1]) for row in query.filter(CandidateRow.job_id == job_id)]
+            return [(each.candidate_hash, each.id) for each in results.list_evaluations(session, job_id)]
+
+    def kinds_of_evaluations(self, job_id: int) -> list[str]:
+        """`trial` or `proof` for each evaluation of a job, oldest first; all of them passed."""
+        with self.store.read() as session:
+            found = results.list_evaluations(session, job_id)
+        return ["trial" if TRIAL in each.tags else "proof" for each in found]
 
     def calls(self, job_id: int) -> list[str]:
         """The ledger keys of a job's calls."""

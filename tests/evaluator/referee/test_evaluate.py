@@ -12,6 +12,7 @@ from evaluator.referee.correctness import tolerances
 from evaluator.referee.errors import Finding, RunnerFailed, names_role
 from evaluator.referee.isolation import exhaustion
 from evaluator.referee.platforms.load import load_platform
+from evaluator.referee.pool.runner_pool import Request
 from evaluator.referee.protocol import traits
 
 
@@ -22,9 +23,7 @@ class FakePool:
         self.hoarding = hoarding
         self.stopped = False
         self.platform = load_platform("cpu", 0)
-        self.request = SimpleNamespace(
-            measure_budget_s=1.0, precision=0.2, compile_cache="", build_cache="", baselines=("eager",)
-        )
+        self.request = Request("cpu", "", baselines=("eager",))
         self.seeds = SimpleNamespace(secret=b"\0")
 
     def check_hoarding(self) -> None:

@@ -27,7 +27,7 @@ def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingSta
         "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state, platform=load_platform("cpu", 0)),
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
-    rest: Any = dict.fromkeys(("baselines", "builder", "reference"))
+    rest: Any = dict.fromkeys(("baselines", "builder", "champion", "reference"))
     return TimingStage(**known, **rest, plan=call_times.Plan(), warm=[])
 
 
@@ -52,7 +52,7 @@ class Told:
     """A runner that takes 1 ms to get ready, 5 ms for a spot check, and 10 ms for a call."""
 
     def __init__(self) -> None:
-        self.pid, self.asked = 1, list[str]()
+        self.pid, self.role, self.asked = 1, "candidate", list[str]()
 
     def call(self, tree: object, contents: object, **how: object) -> Call:
         self.asked.append(str(tree))
@@ -71,7 +71,9 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
-    pool = SimpleNamespace(request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0))
+    pool = SimpleNamespace(
+        request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0), names_of=dict[str, object]()
+    )
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     runners = {"eager": Told(), "candidate": Told()}
     inputs = {
