@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from agents.prompting.parse import Advice, Lesson
 from agents.protocols import JSON, Outcome
-from agents.stop_rules import ALIKE, is_better
-from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, candidate_hash, is_reliable
+from agents.stop_rules import is_better
+from tasks.outcomes import NO_CANDIDATE, UNDER_WAY, Decision, candidate_hash, is_reliable
 
 MAX_LESSONS = 12
-SIMPLER = 0.9
 MAX_REPAIRS = 2  # in a row that fail; then the best candidate is changed instead
+SIMPLER = 0.9  # share of the best one's words below which a candidate that is as good is preferred
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,11 @@ def replaces(new: EvaluatedCandidate, best: EvaluatedCandidate | None) -> bool:
     """
     if is_better(new.outcome, best.outcome if best else None):
         return True
-    if best is None or new.outcome.champion_hash != best.outcome.candidate_hash or new.outcome.decision != ALIKE:
+    if (
+        best is None
+        or new.outcome.champion_hash != best.outcome.candidate_hash
+        or new.outcome.decision != Decision.ALIKE
+    ):
         return False
     if is_reliable(best.outcome.tags) and not is_reliable(new.outcome.tags):
         return False

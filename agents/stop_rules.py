@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agents.protocols import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, Outcome, PriceUnknown
-from tasks.outcomes import NOT_JUDGED, TRIAL, is_reliable
+from tasks.outcomes import NOT_JUDGED, TRIAL, Decision, is_reliable
 
 
 class StopReason(StrEnum):
@@ -41,10 +41,6 @@ class StopRules:
     roofline_target: float
 
 
-BETTER, ALIKE = "better", "alike"
-"""Decisions of the sequential test (`evaluator.evaluation.Comparison`)."""
-
-
 def is_better(new: Outcome, best: Outcome | None) -> bool:
     """Whether `new` is better than `best`.
 
@@ -60,7 +56,7 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
     if is_reliable(new.tags) != is_reliable(best.tags):
         return is_reliable(new.tags)
     if new.champion_hash == best.candidate_hash and new.decision is not None:
-        return new.decision == BETTER
+        return new.decision == Decision.BETTER
     if (TRIAL in new.tags) != (TRIAL in best.tags):
         return TRIAL not in new.tags
     new_low = new.speedup if new.speedup_low is None else new.speedup_low

@@ -78,6 +78,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a candidate on a device of this host.
 
+    A candidate that fails, hangs or cheats gets a verdict and raises no exception. A referee that gave no result is a
+    verdict, too (`sandbox_error`).
+
     Args:
         task: the op.
         candidate_source: the candidate.
@@ -89,9 +92,6 @@ def evaluate(
         cache: what earlier evaluations have built.
         on_progress: called with a few words on each stage.
         cancel: ends the evaluation.
-
-    A candidate that fails, hangs or cheats gets a verdict and raises no exception. A referee that gave no result is a
-    verdict, too (`sandbox_error`).
 
     Raises:
         SandboxUnavailable: there is no sandbox to run it in.
@@ -105,7 +105,6 @@ def evaluate(
         "build_cache": candidate_key(task, candidate_source, described, probed),
     }
     champion = champion_source or ""
-    champion_key = candidate_key(task, champion, described, probed)
     describe = partial(
         provenance,
         task,
@@ -115,6 +114,7 @@ def evaluate(
         facts=platform.provenance(device),
         effort=effort,
     )
+    built_before = cache.get(candidate_key(task, champion, described, probed)) if cache and champion else ""
     kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
     try:
         result = run_referee(
@@ -124,7 +124,7 @@ def evaluate(
                 **effort.request(task, candidate_source),
                 **kept,
                 "champion_source": champion,
-                "champion_cache": "" if cache is None or not champion else cache.get(champion_key),
+                "champion_cache": built_before,
             },
             device=device,
             sandbox=sandbox,

@@ -153,8 +153,28 @@ class Tag:
 
 
 COLD = "cold"
-TRIAL = "trial"
 """The tag of another measurement: with cold caches."""
+
+TRIAL = "trial"
+"""The tag of what was timed only until it was decided whether it is better than the best candidate so far."""
+
+
+class Decision(StrEnum):
+    """What the sequential test of a trial says of the candidate."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    ALIKE = "alike"
+    OPEN = "open"
+
+
+DECISION_TEXTS: Mapping[Decision, str] = {
+    Decision.BETTER: "better",
+    Decision.WORSE: "worse",
+    Decision.ALIKE: "no better: within 2 %",
+    Decision.OPEN: "not decided: it stays as it is",
+}
+"""What a decision says to people."""
 
 TAGS: Mapping[str, Tag] = {
     tag.name: tag

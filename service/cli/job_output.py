@@ -187,7 +187,7 @@ def _latency_table(result: Mapping[str, Any], last: str, clock: Clock) -> None:
         found, speedup = latencies.get(name), speedups.get(name)
         shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
         if name == "compile" and found is None:
-            shown = "not measured in a trial" if TRIAL in result["tags"] else "not available for this op"
+            shown = "not measured in a trial" if TRIAL in (result.get("tags") or ()) else "not available for this op"
         rows.append((title, latency(found and found["median"], clock), shown))
     columns = ("", f"latency ({clock.unit})", "speedup over it (95 %)")
     print_table(columns, rows, right=columns[1:])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from service.cli.output import make_console, plain, ratio
-from tasks.outcomes import NO_CANDIDATE, Verdict, clock_of
+from tasks.outcomes import DECISION_TEXTS, NO_CANDIDATE, Decision, Verdict, clock_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -108,40 +108,36 @@ class ProgressState:
         return f"${self.cost_usd:.4f}" if self.cost_known else f"${self.cost_usd:.4f} + calls of unknown price"
 
     def _evaluated(self, number: int, data: Mapping[str, Any]) -> str:
-        verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
-        speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
-        self.lines.append((str(number), self.change(number), plain(verdict), speedup))
+        line = self._line(number, data)
+        *_, verdict, speedup = line
+        self.lines.append(line)
         if data["verdict"] == Verdict.PASSED:
             beside = ""
             if data.get("decision") is not None:
                 over = ratio(data["over_champion"], data["over_champion_low"], data["over_champion_high"])
-                beside = f"; {over} over the best so far ({DECISIONS.get(data['decision'], data['decision'])})"
+                beside = f"; {over} over the best so far ({DECISION_TEXTS[Decision(data['decision'])]})"
             return clock_of(data.get("tags") or ()).beside(f"passed, {speedup} over eager{beside}")
-        return f"{plain(verdict)}: {plain(data['message'])[:200]}"
+        return f"{verdict}: {plain(data['message'])[:200]}"
 
     def _proved(self, number: int, data: Mapping[str, Any]) -> str:
         """What the best candidate was measured to be in the end; it takes the place of its trial's figures."""
-        verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
-        speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
-        line = (str(number), self.change(number), plain(verdict), speedup)
+        line = self._line(number, data)
+        *_, verdict, speedup = line
         self.lines = [line if known[0] == str(number) else known for known in self.lines]
         if data["verdict"] != Verdict.PASSED:
-            return f"round {number}, the best so far, is refused: {plain(verdict)}: {plain(data['message'])[:160]}"
+            return f"round {number}, the best so far, is refused: {verdict}: {plain(data['message'])[:160]}"
         self.best = clock_of(data.get("tags") or ()).beside(f"{speedup} over eager in round {number}, proven")
         return f"the best, measured once more: {speedup} over eager"
+
+    def _line(self, number: int, data: Mapping[str, Any]) -> tuple[str, str, str, str]:
+        """A round's line of the table: number, change, verdict, speedup over eager."""
+        verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
+        speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
+        return str(number), self.change(number), plain(verdict), speedup
 
     def change(self, number: int) -> str:
         """The change that the candidate of this round is meant to make."""
         return self.changes.get(number, "first candidate" if number <= 1 else "")
-
-
-DECISIONS = {
-    "better": "better",
-    "worse": "worse",
-    "alike": "no better: within 2 %",
-    "open": "not decided: it stays as it is",
-}
-"""What the test of a candidate against the best one says, in words."""
 
 
 @contextlib.contextmanager

@@ -177,9 +177,8 @@ class Measurement:
     def told(self, plan: Plan) -> bool:
         """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls."""
         compared = self.against_champion() if plan.trial else None
-        if compared is not None:
-            return compared.decision != sequential.Decision.OPEN and self.evenness() != Evenness.UNCLEAR
-        return self.precise(plan) and self.evenness() != Evenness.UNCLEAR
+        decided = self.precise(plan) if compared is None else compared.decision != sequential.Decision.OPEN
+        return decided and self.evenness() != Evenness.UNCLEAR
 
     def set_told(self, plan: Plan) -> bool:
         """Whether the present process set tells enough.
