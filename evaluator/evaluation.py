@@ -88,6 +88,14 @@ class Comparison:
     sets: int
     absent: str = ""
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json] | None) -> "Comparison | None":
+        """The inverse of `asdict`; None of None."""
+        if data is None:
+            return None
+        speedup = data["speedup"]
+        return cls(**{**data, "speedup": None if speedup is None else Interval(**speedup)})
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -131,7 +139,6 @@ class Evaluation:
             raise ValueError(f"schema: expected {SCHEMA!r}, got {data.get('schema')!r}")
         try:
             worst = data["correctness"]["worst"]
-            champion = data.get("champion")
             speedup = data["speedup"]
             return cls(
                 verdict=Verdict(data["verdict"]),
@@ -153,12 +160,7 @@ class Evaluation:
                 profile=data["profile"],
                 provenance=data["provenance"],
                 cost_s=data["cost_s"],
-                champion=None if champion is None else _comparison(champion),
+                champion=Comparison.from_json(data.get("champion")),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"evaluation: malformed field {error}") from error
-
-
-def _comparison(data: Mapping[str, Json]) -> Comparison:
-    speedup = data["speedup"]
-    return Comparison(**{**data, "speedup": None if speedup is None else Interval(**speedup)})

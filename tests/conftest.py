@@ -53,8 +53,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so.
 
-    At most two evaluations run at once, those of the referee's own tests and all others: each wants all cores, so more
-    of them take as long as one after the other, and more of processor time, in which their threads wait for each other.
+    At most two evaluations in containers run at once, those of the referee's own tests and all others: each uses all
+    cores, so the threads of more would wait for each other.
     """
     for item in items:
         for marker, reason in _LEFT_OUT.items():

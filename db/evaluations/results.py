@@ -144,13 +144,16 @@ def has_evaluation(session: Session, evaluation_id: str) -> bool:
 def find_evaluation(
     session: Session, job_id: int, candidate_hash: str, *, trial: bool | None = None
 ) -> EvaluationRecord | None:
-    """The latest evaluation of a candidate in a job, or None. `trial`: only trials, or none of them; None: any."""
+    """The latest evaluation of a candidate in a job, or None.
+
+    Args:
+        trial: True: a trial, or else any (a round may have been measured in full); False: no trial; None: any.
+    """
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    for evaluation, candidate in session.execute(query.order_by(EvaluationRow.created_at.desc())):
-        found = _evaluation_record(evaluation, candidate)
-        if trial is None or _is_trial(found) is trial:
-            return found
-    return None
+    rows = session.execute(query.order_by(EvaluationRow.created_at.desc()))
+    found = [_evaluation_record(evaluation, candidate) for evaluation, candidate in rows]
+    of_kind = found if trial is None else [each for each in found if _is_trial(each) is trial]
+    return next(iter(of_kind or (found if trial else ())), None)
 
 
 def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:

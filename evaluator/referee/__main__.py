@@ -27,7 +27,7 @@ def main() -> int:
         ready = time.perf_counter()
         from . import build_only
         from .correctness import task_check
-        from .evaluate import Trial
+        from .evaluate import Evaluation
         from .pool.runner_pool import Request, RunnerPool
 
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
@@ -38,7 +38,7 @@ def main() -> int:
             _end(fork_servers.pop())  # nothing may import while calls are timed
         pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
         modes = {
-            "evaluate": lambda pool: Trial(pool).run(),
+            "evaluate": lambda pool: Evaluation(pool).run(),
             "build": build_only.run,
             "check": task_check.run,
             "profile": pool.platform.profile,

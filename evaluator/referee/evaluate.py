@@ -1,4 +1,4 @@
-"""A trial: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
+"""An evaluation: correctness, then timing, then the verdict, from what the referee itself has read and timed."""
 
 import contextlib
 import time
@@ -20,12 +20,12 @@ from .timing.stage import TimingStage
 from .timing.whole_turns import Evenness
 
 _OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
-_AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before the trial
+_AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before
 
 
 @dataclass
-class Trial:
-    """The state of one trial and what it will report."""
+class Evaluation:
+    """The state of one evaluation and what it will report."""
 
     pool: RunnerPool
     evidence: Evidence = field(default_factory=Evidence)
@@ -53,10 +53,10 @@ class Trial:
             self.champion = Builder(self.pool, "champion", request.champion_source, request.champion_cache)
 
     def run(self) -> dict[str, Any]:
-        """Hold the trial; the evaluation as plain JSON, whatever happens."""
+        """Evaluate; the result as plain JSON, whatever happens."""
         try:
             try:
-                finding = self._hold()
+                finding = self._examine()
             except Exception as error:
                 finding = self._finding_of(error)
         finally:
@@ -64,7 +64,7 @@ class Trial:
         return self._report(finding)
 
     def _finding_of(self, error: Exception) -> Finding:
-        """What ended the trial. A candidate that hoards what others need is the cause of how they failed."""
+        """What ended the evaluation. A candidate that hoards what others need is the cause of how they failed."""
         if isinstance(error, RunnerFailed):
             finding = of_failure(error)
         else:
@@ -78,7 +78,7 @@ class Trial:
                 return of_fault(second)
         return finding
 
-    def _hold(self) -> Finding:
+    def _examine(self) -> Finding:
         pool = self.pool
         with stage(self.cost_s, "reference"):
             progress("running the reference")
@@ -142,8 +142,7 @@ class Trial:
             self.tags.append("too_short")
 
     def _find_limit(self, reference: RunnerHandle) -> None:
-        timed = [name for name in self.measurement.timed() if name != "champion"]
-        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in timed}
+        times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.reported()}
         found = roofline.find(self.pool, reference, self.warm[0], self.evidence, times_s)
         self.profile |= found.profile
         self.limit = found.roofline
@@ -171,7 +170,7 @@ class Trial:
         timed = self.measurement.timed()
         speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
         samples = {name: self.measurement.samples_ms(name) for name in timed}
-        latency = {name: _latency(self.measurement.latency_ms(name)) for name in timed if name != "champion"}
+        latency = {name: _latency(self.measurement.latency_ms(name)) for name in self.measurement.reported()}
         return {
             "verdict": finding.verdict,
             "code": finding.code,

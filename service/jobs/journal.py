@@ -14,8 +14,10 @@ from db.evaluations import results, retractions
 from db.jobs import jobs
 from db.records import EvaluationRecord, LlmCall, Owner
 from db.store import Store
+from evaluator.evaluation import Comparison
 from service.jobs.liveness import require_owned
-from tasks.outcomes import Verdict
+from service.jobs.persistence import comparison_fields
+from tasks.outcomes import NOT_JUDGED, Verdict
 
 
 def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
@@ -33,15 +35,8 @@ def _ranked(kept: EvaluationRecord) -> Outcome:
         speedup=measurements.speedup,
         speedup_low=measurements.speedup_low,
         speedup_high=measurements.speedup_high,
-        **_comparison(kept.result.get("champion")),
+        **comparison_fields(Comparison.from_json(kept.result.get("champion"))),
     )
-
-
-def _comparison(champion: object) -> dict[str, Any]:
-    """The fields of an Outcome that say what the sequential test decided, and about whom."""
-    if not isinstance(champion, Mapping) or champion.get("speedup") is None:
-        return {}
-    return {"champion_hash": champion.get("candidate"), "decision": champion.get("decision")}
 
 
 Observer = Callable[[Event], None]
@@ -129,7 +124,7 @@ class Journal:
                 self._keep_best(session, data["hash"])
             case "proved" if data["verdict"] == Verdict.PASSED:
                 jobs.set_best(session, job_id, data["evaluation_id"])
-            case "proved":
+            case "proved" if data["verdict"] not in NOT_JUDGED:
                 retractions.choose_best(session, job_id, is_better_record)
             case "round_done":
                 jobs.add_finished_round(session, job_id)
@@ -139,7 +134,6 @@ class Journal:
     def _keep_best(self, session: Session, digest: str) -> None:
         """Store that a candidate is the best one now, unless an earlier run of the job had an even better one."""
         new = results.find_evaluation(session, self._job_id, digest, trial=True)
-        new = new or results.find_evaluation(session, self._job_id, digest)
         if new is None:
             return
         best = jobs.get_job(session, self._job_id).best_evaluation_id

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from agents.protocols import JSON, Outcome
 from db.evaluations import results, tasks
 from db.records import Measurements
-from evaluator.evaluation import Evaluation, Interval
+from evaluator.evaluation import Comparison, Evaluation, Interval
 from evaluator.platforms import Platform
 from service.evaluation_context import EvaluationContext
 from tasks.outcomes import candidate_hash
@@ -63,21 +63,20 @@ def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: st
         metrics=metrics_of(evaluation),
         took_s=evaluation.cost_s.get("total", 0.0),
         evaluation_id=evaluation_id,
-        **_comparison(evaluation),
+        **comparison_fields(evaluation.champion),
     )
 
 
-def _comparison(evaluation: Evaluation) -> dict[str, Any]:
-    """What was found beside the champion, as fields of an Outcome."""
-    champion = evaluation.champion
-    if champion is None or champion.speedup is None:
+def comparison_fields(found: Comparison | None) -> dict[str, Any]:
+    """What was found beside the best candidate so far, as fields of an `Outcome`."""
+    if found is None or found.speedup is None:
         return {}
     return {
-        "champion_hash": champion.candidate,
-        "over_champion": champion.speedup.value,
-        "over_champion_low": champion.speedup.low,
-        "over_champion_high": champion.speedup.high,
-        "decision": champion.decision,
+        "champion_hash": found.candidate,
+        "over_champion": found.speedup.value,
+        "over_champion_low": found.speedup.low,
+        "over_champion_high": found.speedup.high,
+        "decision": found.decision,
     }
 
 

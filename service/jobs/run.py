@@ -348,8 +348,6 @@ class JobRun:
         digest = candidate_hash(source)
         with self._store.read() as session:
             kept = results.find_evaluation(session, self._job_id, digest, trial=trial)
-            if kept is None and trial:  # an earlier version measured each round in full
-                kept = results.find_evaluation(session, self._job_id, digest)
         if kept is None or kept.verdict == Verdict.SANDBOX_ERROR:
             kept = self._evaluator(
                 source,

@@ -107,14 +107,12 @@ def test_the_faster_of_two_candidates_is_found_from_either_side(docker_sandbox: 
 
 
 @pytest.mark.parametrize("name", PLATFORM_NAMES)
-@pytest.mark.parametrize("fault", ["raises", "broken", "wrong"])
+@pytest.mark.parametrize("fault", ["raises", "broken"])
 def test_a_champion_that_fails_is_no_fault_of_the_candidate(docker_sandbox: Sandbox, name: str, fault: str) -> None:
     found = tried(docker_sandbox, name, KITS[name].right, getattr(KITS[name], fault))
     assert found.verdict == Verdict.PASSED, found.message
     assert found.speedup is not None and found.latency_ms.keys() == {"eager", "candidate"}
     assert found.champion is not None
-    if fault == "wrong" and found.champion.speedup is not None:
-        return  # it was checked when it was the candidate, so now its outputs are looked at in some turns only
     assert (found.champion.decision, found.champion.speedup) == ("open", None)
     assert found.champion.absent
 

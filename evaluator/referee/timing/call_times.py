@@ -126,6 +126,10 @@ class Measurement:
         """The variants that have times."""
         return [variant for variant in self.turns if any(self.calls(variant))]
 
+    def reported(self) -> list[str]:
+        """The variants that have times, but for the champion: of it only the ratio to the candidate is told."""
+        return [variant for variant in self.timed() if variant != "champion"]
+
     def samples_ms(self, variant: str) -> list[list[float]]:
         """Every call's time, by set."""
         return [[round(seconds * 1e3, 4) for seconds in times] for times in self.calls(variant)]
@@ -171,7 +175,7 @@ class Measurement:
 
     def evenness(self) -> Evenness:
         """Whether the candidate's turns took what its timed calls say."""
-        own = {variant: self.turns[variant] for variant in self.timed() if variant != "champion"}
+        own = {variant: self.turns[variant] for variant in self.reported()}
         return whole_turns.judge(own, seed=self.seed)
 
     def told(self, plan: Plan) -> bool:

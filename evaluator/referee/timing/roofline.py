@@ -1,4 +1,4 @@
-"""The last stage of a trial: how near the candidate came to what this device allows, and whether that can be.
+"""The last stage of an evaluation: how near the candidate came to what this device allows, and whether that can be.
 
 Roofline model: Williams, Waterman, Patterson (2009).
 """

@@ -1,4 +1,4 @@
-"""The timed stage of a trial: starts process sets, runs their rounds until they tell enough, keeps the times."""
+"""The timed stage of an evaluation: starts process sets, runs their rounds until they tell enough, keeps the times."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""A trial ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
+"""An evaluation ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -35,12 +35,12 @@ class FakePool:
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception | None = None) -> dict[str, Any]:
-    def hold(self: evaluate.Trial) -> Finding:
+    def examine(self: evaluate.Evaluation) -> Finding:
         raise error
 
-    monkeypatch.setattr(evaluate.Trial, "_hold", hold)
+    monkeypatch.setattr(evaluate.Evaluation, "_examine", examine)
     pool: Any = FakePool(hoarding)
-    told = evaluate.Trial(pool).run()
+    told = evaluate.Evaluation(pool).run()
     assert pool.stopped
     assert told["speedup"] is None
     return told

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from evaluator.referee.correctness.findings import SKIPPED
 from evaluator.referee.isolation import exhaustion
-from tasks.outcomes import CANCELLED, CODE_TEXTS, SKIPPED_NOTE, TAGS, Verdict
+from evaluator.referee.timing import sequential
+from tasks.outcomes import CANCELLED, CODE_TEXTS, SKIPPED_NOTE, TAGS, Decision, Verdict
 
 REFEREE = Path(__file__).parents[3] / "evaluator" / "referee"
 CODE_AT = {"Finding": 2, "Wrong": 0}
@@ -41,6 +42,10 @@ def texts(node: ast.AST | None) -> set[str]:
 
 def test_a_check_that_was_left_out_says_so_in_the_same_words() -> None:
     assert SKIPPED == SKIPPED_NOTE
+
+
+def test_a_trial_decides_in_the_same_words() -> None:
+    assert set(sequential.Decision) == set(Decision)
 
 
 def test_every_verdict_is_written_out_and_known() -> None:

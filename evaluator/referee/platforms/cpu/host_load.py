@@ -18,7 +18,7 @@ _TICKS_A_S = os.sysconf("SC_CLK_TCK")
 class LoadMeter:
     """Sums up intervals between `begin` and `end`.
 
-    /proc/stat counts the whole machine, container or not; what this trial's own processes used is taken off.
+    /proc/stat counts the whole machine, container or not; what this evaluation's own processes used is taken off.
     """
 
     wall_s: float = 0.0

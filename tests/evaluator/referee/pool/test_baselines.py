@@ -63,10 +63,10 @@ def test_a_task_that_cannot_be_compiled_has_no_such_baseline() -> None:
     assert found.start_compile(INPUTS) is None, "it is not tried again"
 
 
-@pytest.mark.parametrize("earlier", ["this trial", "another trial"])
+@pytest.mark.parametrize("earlier", ["this one", "another"])
 def test_a_baseline_that_was_there_does_not_vanish(earlier: str) -> None:
-    found = baselines(False, True) if earlier == "this trial" else baselines(True, packed="from another trial")
-    if earlier == "this trial":
+    found = baselines(False, True) if earlier == "this one" else baselines(True, packed="from another")
+    if earlier == "this one":
         assert found.start_compile(INPUTS) is not None
     with pytest.raises(Finding) as lost:
         found.start_compile(INPUTS)

@@ -50,6 +50,13 @@ def test_where_sets_differ_twice_as_much_as_assumed_it_errs_at_most_in_an_eighth
     assert decided[Decision.BETTER] + decided[Decision.WORSE] <= 0.125
 
 
+@pytest.mark.parametrize(("set_sd", "wrong"), [(0.015, 0.17), (0.02, 0.29)])
+def test_it_errs_where_sets_differ_more_than_assumed_as_often_as_the_docs_say(set_sd: float, wrong: float) -> None:
+    """Pairs that tell a set's mean to 0.5 %, as they do when a set ends."""
+    decided, _ = rates(faster=1.0, set_sd=set_sd, pair_sd=0.005 * math.sqrt(PAIRS) / 1.1)
+    assert decided[Decision.BETTER] + decided[Decision.WORSE] == pytest.approx(wrong, abs=0.06)
+
+
 @pytest.mark.parametrize("host", [QUIET, USUAL], ids=["quiet", "usual"])
 def test_five_percent_are_found_at_once(host: dict[str, float]) -> None:
     faster, sets = rates(faster=1.05, **host)

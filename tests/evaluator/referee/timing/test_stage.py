@@ -1,5 +1,6 @@
 """What the timed stage notes beside the times: memory held before them, and what did not count in a turn."""
 
+import contextlib
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from evaluator.referee.correctness import call_outputs
+from evaluator.referee.errors import ChampionFailed, Finding
 from evaluator.referee.isolation.calls import Call
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.protocol.tensors import Tree
@@ -60,36 +62,86 @@ class Told:
         return Call(NOTHING, 0.01, NOTHING, ready_s, 1, 0.0)
 
 
-def orders() -> Iterator[tuple[str, ...]]:
+def orders(*variants: str) -> Iterator[tuple[str, ...]]:
     while True:
-        yield "eager", "candidate"
+        yield variants
 
 
-def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+INPUTS = {name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "surprise", "1", "2", "3", "4")}
+
+
+def process_set(monkeypatch: pytest.MonkeyPatch, runners: dict[str, Told], *, checked: float) -> ProcessSet:
+    """Runners that take turns, and of whose turns this share is checked in all calls; each answers with its role."""
     monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.page_faults", lambda pid: 0)
-    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", lambda *_: {})
-    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
-    monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", 0.0)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", checked)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
     pool = SimpleNamespace(
         request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0), names_of=dict[str, object]()
     )
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
+    given: Any = (pool, SimpleNamespace(changing=()), runners, [INPUTS["untimed"]], supply, orders(*runners))
+    return ProcessSet(*given, random.Random(1))
+
+
+def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", lambda *_: {})
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     runners = {"eager": Told(), "candidate": Told()}
-    inputs = {
-        name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "surprise", "1", "2", "3", "4")
-    }
     taken: list[Call] = []
     spot_check = SimpleNamespace(
-        inputs=inputs["surprise"],
+        inputs=INPUTS["surprise"],
         after=0.6,  # before the third of four timed calls
         take=lambda evidence, handle, call: taken.append(call),
         judge=lambda evidence: None,
     )
-    given: Any = (pool, SimpleNamespace(changing=()), runners, [inputs["untimed"]], supply, orders(), random.Random(1))
-    done = ProcessSet(*given).run(cast(Any, [inputs[name] for name in "1234"]), cast(Any, [spot_check]))
+    running = process_set(monkeypatch, runners, checked=0.0)
+    done = running.run(cast(Any, [INPUTS[name] for name in "1234"]), cast(Any, [spot_check]))
     assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "surprise", "3", "4"]
     for variant in runners:
         assert [turn.calls_s for turn in done.turns[variant]] == [(0.01,) * 2] * 2, "the spot check is not timed"
         assert [turn.ready_s for turn in done.turns[variant]] == pytest.approx([0.003, 0.003 + 0.005])
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "checked", "raised"),
+    [
+        ("champion", 1.0, ChampionFailed),
+        ("champion", 0.0, None),  # only some turns' are read: what is measured is the candidate
+        ("candidate", 1.0, Finding),
+        ("candidate", 0.0, Finding),
+    ],
+)
+def test_the_champions_answers_are_compared_in_turns_that_are_checked(
+    wrong: str, checked: float, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(*given: Any) -> None:
+        if given[-1] == {"y": torch.tensor(wrong == "champion"), "z": torch.tensor(wrong == "candidate")}:
+            raise Finding("wrong_output", "y of a timed call is wrong", "timed")
+
+    def read(evidence: object, variant: str, *_: object) -> dict[str, torch.Tensor]:
+        return {"y": torch.tensor(variant == "champion"), "z": torch.tensor(variant == "candidate")}
+
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", read)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", compare)
+    running = process_set(monkeypatch, {name: Told() for name in ("eager", "champion", "candidate")}, checked=checked)
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
+        running.run(cast(Any, [INPUTS[name] for name in "1234"]), [])
+
+
+def test_what_ran_out_of_its_turn_may_be_the_champions_doing() -> None:
+    stage = stopwatch(output_mb=1, input_mb=1, parameters_mb=1)
+    cast(Any, stage.pool).account = SimpleNamespace(possible=True, unaccounted_s=1.0)
+    stage.champion = cast(Any, SimpleNamespace())
+    for first in (True, False):
+        stage.measurement.open_set(["eager", "champion", "candidate"])
+        if first:
+            assert not stage._check_turns(), "once it may be an accident"
+            continue
+        with pytest.raises(ChampionFailed, match="out of their turn"):
+            stage._check_turns()
+    assert stage.profile["sets_dropped"] == 1
+    stage.champion = None
+    with pytest.raises(Finding) as found:
+        stage._check_turns()
+    assert found.value.code == "ran_out_of_turn", "without a champion it is the candidate's"
