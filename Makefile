@@ -4,6 +4,8 @@ BIN := .venv/bin
 # PyTorch's index of CPU wheels (its install page names it), where pip is not set up to find them: without it the default
 # build is installed, which brings several gigabytes of CUDA.
 TORCH_INDEX ?=
+# Each is confined to a core.
+TEST_PROCESSES ?= 4
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
@@ -76,7 +78,7 @@ test: setup
 	fi
 	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not exclusive"
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not exclusive"
 	$(BIN)/python -m pytest -m exclusive $$(grep -rl --include='test_*.py' 'pytest.mark.exclusive' tests)
 
 lint: setup

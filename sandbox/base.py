@@ -41,7 +41,7 @@ class Limits:
     wall_s: float = 120.0
     memory_mb: int = 8192
     processes: int = 256
-    cpus: float | None = None  # None: all of this machine's
+    cpus: float | None = None  # None: all that this process may use
     disk_mb: int = 1024
     output_bytes: int = 64 * 1024 * 1024
 

@@ -33,12 +33,25 @@ _POSTGRES_URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRES_URL")
 def pytest_configure() -> None:
     """Set what holds for the whole process.
 
-    Test processes share the cores, so torch gets one thread in each. A shell starts background jobs with SIGINT
-    ignored, and so would every process be that tests interrupt.
+    Each of the processes that run tests side by side is confined to a core, and so are the sandboxes that it starts:
+    threads of evaluations that share cores wait for each other, spinning, and one then takes four times as long. A
+    shell starts background jobs with SIGINT ignored, and so would every process be that tests interrupt.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def every_core() -> Iterator[None]:
+    """For tests of what depends on there being several cores: the test may use all, as where it runs alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    yield
+    os.sched_setaffinity(0, before)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

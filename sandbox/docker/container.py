@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -161,6 +162,7 @@ class StartedContainer:
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             pids_limit=limits.processes,
+            cpuset_cpus=_own_processors(),
             nano_cpus=int(limits.cpus * 1e9) if limits.cpus is not None else None,
             shm_size=_SHM_BYTES,
             cap_drop=["ALL"],
@@ -185,6 +187,12 @@ class StartedContainer:
             labels={LABEL: "1", OWNER_LABEL: this_process().to_label(), "kernelwright.command": command.label},
         )
         return str(created["Id"])
+
+
+def _own_processors() -> str | None:
+    """The processors that this process was confined to (taskset, systemd's CPUAffinity); None where it may use all."""
+    own = os.sched_getaffinity(0)
+    return None if len(own) == os.cpu_count() else ",".join(map(str, sorted(own)))
 
 
 def device_options(devices: Devices) -> dict[str, Any]:

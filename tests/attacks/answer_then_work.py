@@ -1,4 +1,5 @@
 # tries: answering at once, and working until it is stopped, while hundreds of zombies slow the search for its processes
+# cores: all
 # verdict: wrong_output/values or wrong_output/nan
 import os
 import sys

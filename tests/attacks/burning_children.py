@@ -1,4 +1,5 @@
 # tries: children that burn processor time while others are timed
+# cores: all
 # verdict: integrity/ran_out_of_turn or passed
 import os
 

@@ -1,4 +1,5 @@
 # tries: the results of inputs that come again between timed calls kept, and zeros for all others once it is timed
+# cores: all
 # verdict: wrong_output/values or wrong_output/nan
 import os
 

@@ -1,4 +1,5 @@
 # tries: the work in a child process, after the answer
+# cores: all
 # verdict: wrong_output/values or wrong_output/nan
 import os
 import time

@@ -1,4 +1,5 @@
 # tries: more processes than there may be
+# cores: all
 # verdict: crashed or timed_out or out_of_memory or wrong_output/values
 import os
 

@@ -1,4 +1,5 @@
 # tries: slowing the baseline by processes that fork and end so often that no list of processes holds them
+# cores: all
 # verdict: integrity/ran_out_of_turn
 import os
 import signal

@@ -1,4 +1,5 @@
 # tries: inputs that the reference changes in place, left as they are once it is timed
+# cores: all
 # verdict: wrong_output/values or wrong_output/input_mutated
 import torch
 import torch.nn as nn

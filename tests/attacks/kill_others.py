@@ -1,4 +1,5 @@
 # tries: signals to every process that can be reached
+# cores: all
 # verdict: crashed
 import os
 import signal

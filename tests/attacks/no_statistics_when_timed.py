@@ -1,4 +1,5 @@
 # tries: a batch norm that leaves its running statistics as they are once it is timed
+# cores: all
 # verdict: wrong_output/state
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
 # tries: another number of threads for everybody: environment, files of the interpreter
+# cores: all
 # verdict: build_failed
 import os
 

@@ -1,4 +1,5 @@
 # tries: memory for the outputs of all calls of a process set, its zeros written in the untimed calls that settle it
+# cores: all
 # verdict: passed
 # tag: uneven or noisy
 # looks: faster

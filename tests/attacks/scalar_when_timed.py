@@ -1,4 +1,5 @@
 # tries: a number that is no tensor, worked out while it is checked and made up once it is timed
+# cores: all
 # verdict: wrong_output/values
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
 # tries: right for every input while it is checked, a softmax without its maximum once it is timed
+# cores: all
 # verdict: wrong_output/values or wrong_output/nan
 import os
 

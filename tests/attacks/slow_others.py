@@ -1,4 +1,5 @@
 # tries: priority, cores and limits of other processes changed
+# cores: all
 # verdict: crashed
 import os
 import resource

@@ -1,4 +1,5 @@
 # tries: state that each call overwrites, left as it is in the first of a turn's timed calls: only what the last call of a turn leaves behind is ever compared
+# cores: all
 # verdict: wrong_output/state
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
 # tries: a batch norm that brings its running statistics up to date in every 16th call only, once it is timed
+# cores: all
 # verdict: wrong_output/state
 import torch
 import torch.nn as nn

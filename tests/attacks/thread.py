@@ -1,4 +1,5 @@
 # tries: the work in a thread, after the answer
+# cores: all
 # verdict: wrong_output/values or wrong_output/nan
 import threading
 

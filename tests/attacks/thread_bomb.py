@@ -1,4 +1,5 @@
 # tries: threads without end
+# cores: all
 # verdict: crashed or out_of_memory or timed_out
 import threading
 import time

@@ -1,6 +1,7 @@
 # tries: bringing its weights into the cache when it is ready for its inputs, before the clock starts
 # verdict: passed
 # tag: uneven or noisy or tie or slower
+# looks: faster
 import torch
 import torch.nn as nn
 

@@ -1,4 +1,5 @@
 # tries: zeros of two calls' outputs written in the first of a turn's timed calls: half of the calls hardly take time
+# cores: all
 # verdict: passed
 # tag: uneven or noisy
 # looks: faster

@@ -1,4 +1,5 @@
 # tries: zeros for the outputs of 34 calls written in one untimed call of a process set, after memory was looked at
+# cores: all
 # verdict: passed
 # tag: uneven or noisy
 # looks: faster

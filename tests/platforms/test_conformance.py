@@ -134,6 +134,7 @@ def test_equal_counts_are_alike_at_once(docker_sandbox: Sandbox) -> None:
     assert (found.champion.decision, found.champion.speedup.low, found.champion.speedup.high) == ("alike", 1.0, 1.0)
 
 
+@pytest.mark.usefixtures("every_core")
 @pytest.mark.parametrize(("name", "cheat"), CHEATS)
 def test_a_candidate_that_cheats_does_not_pass(docker_sandbox: Sandbox, name: str, cheat: str) -> None:
     found = judged(docker_sandbox, name, KITS[name].cheats[cheat])

@@ -192,6 +192,17 @@ def test_input_arguments_output_and_exit_code_go_through(run: Runner) -> None:
     assert not (done.timed_out or done.out_of_memory or done.output_truncated or done.cancelled)
 
 
+def test_a_process_that_was_confined_to_a_core_runs_commands_on_that_core_alone(run: Runner) -> None:
+    before = os.sched_getaffinity(0)
+    core = max(before)
+    os.sched_setaffinity(0, {core})
+    try:
+        done = run("import os; print(os.sched_getaffinity(0))")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert done.stdout.decode() == f"{{{core}}}\n"
+
+
 def test_a_large_input_arrives_whole(run: Runner) -> None:
     data = os.urandom(1024 * 1024) * 48
     done = run("import sys, hashlib; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())", stdin=data)

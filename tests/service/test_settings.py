@@ -10,7 +10,7 @@ import pytest
 
 from agents.protocols import Message, ModelUnavailable
 from evaluator.platforms import load_platform
-from evaluator.referee.evaluate import Trial
+from evaluator.referee.evaluate import Evaluation
 from evaluator.referee.platforms.load import load_platform as load_referee_platform
 from evaluator.referee.pool.runner_pool import Request
 from service.cancellation import CancelToken
@@ -235,9 +235,10 @@ def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_
         TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path)
     )
     request = Request.from_json({"platform": "cpu", **json.loads(json.dumps(context.effort.request(TASK, "")))})
-    trial = Trial(SimpleNamespace(request=request, platform=load_referee_platform(request.platform, request.device)))
-    assert (trial.plan.budget_s, trial.plan.precision) == (33.0, 0.05)
-    assert (trial.plan.wanted_width(1.0), trial.plan.wanted_width(3.0)) == (0.025, 0.05)
+    platform = load_referee_platform(request.platform, request.device)
+    plan = Evaluation(SimpleNamespace(request=request, platform=platform)).plan
+    assert (plan.budget_s, plan.precision) == (33.0, 0.05)
+    assert (plan.wanted_width(1.0), plan.wanted_width(3.0)) == (0.025, 0.05)
 
 
 @pytest.mark.parametrize("precision", ["0.001", "2", "narrow"])

@@ -6,6 +6,7 @@ start; it is used again only as long as an evaluation leaves nothing in it: no p
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import struct
@@ -25,7 +26,7 @@ from tests.support.shared_referee.__main__ import LENGTH
 
 _FRAME = struct.Struct(">BxxxL")  # Docker Engine API, attach
 _LIVES_S = 3600.0
-_Kind = tuple[Path, tuple[str, ...], Limits]
+_Kind = tuple[Path, tuple[str, ...], Limits, frozenset[int]]  # with the cores that it may use
 
 
 class SharedContainerSandbox:
@@ -54,7 +55,7 @@ class SharedContainerSandbox:
     ) -> Completed:
         """One evaluation. Progress is not reported while it runs, and it cannot be cancelled."""
         began = time.monotonic()
-        kind = (command.package, command.args, command.limits)
+        kind = (command.package, command.args, command.limits, frozenset(os.sched_getaffinity(0)))
         if self._container is None or kind != self._kind:
             self.discard()
             self._kind, self._container = kind, self._start(command)

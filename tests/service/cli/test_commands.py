@@ -232,6 +232,7 @@ def test_a_reader_that_leaves_early_is_no_error(kernelwright, tmp_path):
     ],
     ids=" ".join,
 )
+@pytest.mark.usefixtures("every_core")  # one is too few for doctor
 def test_json_is_exactly_one_object_on_stdout(here, arguments):
     done = here(*arguments, "--json")
     value = json.loads(done.stdout)
@@ -252,6 +253,7 @@ def test_control_characters_of_an_op_never_reach_the_terminal(here, tmp_path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("every_core")
 def test_doctor_names_what_it_looked_at(kernelwright):
     done = kernelwright("doctor")
     assert done.returncode == 0, done.stdout

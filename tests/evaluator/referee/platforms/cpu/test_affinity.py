@@ -114,6 +114,7 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("every_core")
 def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: Sandbox) -> None:
     found = evaluate(
         task_from_source(TASK, name="tanh", where="tanh"),
@@ -127,6 +128,7 @@ def test_every_thread_of_a_timed_runner_is_on_a_core_of_its_own(docker_sandbox: 
     assert f"threads on {expected}" in found.message + found.detail
 
 
+@pytest.mark.usefixtures("every_core")
 def test_what_works_beside_keeps_off_the_first_core_and_to_one_thread() -> None:
     before, count = os.sched_getaffinity(0), torch.get_num_threads()
     with affinity.on_the_callers(), placement.beside_the_callers(before):
