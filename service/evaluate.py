@@ -23,6 +23,7 @@ from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
 from tasks.outcomes import DISQUALIFYING, Verdict, is_ranked
+from tasks.restrict import restrict
 from tasks.task import Task
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
@@ -51,15 +52,16 @@ def evaluate_file(
     rules: tuple[str, ...] = (),
     profile: bool = False,
     cold: bool = False,
+    domain: str | None = None,
 ) -> Iterator[Evaluated]:
-    """Evaluate the candidate in this file for the task that `ref` names; the rest as `evaluate_source`.
+    """Evaluate the candidate in this file for the task that `ref` names, on a domain; the rest as `evaluate_source`.
 
     Raises:
         TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
         SandboxUnavailable, Cancelled: as `evaluate_source`.
     """
     check_rules(rules)
-    task = find_task(ref, store=store)
+    task = restrict(find_task(ref, store=store), domain)
     yield from evaluate_source(
         task,
         read_candidate(candidate),

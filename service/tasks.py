@@ -20,17 +20,23 @@ from service.settings import Settings
 from tasks import load
 from tasks.importers import KINDS, read_clone
 from tasks.metadata import nearest
+from tasks.restrict import restrict, split_ref
 from tasks.suites import list_suites, load_suite
 from tasks.task import LOCAL_SUITE, Task, TaskError
 from tasks.text import task_error
 
 
 class HasSuite(Protocol):
-    """An object that belongs to a suite."""
+    """An object that belongs to a suite and has a name in it."""
 
     @property
     def suite(self) -> str:
         """The suite's name."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
         ...
 
 
@@ -42,14 +48,26 @@ def known_tasks(store: Store) -> list[Task]:
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
         kept = stored.list_current(session, excluding=(*list_suites(), LOCAL_SUITE))
-    return built_in + [record.to_task() for record in kept]
+    return _without_restricted(built_in + [record.to_task() for record in kept])
 
 
 def known_task_heads(store: Store) -> list[Task | TaskHead]:
     """The tasks of `known_tasks`, but imported tasks without their sources."""
     built_in = [task for name in list_suites() for task in load_suite(name).tasks]
     with store.read() as session:
-        return [*built_in, *stored.list_current_heads(session, excluding=(*list_suites(), LOCAL_SUITE))]
+        heads = stored.list_current_heads(session, excluding=(*list_suites(), LOCAL_SUITE))
+    return _without_restricted([*built_in, *heads])
+
+
+def _without_restricted(found: Sequence[SomeTask]) -> list[SomeTask]:
+    """These tasks without those that jobs on a domain have stored beside the whole task (`tasks.restrict`)."""
+    ids = {f"{task.suite}/{task.name}" for task in found}
+
+    def beside_whole(task: SomeTask) -> bool:
+        whole, domain = split_ref(f"{task.suite}/{task.name}")
+        return domain is not None and whole in ids
+
+    return [task for task in found if not beside_whole(task)]
 
 
 def list_tasks(store: Store, suite: str | None = None) -> list[Task]:
@@ -81,6 +99,7 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
     """The task that `ref` names: the path of a `.py` file, or suite/name of a built-in or imported task.
 
     A path that exists takes precedence over a suite of the same name. Of an imported task, the last import counts.
+    `suite.finite/name` is the task on finite inputs (`tasks.restrict`).
 
     Args:
         ref: the path or name.
@@ -92,6 +111,10 @@ def find_task(ref: str, *, store: Store, files: bool = True) -> Task:
     """
     if files and load.names_file(ref):
         return load.find_task(ref)
+    whole, domain = split_ref(ref)
+    if domain is not None:
+        with contextlib.suppress(TaskError):  # it may have been imported on this domain alone
+            return restrict(find_task(whole, store=store, files=False), domain)
     suite, _, name = ref.partition("/")
     if suite in list_suites():
         for task in load_suite(suite).tasks:
@@ -111,7 +134,9 @@ def find_ref(ref: str, settings: Settings) -> Task:
     Raises:
         TaskError: there is no such task, or it is not valid.
     """
-    if load.names_file(ref) or ref in (task.id for name in list_suites() for task in load_suite(name).tasks):
+    if load.names_file(ref) or split_ref(ref)[0] in (
+        task.id for name in list_suites() for task in load_suite(name).tasks
+    ):
         return load.find_task(ref)
     store = open_store(settings)
     try:
@@ -215,8 +240,8 @@ class ImportCheck:
         return bool(self.problems or self.doubts)
 
 
-def import_clone(kind: str, root: Path, *, store: Store) -> list[ImportResult]:
-    """Store the tasks of a clone, and compare each with the stored task of the same name.
+def import_clone(kind: str, root: Path, *, store: Store, domain: str | None = None) -> list[ImportResult]:
+    """Store the tasks of a clone, on a domain if one is given, and compare each with the stored task of the same name.
 
     A changed task is stored beside its earlier source, which keeps its results. From then on the task's name stands for
     the new source.
@@ -232,9 +257,13 @@ def import_clone(kind: str, root: Path, *, store: Store) -> list[ImportResult]:
     seen: dict[str, str] = {}
     with store.write() as session:
         for each in found:
-            task = each.task
+            task, problem = each.task, each.problem
+            try:
+                task = None if task is None else restrict(task, domain)
+            except TaskError as error:
+                task, problem = None, str(error)
             if task is None:
-                done.append(ImportResult(each.where, "refused", problem=each.problem))
+                done.append(ImportResult(each.where, "refused", problem=problem))
             elif task.id in seen:
                 done.append(ImportResult(each.where, "refused", problem=f"has the same name as {seen[task.id]}"))
             else:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tasks.build import task_from_source
 from tasks.metadata import nearest
+from tasks.restrict import restrict, split_ref
 from tasks.suites import list_suites, load_suite
 from tasks.task import Task
 from tasks.text import read_source, task_error
@@ -28,7 +29,7 @@ def name_of(path: Path) -> str:
 
 
 def find_task(ref: str) -> Task:
-    """Find the task that `ref` names: the path of a `.py` file, or `suite/name` of a built-in suite.
+    """Find the task that `ref` names: the path of a `.py` file, or `suite/name` of a built-in suite (`tasks.restrict`).
 
     A path that exists takes precedence over a suite of the same name.
 
@@ -37,6 +38,9 @@ def find_task(ref: str) -> Task:
     """
     if names_file(ref):
         return load_task(Path(ref))
+    whole, domain = split_ref(ref)
+    if domain is not None:
+        return restrict(find_task(whole), domain)
     suite, _, name = ref.partition("/")
     if suite not in list_suites():
         raise _unknown(ref)

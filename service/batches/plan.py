@@ -14,6 +14,7 @@ from service.submissions.enqueue import check_submission
 from service.tasks import known_tasks, unknown_task
 from tasks.load import find_task as find_file
 from tasks.load import names_file
+from tasks.restrict import restrict, split_ref
 from tasks.task import Task, TaskError
 
 MAX_SUGGESTED = 5  # unknown names for which the nearest task is searched, because the search takes a while
@@ -85,9 +86,13 @@ def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task],
                 matching = [_named(ref, named, files=files, suggest=len(refused) < MAX_SUGGESTED)]
             except TaskError as error:
                 refused.append((ref[:200], str(error)))
-        found.update(
-            {(task.id, task.source_hash): task for task in matching if (task.id, task.source_hash) not in found}
-        )
+        for whole in matching:
+            try:
+                task = restrict(whole, spec.domain)
+            except TaskError as error:
+                refused.append((whole.id, str(error)))
+            else:
+                found.setdefault((task.id, task.source_hash), task)
     return list(found.values()), refused
 
 
@@ -95,6 +100,9 @@ def _named(ref: str, known: Mapping[str, Task], *, files: bool, suggest: bool) -
     """The task in a file, or the known task of this name. Unlike `service.tasks.find_task`, it loads no list."""
     if files and names_file(ref):
         return find_file(ref)
+    whole, domain = split_ref(ref)
+    if domain is not None and whole in known:
+        return restrict(known[whole], domain)
     if ref not in known:
         raise unknown_task(ref, known.values() if suggest else (), files=files)
     return known[ref]
@@ -106,3 +114,6 @@ def _matching(ref: str, known: list[Task]) -> Iterator[Task]:
         yield from (task for task in known if fnmatchcase(task.id, ref) or fnmatchcase(task.suite, ref))
     elif "/" not in ref:
         yield from (task for task in known if task.suite == ref)
+        whole, domain = split_ref(ref)
+        if domain is not None:
+            yield from (restrict(task, domain) for task in known if task.suite == whole)

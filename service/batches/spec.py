@@ -49,14 +49,16 @@ class JobOptions(_Strict):
 class BatchSpec(_Strict):
     """The combinations of tasks, models, platforms and samples. Money is in US dollars.
 
-    `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. `budget_usd` is for all jobs
-    together; `job.budget_usd`, for each job.
+    `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. `domain` restricts the
+    inputs that candidates must be right on (`tasks.restrict`). `budget_usd` is for all jobs together;
+    `job.budget_usd`, for each job.
     """
 
     name: str = Field(default="", max_length=200)
     tasks: tuple[str, ...] = Field(min_length=1, max_length=MAX_JOBS)
     models: tuple[str | ModelChoice, ...] = Field(default=("builtin/compiler",), min_length=1, max_length=100)
     platforms: tuple[str, ...] = Field(default=("cpu",), min_length=1, max_length=20)
+    domain: Literal["finite"] | None = None
     samples: int = Field(default=1, ge=1, le=1000)
     budget_usd: float | None = Field(default=None, ge=0)
     priority: Literal["low", "normal", "high"] = "normal"

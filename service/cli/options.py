@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,10 @@ SandboxName = Annotated[
 JobId = Annotated[int, typer.Argument(metavar="ID", help="The job's number, as `kernelwright jobs list` shows it.")]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE.py", help="Where to write the kernel; the report goes beside it.")
+]
+Domain = Annotated[
+    Literal["finite"] | None,
+    typer.Option(metavar="finite", help="Judge on finite inputs only; such results have a board of their own."),
 ]
 Server = Annotated[
     str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")

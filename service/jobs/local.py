@@ -25,6 +25,7 @@ from service.jobs.run import JobReport, claim_queued_job, run_claimed_job
 from service.jobs.spec import MeasurementTarget, options_of, required_sandbox, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
+from tasks.restrict import restrict
 from tasks.task import Task
 
 Claim = Callable[[Session, MeasurementTarget, Owner], JobRecord | None]
@@ -35,15 +36,24 @@ ObserverFor = Callable[[JobRecord], Observer]
 
 
 def optimize(
-    ref: str, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken, out: Path | None = None
+    ref: str,
+    *,
+    settings: Settings,
+    store: Store,
+    observe: Observer,
+    cancel: CancelToken,
+    out: Path | None = None,
+    domain: str | None = None,
 ) -> JobReport:
     """Find a faster kernel for the op that `ref` names, and export it to `out` (default: the job's folder).
+
+    `domain` restricts the inputs that it must be right on (`tasks.restrict`).
 
     Raises:
         TaskError, BadRequest: the request is invalid; nothing was started.
         SandboxUnavailable: there is no sandbox to start in.
     """
-    task = find_task(ref, store=store)
+    task = restrict(find_task(ref, store=store), domain)
     if out is not None:
         check_target(out, keep=Path(ref))
     if settings.api_key_file is not None:

@@ -7,6 +7,7 @@ import pytest
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
+from evaluator.referee.protocol.input_families import NON_FINITE
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
@@ -69,6 +70,35 @@ def test_a_declared_tolerance_decides_and_the_report_says_so(shared_docker_sandb
     assert passed.verdict is Verdict.PASSED, passed.message
     assert passed.correctness.tolerance["declared"] == {"float32": 1e-3}
     assert passed.correctness.tolerance["kind"] == "elementwise"
+
+
+def test_who_is_wrong_on_nan_alone_hears_that_finite_inputs_may_be_asked_for(shared_docker_sandbox: Sandbox) -> None:
+    drops_nan = "torch.where(x > 0, x, 0.0)"
+    refused = judged(shared_docker_sandbox, "torch.relu(x)", drops_nan, inputs="torch.randn(64, 256)")
+    assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "nan")
+    assert "right on finite inputs (with --domain finite that is enough)" in refused.message
+    assert [check.inputs for check in refused.correctness.checks if not check.passed] == [NON_FINITE]
+    passed = judged(
+        shared_docker_sandbox, "torch.relu(x)", drops_nan, inputs="torch.randn(64, 256)", declared='DOMAIN = "finite"'
+    )
+    assert passed.verdict is Verdict.PASSED, passed.message
+
+
+def test_who_is_wrong_on_other_inputs_too_hears_of_those(shared_docker_sandbox: Sandbox) -> None:
+    """The integers of this op come after NaN, and the candidate does not take large ones."""
+    inputs = "torch.randn(64, 256), torch.randint(0, 5, (64, 1))"
+    names = {"def forward(self, x)": "def forward(self, x, n)"}
+    op, candidate = (
+        text.replace(*next(iter(names.items())))
+        for text in (
+            OP.format(declared="", expression="torch.relu(x) * n", inputs=inputs),
+            CANDIDATE.format(expression="torch.where(x > 0, x, 0.0) * n.to(torch.int8)"),
+        )
+    )
+    task = task_from_source(op, name="op")
+    found = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.verdict is Verdict.WRONG_OUTPUT
+    assert "large integers" in found.message and "finite" not in found.message
 
 
 def test_inputs_outside_the_declared_domain_are_not_used_and_the_report_says_so(shared_docker_sandbox: Sandbox) -> None:

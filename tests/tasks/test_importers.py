@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,15 @@ from service.cancellation import CancelToken
 from service.cli.app import run
 from service.database import open_store
 from service.settings import load_settings
-from service.tasks import ImportResult, check_imported, find_task, import_clone, known_tasks, list_tasks
+from service.tasks import (
+    ImportResult,
+    check_imported,
+    find_task,
+    import_clone,
+    known_task_heads,
+    known_tasks,
+    list_tasks,
+)
 from tasks.importers import read_clone
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES
@@ -166,6 +175,22 @@ def test_a_name_that_a_terminal_would_obey_is_shown_as_text(kernelbench: Path, s
     (kernelbench / "KernelBench/level1" / os.fsdecode(b"9_\x1b[31m\xff.py")).write_text("def (")
     (refused,) = (each for each in import_clone("kernelbench", kernelbench, store=store) if each.status == "refused")
     assert refused.where.isprintable() and refused.problem.isprintable()
+
+
+def test_a_clone_imported_on_finite_inputs_makes_suites_of_their_own(kernelbench: Path, store: Store) -> None:
+    alone = import_clone("kernelbench", kernelbench, store=store, domain="finite")
+    ids = [each.task.id for each in alone if each.task is not None]
+    assert ids and all(re.fullmatch(r"kernelbench-level\d\.finite/.*", each) for each in ids)
+    assert {task.id for task in known_tasks(store) if task.suite.startswith("kernelbench")} == set(ids)
+    found = find_task("kernelbench-level1.finite/1_Double_", store=store)
+    assert found.source.endswith('DOMAIN = "finite"\n')
+    # Beside whole tasks, those on a domain follow from them and are not listed.
+    import_clone("kernelbench", kernelbench, store=store)
+    listed = {task.suite for task in known_tasks(store)} | {task.suite for task in known_task_heads(store)}
+    assert not any(suite.endswith(".finite") for suite in listed)
+    write(kernelbench, {"KernelBench/level1/1_Double_.py": OP.format(factor=2.5)})
+    import_clone("kernelbench", kernelbench, store=store)
+    assert "* 2.5" in find_task("kernelbench-level1.finite/1_Double_", store=store).source, "it follows the whole task"
 
 
 def test_importing_again_tells_what_changed_and_keeps_the_earlier_form(kernelbench: Path, store: Store) -> None:

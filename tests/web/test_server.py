@@ -208,6 +208,30 @@ def test_ctrl_c_leaves_the_servers_job_alone_and_says_how_to_get_back(store):
         assert ask(address, f"{API}/jobs/1").json()["job"]["status"] == "queued"
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["a task of the server", "a file of this machine"])
+def test_a_server_optimizes_on_finite_inputs_what_is_named_so(store, tmp_path, own):
+    (tmp_path / "op.py").write_text(OP)
+    op, named = (
+        (str(tmp_path / "op.py"), "local/op.finite") if own else ("starter/gelu_tanh", "starter.finite/gelu_tanh")
+    )
+    with serving("--no-worker") as (address, _):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "web", "optimize", op, "--domain", "finite", "--server", address],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while "waiting for a worker" not in (line := process.stderr.readline()):
+            assert line
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        task = ask(address, f"{API}/jobs/1").json()["job"]["task"]
+        assert f"{task['suite']}/{task['name']}" == named
+        suite, _, name = named.partition("/")
+        assert ask(address, f"{API}/tasks/{suite}/{name}").json()["source"].endswith('DOMAIN = "finite"\n')
+        assert named in ask(address, f"/tasks/{suite}/{name}").text
+
+
 def test_what_only_the_server_may_set_is_refused_here(tmp_path):
     op = tmp_path / "op.py"
     op.write_text(OP)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from service.cli.commands.optimize import PRICE, STRATEGY
-from service.cli.options import Json, SandboxName, Server
+from service.cli.options import Domain, Json, SandboxName, Server
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -53,6 +53,7 @@ def run(
     ] = None,
     models: Annotated[list[str] | None, typer.Option(help="A model; may be given several times.")] = None,
     platforms: Annotated[list[str] | None, typer.Option(help="A platform; may be given several times.")] = None,
+    domain: Domain = None,
     samples: Annotated[int | None, typer.Option(help="So many jobs for each task and model.")] = None,
     name: Annotated[str | None, typer.Option(help="What to call the batch.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for all jobs together.")] = None,
@@ -84,6 +85,7 @@ def run(
         "tasks": tasks or None,
         "models": models or None,
         "platforms": platforms or None,
+        "domain": domain,
         "samples": samples,
         "name": name,
         "budget_usd": budget_usd,

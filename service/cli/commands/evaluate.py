@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import Json, Op, Platform, SandboxName, Server
+from service.cli.options import Domain, Json, Op, Platform, SandboxName, Server
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,6 +40,7 @@ def evaluate(
         bool,
         typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
     ] = False,
+    domain: Domain = None,
     server: Server = None,
     as_json: Json = False,
 ) -> int:
@@ -62,7 +63,14 @@ def evaluate(
         own = {"sandbox": sandbox, "image": image}
         options = {"tolerance": tolerance, "profile": profile, "cold": cold}
         return evaluate_at_server(
-            op, candidate, settings, server_flags=own, options=options, repeat=repeat, as_json=as_json
+            op,
+            candidate,
+            settings,
+            server_flags=own,
+            options=options,
+            repeat=repeat,
+            domain=domain,
+            as_json=as_json,
         )
     store = open_store(settings)
     cancel = CancelToken()
@@ -80,6 +88,7 @@ def evaluate(
                 rules=() if tolerance is None else (tolerance,),
                 profile=profile,
                 cold=cold,
+                domain=domain,
             ):
                 results.append(evaluated.record.result)
     except Cancelled:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Json, Op, Out, Platform, SandboxName, Server
+from service.cli.options import Domain, Json, Op, Out, Platform, SandboxName, Server
 
 STRATEGY = (
     "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
@@ -42,6 +42,7 @@ def optimize(
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the key of the Coder's provider.")
     ] = None,
+    domain: Domain = None,
     out: Out = None,
     server: Server = None,
     as_json: Json = False,
@@ -82,7 +83,7 @@ def optimize(
         from service.cli.remote.jobs import optimize_at_server
 
         own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
-        return optimize_at_server(op, settings, server_flags=own, out=out, as_json=as_json)
+        return optimize_at_server(op, settings, server_flags=own, domain=domain, out=out, as_json=as_json)
     store = open_store(settings)
     cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model
@@ -91,7 +92,7 @@ def optimize(
             cancel_on_signals(cancel),
             show_progress(f"Optimizing {op} for {settings.platform} with {about}") as observe,
         ):
-            report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out)
+            report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out, domain=domain)
     finally:
         store.close()
     return finish(report, cancel, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from service.cli.options import Json, Op, SandboxName, Server
+from service.cli.options import Domain, Json, Op, SandboxName, Server
 
 if TYPE_CHECKING:
     from service.cancellation import CancelToken
@@ -132,6 +132,7 @@ def import_(
     check: Annotated[
         bool, typer.Option("--check", help="Run each task in a sandbox, and list those that would prove nothing.")
     ] = False,
+    domain: Domain = None,
     sandbox: SandboxName = None,
     server: Server = None,
     as_json: Json = False,
@@ -156,7 +157,7 @@ def import_(
         )
     store = open_store(settings)
     try:
-        found = import_clone(kind, path, store=store)
+        found = import_clone(kind, path, store=store, domain=domain)
     finally:
         store.close()
     if not as_json:

@@ -22,13 +22,20 @@ from service.jobs.run import JobReport
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
 from tasks.load import load_task, names_file
+from tasks.restrict import restrict, restricted_ref
 
 DETACHED = 130
 """The exit status when Ctrl-C ends the watching of a job, which continues at the server."""
 
 
 def optimize_at_server(
-    op: str, settings: Settings, *, server_flags: Mapping[str, object], out: Path | None, as_json: bool
+    op: str,
+    settings: Settings,
+    *,
+    server_flags: Mapping[str, object],
+    domain: str | None,
+    out: Path | None,
+    as_json: bool,
 ) -> int:
     """Have a server optimize an op, with the settings that were given as options or in this machine's environment.
 
@@ -36,6 +43,7 @@ def optimize_at_server(
         op: the op.
         settings: the settings.
         server_flags: given options that only the server may set.
+        domain: the inputs that a candidate must be right on; None: any.
         out: where to write the kernel.
         as_json: whether to print JSON.
 
@@ -50,7 +58,7 @@ def optimize_at_server(
         for name in OPTIONS
         if name in settings.model_fields_set and getattr(settings, name) is not None
     }
-    body |= _task_request(op)
+    body |= _task_request(op, domain)
     if out is not None:
         check_target(out, keep=Path(op) if names_file(op) else None)
     with open_server(settings) as server:
@@ -77,6 +85,7 @@ def evaluate_at_server(
     server_flags: Mapping[str, object],
     options: Mapping[str, Any],
     repeat: int,
+    domain: str | None,
     as_json: bool,
 ) -> int:
     """Have a server evaluate a candidate, `repeat` times, each time by a job of its own.
@@ -88,6 +97,7 @@ def evaluate_at_server(
         server_flags: given options that only the server may set.
         options: the options of the API's request.
         repeat: the number of evaluations.
+        domain: the inputs that the candidate must be right on; None: any.
         as_json: whether to print JSON.
 
     Raises:
@@ -96,7 +106,7 @@ def evaluate_at_server(
     """
     refuse_flags(server_flags)
     check_rules(() if options.get("tolerance") is None else (options["tolerance"],))
-    body = {**_task_request(op), **options, "candidate": read_candidate(candidate)}
+    body = {**_task_request(op, domain), **options, "candidate": read_candidate(candidate)}
     if "platform" in settings.model_fields_set:
         body["platform"] = settings.platform
     results: list[Mapping[str, Any]] = []
@@ -170,15 +180,15 @@ def download_export(server: ServerClient, job_id: int, settings: Settings, out: 
     return exported
 
 
-def _task_request(op: str) -> dict[str, str]:
-    """The part of a request that names the op: a file of this machine by its source, others by suite/name.
+def _task_request(op: str, domain: str | None) -> dict[str, str]:
+    """The part of a request that names the op on a domain: a file of this machine by its source, others by suite/name.
 
     Raises:
         TaskError: the file cannot be read or holds no valid op.
     """
     if not names_file(op):
-        return {"task": op}
-    task = load_task(Path(op))
+        return {"task": restricted_ref(op, domain)}
+    task = restrict(load_task(Path(op)), domain)
     return {"source": task.source, "name": task.name}
 
 

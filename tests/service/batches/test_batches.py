@@ -175,6 +175,31 @@ def test_suites_patterns_and_names_are_resolved_and_each_task_counts_once(tmp_pa
         store.close()
 
 
+def test_a_batch_on_finite_inputs_has_tasks_of_their_own(tmp_path: Path) -> None:
+    settings = load_settings()
+    store = open_store(settings)
+    (op,) = write_ops(tmp_path, 1)
+    Path(op).write_text(Path(op).read_text() + '\nDOMAIN = "bounded"\n')
+    tasks = ["starter/gelu_tanh", op]
+    try:
+        asked = start_batch(make_spec({"tasks": tasks, "domain": "finite"}), settings=settings, store=store)
+        named = start_batch(
+            make_spec({"tasks": ["starter.finite/gelu_tanh", "starter.finite/*"]}), settings=settings, store=store
+        )
+        first, second = show_batch(store, asked), show_batch(store, named)
+        assert [job.task for job in first.jobs] == [job.task for job in second.jobs] == ["starter.finite/gelu_tanh"]
+        assert ["declares the DOMAIN bounded" in reason for _, reason in first.refused] == [True]
+        assert [ref for ref, _ in second.refused] == ["starter.finite/*"], "a pattern is over the tasks that are listed"
+        whole = start_batch(make_spec({"tasks": ["*/gelu_tanh"]}), settings=settings, store=store)
+        assert [job.task for job in show_batch(store, whole).jobs] == ["starter/gelu_tanh"]
+        suite = start_batch(make_spec({"tasks": ["starter.finite"]}), settings=settings, store=store)
+        assert show_batch(store, suite).line.jobs == 18
+    finally:
+        store.close()
+    with pytest.raises(BadRequest, match="domain: input should be 'finite'"):
+        make_spec({"tasks": tasks, "domain": "nan"})
+
+
 # --- running
 
 
