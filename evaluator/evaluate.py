@@ -9,6 +9,7 @@ from typing import Any
 
 from evaluator.build_cache import BuildCache, baseline_key, candidate_key
 from evaluator.evaluation import SCHEMA, Evaluation
+from evaluator.peak_store import PeakStore
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
 from evaluator.referee_process import HarnessFailed, run_referee
@@ -73,6 +74,7 @@ def evaluate(
     effort: Effort | None = None,
     champion_source: str | None = None,
     cache: BuildCache | None = None,
+    peaks: PeakStore | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Evaluation:
@@ -90,6 +92,7 @@ def evaluate(
         effort: the limits; None: the default ones.
         champion_source: another candidate that is timed beside this one, so that it is known which is better.
         cache: what earlier evaluations have built.
+        peaks: what earlier evaluations have seen the device do at best.
         on_progress: called with a few words on each stage.
         cancel: ends the evaluation.
 
@@ -125,6 +128,7 @@ def evaluate(
                 **kept,
                 "champion_source": champion,
                 "champion_cache": built_before,
+                "peaks": {} if peaks is None else peaks.get(probed, described),
             },
             device=device,
             sandbox=sandbox,
@@ -138,6 +142,8 @@ def evaluate(
         fresh = str(result.get(name, ""))
         if cache is not None and fresh and fresh != kept[name]:
             cache.put(key, fresh)
+    if peaks is not None and result.get("peaks"):
+        peaks.add(probed, described, result["peaks"])
     total = time.perf_counter() - start
     stages = result["cost_s"]
     return Evaluation.from_json(

@@ -51,6 +51,8 @@ class Correctness:
         kernelbench: the verdict of KernelBench's rule on the same outputs, if requested. It never changes a verdict.
         state: the parameters and buffers that the reference's calls change, and those that the candidate lacks.
         spot_checks: the number of timed calls on inputs of another family, by family.
+        neighbours: what the candidate makes of other shapes, strides and alignment: never part of the verdict. None of
+            a trial.
     """
 
     checks: tuple[Check, ...] = ()
@@ -59,6 +61,7 @@ class Correctness:
     kernelbench: Mapping[str, Json] | None = None
     state: Mapping[str, Json] | None = None
     spot_checks: Mapping[str, int] = field(default_factory=dict)
+    neighbours: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ class Evaluation:
                     data["correctness"].get("kernelbench"),
                     data["correctness"].get("state"),
                     data["correctness"].get("spot_checks", {}),
+                    data["correctness"].get("neighbours"),
                 ),
                 speedup=None if speedup is None else {name: Interval(**value) for name, value in speedup.items()},
                 latency_ms={name: Latency(**value) for name, value in data["latency_ms"].items()},

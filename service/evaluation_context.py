@@ -10,6 +10,7 @@ from agents.protocols import FRESH_START, LLM, ResumeState
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
+from evaluator.peak_store import PeakStore
 from evaluator.platforms import PLATFORM_NAMES, Device, Platform, load_platform
 from evaluator.profile import with_detail
 from evaluator.referee_process import prepare_referee
@@ -115,6 +116,7 @@ class EvaluationContext:
                     effort=replace(self.effort, trial=True, baselines=("eager",)) if trial else self.effort,
                     champion_source=champion,
                     cache=self.cache,
+                    peaks=PeakStore(self.settings.data_dir / "peaks"),
                     on_progress=on_progress,
                     cancel=cancel.event,
                 )

@@ -185,6 +185,12 @@ TAGS: Mapping[str, Tag] = {
         Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster.", faster=False),
         Tag("slower", True, "It is slower than eager.", faster=False),
         Tag(
+            "specialised",
+            True,
+            "It is right for the task's own inputs and not for others: with other shapes, strides or alignment it is "
+            "wrong or fails, though the task's own code takes them. An exported file leaves those to that code.",
+        ),
+        Tag(
             "noisy",
             False,
             "The machine was busy with something else at times: measure again when it is quiet. No rank.",

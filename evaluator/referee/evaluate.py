@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .correctness import check
+from .correctness import check, neighbours
 from .correctness.findings import Evidence
 from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
@@ -94,12 +94,16 @@ class Evaluation:
             check.examine(pool, reference, candidate, self.evidence)
             pool.check_hoarding()
         with stage(self.cost_s, "timing"):
-            self._time(reference, candidate)
+            candidate = self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
+        if not pool.request.trial:
+            with stage(self.cost_s, "neighbours"):
+                self._try_neighbours(reference, candidate)
         return self._verdict()
 
-    def _time(self, reference: RunnerHandle, candidate: RunnerHandle) -> None:
+    def _time(self, reference: RunnerHandle, candidate: RunnerHandle) -> RunnerHandle:
+        """Time the candidate; a runner of it that is still alive."""
         # What is left of the sandbox's time, less what follows.
         left_s = self.pool.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
         plan = replace(self.plan, wall_s=left_s)
@@ -140,6 +144,15 @@ class Evaluation:
             self.tags.append("noisy")
         if self.measurement.too_short():
             self.tags.append("too_short")
+        assert watch.candidate is not None
+        return watch.candidate
+
+    def _try_neighbours(self, reference: RunnerHandle, candidate: RunnerHandle) -> None:
+        progress("trying other inputs")
+        found = neighbours.examine(self.pool, reference, candidate, self.builder, self.evidence)
+        self.evidence.neighbours = found.to_json()
+        if found.guards:
+            self.tags.append("specialised")
 
     def _find_limit(self, reference: RunnerHandle) -> None:
         times_s = {name: self.measurement.latency_ms(name)[0] / 1e3 for name in self.measurement.reported()}

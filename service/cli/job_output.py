@@ -172,6 +172,9 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
     for check in checks:
         if check_result(check) == "skipped":
             _line(f"inputs     {check['inputs']}: {check['note']}")
+    for check in (correctness.get("neighbours") or {}).get("checks") or ():
+        if check["result"] in ("wrong", "fails"):
+            _line(f"beside     {check['inputs']}: {check['result']}", check["note"])
     if unknown := (correctness.get("state") or {}).get("not_compared"):
         _line(f"state that could not be compared: {', '.join(unknown)}")
     other = correctness.get("kernelbench")

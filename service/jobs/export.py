@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.llm.models import is_builtin
-from db.records import EvaluationRecord, JobRecord
+from db.records import EvaluationRecord, JobRecord, TaskRecord
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.errors import BadRequest
+from service.jobs.guard import guard_text, without_guard
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
@@ -75,14 +76,17 @@ def report_path(kernel: Path) -> Path:
 
 
 def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
-    """The candidate's source below a header that says where it comes from and what is known about it."""
+    """The candidate's source below a header that says where it comes from and what is known about it.
+
+    A kernel that is right for the task's own inputs only is followed by a guard, for other inputs.
+    """
     job = details.job
     measurements, clock = best.measurements, clock_of(best.tags)
     provenance = best.result.get("provenance", {})
     lines = [
         f"{MARK} {program_version()}, job {job.id}, {best.created_at:%Y-%m-%d %H:%M} UTC.",
         f"# Task: {job.task.ref}, source SHA-256 {job.task.source_hash}",
-        f"# Candidate: SHA-256 {best.candidate_hash} (of what follows this header)",
+        f"# Candidate: SHA-256 {best.candidate_hash} (of what follows this header, up to a guard)",
         f"# Model: {job.model or 'submitted'}; platform: {best.platform}; device: {best.device}",
         f"# Verdict: {best.verdict} in the {best.sandbox} sandbox; tags: {', '.join(best.tags) or 'none'}",
     ]
@@ -100,7 +104,9 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
         lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
     lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
-    return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source
+    assert isinstance(job.task, TaskRecord)  # as that of a single job is
+    guard = guard_text((best.result.get("correctness") or {}).get("neighbours"), job.task.source)
+    return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source + guard
 
 
 def without_header(text: str) -> str:
@@ -109,7 +115,7 @@ def without_header(text: str) -> str:
     """
     header, blank, source = text.partition("\n\n")
     ours = header.startswith(MARK) and all(line.startswith("#") for line in header.split("\n"))
-    return source if ours and blank else text
+    return without_guard(source) if ours and blank else text
 
 
 def _requirements(platform: str) -> str:
@@ -234,7 +240,14 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
         for check in checks
     ]
     intro = "Outputs are compared with a float64 oracle, outside of the candidate's process:\n\n"
-    return intro + _table(("inputs", "check", "largest error", "allowed", "note"), rows)
+    table = intro + _table(("inputs", "check", "largest error", "allowed", "note"), rows)
+    checks = (correctness.get("neighbours") or {}).get("checks") or ()
+    beside = [(check.get("inputs"), check.get("result"), check.get("note")) for check in checks]
+    if not beside:
+        return table
+    return f"{table}\nWhat it makes of inputs beside the task's own, which is no part of the verdict:\n\n" + _table(
+        ("inputs", "result", "note"), beside
+    )
 
 
 def _rounds(rounds: Sequence[RoundLine], clock: Clock) -> str:

@@ -35,6 +35,15 @@ class CheckLine:
 
 
 @dataclass(frozen=True)
+class NeighbourLine:
+    """What a candidate makes of inputs beside the task's own: `result` is right, wrong, fails or skipped."""
+
+    inputs: str
+    result: str
+    note: str
+
+
+@dataclass(frozen=True)
 class LatencyLine:
     """The time of one call in milliseconds: median, 95 % interval, and the timed calls by process set."""
 
@@ -80,6 +89,7 @@ class EvaluationView:
     eager: Ratio | None
     compile: Ratio | None
     checks: tuple[CheckLine, ...]
+    neighbours: tuple[NeighbourLine, ...]
     tolerance: str
     latencies: tuple[LatencyLine, ...]
     roofline: RooflineView | None
@@ -130,6 +140,7 @@ def evaluation_view(record: EvaluationRecord) -> EvaluationView:
             measurements.speedup_compile, measurements.speedup_compile_low, measurements.speedup_compile_high
         ),
         checks=_checks(_mapping(result.get("correctness"))),
+        neighbours=_neighbours(_mapping(_mapping(result.get("correctness")).get("neighbours"))),
         tolerance=_tolerance(_mapping(_mapping(result.get("correctness")).get("tolerance"))),
         latencies=_latencies(_mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms"))),
         roofline=_roofline(_mapping(result.get("roofline")), profile),
@@ -168,6 +179,13 @@ def _checks(correctness: Mapping[str, Any]) -> tuple[CheckLine, ...]:
             )
         )
     return tuple(lines)
+
+
+def _neighbours(neighbours: Mapping[str, Any]) -> tuple[NeighbourLine, ...]:
+    checks = [check for check in _sequence(neighbours.get("checks")) if isinstance(check, Mapping)]
+    return tuple(
+        NeighbourLine(*(str(check.get(name) or "") for name in ("inputs", "result", "note"))) for check in checks
+    )
 
 
 def _tolerance(tolerance: Mapping[str, Any]) -> str:

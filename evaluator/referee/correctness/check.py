@@ -202,6 +202,8 @@ class Examination:
             raise
         if family.startswith(input_families.GENERATED):
             _allow(want, self.evidence)
+        if family.startswith(input_families.GROUP):
+            self.evidence.group_trees.append(inputs.tree)
 
     def outputs(self) -> None:
         """Check that the kept outputs of earlier calls are unchanged: a caller of the model may have kept them, too.

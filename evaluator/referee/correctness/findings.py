@@ -38,6 +38,8 @@ class Evidence:
     changing: frozenset[str] = frozenset()  # state that the reference's calls change and that the candidate has, too
     state: dict[str, Any] | None = None  # the report on the model's state
     spot_checks: dict[str, int] = field(default_factory=dict)  # how many there were among the timed calls, by family
+    group_trees: list[Tree] = field(default_factory=list)  # the inputs of the task's other shapes that were judged
+    neighbours: dict[str, Any] | None = None  # what the candidate makes of inputs beside the task's own
 
     def tolerances_for(self, path: str) -> Tolerances:
         """The tolerances of one output. A Python float is a float64, but only as exact as the tensor it came from."""
@@ -65,6 +67,7 @@ class Evidence:
             "kernelbench": self._kernelbench(),
             "state": self.state,
             "spot_checks": dict(sorted(self.spot_checks.items())),
+            "neighbours": self.neighbours,
         }
 
     def _kernelbench(self) -> dict[str, Any] | None:

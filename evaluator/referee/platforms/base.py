@@ -275,8 +275,8 @@ class Platform(Protocol):
         """The size of the largest cache."""
         ...
 
-    def peaks(self, pool: "RunnerPool", traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
-        """What the device can do at best.
+    def peaks(self, pool: "RunnerPool", traffic: Traffic, dtypes: Sequence[str], *, again: bool) -> Peaks:
+        """What the device can do at best, as far as is known; `again`: measure it, for something speaks against it.
 
         Raises:
             RunnerFailed: it cannot be measured.

@@ -269,7 +269,7 @@ class SimulatedPlatform:
         """All of it."""
         return OwnCode(1.0)
 
-    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str], *, again: bool) -> Peaks:
         """Those of the machine's description."""
         return cycles.peaks(products=bool(dtypes))
 

@@ -52,12 +52,14 @@ class Request:
     shape_groups: bool = False  # whether the task has a get_input_groups()
     cold: bool = False  # whether timed calls find none of their data in the caches
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
+    peaks: dict[str, tuple[float, int]] = field(default_factory=dict)  # what the device has shown: rate, how often
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Request":
         """Read the host's request."""
         tuples = {name: tuple(data.get(name, getattr(cls, name))) for name in ("baselines", "domain", "rules")}
-        return cls(**{**data, **tuples})
+        peaks = {name: (float(rate), int(times)) for name, (rate, times) in data.get("peaks", {}).items()}
+        return cls(**{**data, **tuples, "peaks": peaks})
 
 
 @dataclass
@@ -79,6 +81,7 @@ class RunnerPool:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
+    peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
     def __post_init__(self) -> None:

@@ -36,4 +36,4 @@ def product_cycles(flops: int) -> int:
 def peaks(*, products: bool) -> Peaks:
     """What the machine can do at best, at the nominal rate; `products`: whether a call has matrix products."""
     moved = MEMORY_BYTES_PER_CYCLE * HERTZ
-    return Peaks(moved, moved, moved, moved, PRODUCT_FLOPS_PER_CYCLE * HERTZ if products else 0.0)
+    return Peaks(moved, moved, moved, moved, moved, PRODUCT_FLOPS_PER_CYCLE * HERTZ if products else 0.0)

@@ -14,14 +14,12 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..protocol import call_reply, framing
-from ..protocol.peaks import Traffic
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
@@ -230,8 +228,7 @@ class Runner:
 
     def peaks(self, message: framing.Message) -> framing.Message:
         """Measure the device's peak rates. The referee sends this only to a runner that has loaded no foreign code."""
-        peaks = self.platform.measure_peaks(Traffic(**message["traffic"]), message["dtypes"])
-        return asdict(peaks)
+        return {"rates": self.platform.measure_peaks(message["points"])}
 
     def pack(self, _: framing.Message) -> framing.Message:
         """Reveal the files of the build folder as one archive in memory, which is empty if there are none."""

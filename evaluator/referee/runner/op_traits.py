@@ -106,7 +106,11 @@ class Watch(Mode):
 
 
 class FlopCount(Mode):
-    """Counts floating-point operations by the formulas of torch's counter (matrix products and convolutions)."""
+    """Counts floating-point operations.
+
+    Matrix products and convolutions count by the formulas of torch's counter, element-wise operators as one for each
+    element that they make, sums and their like as one for each element that they take.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -119,10 +123,22 @@ class FlopCount(Mode):
         if formula is None:
             with self:
                 out = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if out is NotImplemented else out
+            if out is NotImplemented:
+                out = func(*args, **kwargs)
+                self.total += _simple_flops(func, args, out)
+            return out
         out = func(*args, **kwargs)
         self.total += int(formula(*args, **kwargs, out_val=out))
         return out
+
+
+def _simple_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
+    """At least so many operations an operator needs that has no formula."""
+    kind = _kind(func, func._overloadpacket.__name__, out)
+    if kind not in ("elementwise", "reduction", "scan"):
+        return 0
+    counted = out if kind == "elementwise" else args[:1]
+    return sum(tensor.numel() for tensor in _tensors(counted) if tensor.is_floating_point())
 
 
 def _adds_up(func: Any, name: str, args: tuple[Any, ...]) -> bool:

@@ -52,7 +52,7 @@ def _wide_model(model: Any) -> Any:
 
 
 def count_flops(model: Any, arguments: list[Any]) -> int:
-    """The floating-point operations of one call, by the formulas of torch's FLOP counter."""
+    """The floating-point operations of one call; see `FlopCount`."""
     counter = FlopCount()
     with torch.no_grad(), counter:
         copy.deepcopy(model)(*arguments)

@@ -55,6 +55,7 @@ class TimingStage:
     _most_held: float = -math.inf  # bytes that the candidate has held beyond eager
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
     champion_fails: str = ""  # why the candidate was not compared with the champion to the end
+    candidate: RunnerHandle | None = None  # that of the last process set, which goes on living
 
     def run(self, checked: RunnerHandle | None) -> None:
         """Time everything. `checked`: the candidate's runner that was examined, where building another takes long.
@@ -100,7 +101,8 @@ class TimingStage:
             told = sets >= self.plan.sets and self.measurement.told(self.plan)
             enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, started_s)
             if enough:
-                self._look_into(runners["candidate"], rng)
+                self.candidate = runners.pop("candidate")
+                self._look_into(self.candidate, rng)
             for handle in runners.values():
                 self.pool.stop(handle)
         self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)

@@ -16,12 +16,11 @@ from ...protocol.tensors import TensorRow
 from ...timing.call_times import RESOLUTION, Plan
 from ...timing.sequential import SET_SD
 from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
-from . import affinity, clock, code_sampling, memory
+from . import affinity, clock, code_sampling, memory, peaks
 from .account import CpuAccount
 from .caches import CacheScrubber, last_level_cache_bytes
 from .host_load import LoadMeter
 from .input_buffer import SharedInputBuffer
-from .peaks import measured_peaks
 from .profiling import mode
 from .versions import versions
 
@@ -142,9 +141,9 @@ class CpuPlatform:
         """The last-level cache."""
         return last_level_cache_bytes()
 
-    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
-        """Measured in a runner that has loaded nothing foreign."""
-        return measured_peaks(pool, traffic, dtypes)
+    def peaks(self, pool: RunnerPool, traffic: Traffic, dtypes: Sequence[str], *, again: bool) -> Peaks:
+        """See `peaks.peaks`."""
+        return peaks.peaks(pool, traffic, dtypes, again=again)
 
     def limit_facts(self) -> dict[str, Any]:
         """How many cores the sandbox may use."""

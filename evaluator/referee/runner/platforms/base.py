@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.framing import Message
-from ...protocol.peaks import Peaks, Traffic
 
 if TYPE_CHECKING:
     from ..main import Runner
@@ -63,6 +62,6 @@ class RunnerPlatform(Protocol):
         """A context for work that the referee does not wait for: it keeps off what timed calls use."""
         ...
 
-    def measure_peaks(self, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
-        """What the device can do at best."""
+    def measure_peaks(self, points: Sequence[str]) -> dict[str, float]:
+        """The rate of each point (`protocol.peaks`): what the device can do at best."""
         ...

@@ -1,14 +1,14 @@
 """What the device allows: impossible is only what cannot be; what merely beats the reference's way is not accused."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
-from evaluator.referee.protocol.peaks import Peaks, Traffic
+from evaluator.referee.protocol.peaks import Peaks, Traffic, peaks_of, points
 from evaluator.referee.protocol.tensors import TensorRow
 from evaluator.referee.runner.platforms.cpu import peaks as peak_measurement
 from evaluator.referee.timing import roofline
@@ -17,8 +17,16 @@ from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
 
-PEAKS = Peaks(60e9, 50e9, rotating_read_bytes_per_s=60e9, rotating_written_bytes_per_s=50e9, flops_per_s=200e9)
-BYTES_BOUND = Work(nbytes=100_000_000, output_bytes=40_000_000, written=40_000_000, flops=0, dtypes=())  # 1 ms; 0.8 ms
+PEAKS = Peaks(
+    60e9,
+    50e9,
+    rotating_read_bytes_per_s=120e9,
+    rotating_written_bytes_per_s=100e9,
+    rotating_copied_bytes_per_s=96e9,
+    flops_per_s=200e9,
+)
+# 80 MB at a copy's rate and 20 MB that are read: 0.833 + 0.167 ms. From caches 1 ms of reading beside 0.8 of writing.
+BYTES_BOUND = Work(nbytes=100_000_000, output_bytes=40_000_000, written=40_000_000, flops=0, dtypes=())
 FLOPS_BOUND = Work(10_000_000, 4_000_000, 4_000_000, flops=2_000_000_000, dtypes=("float32",))  # 10 ms; 0.08 ms
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=1, baselines=("eager",))
 
@@ -39,7 +47,8 @@ def test_a_time_above_the_limit_is_a_share_of_it() -> None:
 
 
 def test_what_beats_memory_is_held_to_the_caches() -> None:
-    slow_memory = replace(PEAKS, rotating_read_bytes_per_s=15e9)  # 4 ms, from the caches 1 ms
+    # 4 ms, from the caches 1 ms
+    slow_memory = replace(PEAKS, rotating_read_bytes_per_s=30e9, rotating_copied_bytes_per_s=24e9)
     for candidate_ms, bound, limit_ms in ((8.0, "memory", 4.0), (2.0, "cache", 1.0)):
         found = roofline.judge(BYTES_BOUND, slow_memory, {"candidate": candidate_ms / 1e3, "eager": 0.009})
         assert found.roofline is not None
@@ -84,19 +93,51 @@ def test_outputs_that_share_memory_are_written_once_and_strides_of_nothing_cost_
     assert roofline._union([row(0, 2, stride=(1000,))]) == 8
 
 
+@pytest.mark.parametrize("share_written", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_memory_moves_a_byte_at_a_time_so_the_limit_lies_between_reading_copying_and_writing(
+    share_written: float,
+) -> None:
+    nbytes = 100_000_000
+    traffic = Traffic(nbytes, int(share_written * nbytes), 0, 1 << 30)
+    limit = roofline.time_limit(traffic, 0, PEAKS, cached=False)
+    assert nbytes / 120e9 <= limit.seconds * (1 + 1e-9)
+    assert limit.seconds <= nbytes / 96e9 * (1 + 1e-9)
+    ends = {0.0: 120e9, 0.5: 96e9, 1.0: 100e9}
+    if share_written in ends:
+        assert limit.seconds == pytest.approx(nbytes / ends[share_written])
+
+
 @pytest.mark.parametrize(
     ("nbytes", "written"), [(1000, 500), (1 << 22, 1 << 20), (1 << 40, 1 << 39), (1 << 22, 0), (1 << 22, 1 << 22)]
 )
 def test_bandwidths_are_plausible(nbytes: int, written: int) -> None:
-    peaks = peak_measurement.measure(Traffic(nbytes, written, rotation_bytes=nbytes, most_bytes=1 << 26), ())
-    assert 1e8 < peaks.read_bytes_per_s < 1e14
-    assert 1e8 < peaks.written_bytes_per_s < 1e14
-    assert peaks.flops_per_s == 0.0
+    traffic = Traffic(nbytes, written, rotation_bytes=nbytes, most_bytes=1 << 26)
+    found = peaks_of(peak_measurement.measure(points(traffic, ())), traffic, ())
+    assert found.flops_per_s == 0.0
+    assert all(1e8 < rate < 1e14 for name, rate in asdict(found).items() if name != "flops_per_s")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_peaks_are_measured_in_each_type(dtype: str) -> None:
-    assert 1e7 < peak_measurement.measure(Traffic(1 << 16, 1 << 16, 1 << 16, 1 << 26), [dtype]).flops_per_s < 1e16
+    assert 1e7 < peak_measurement.measure([f"flops/{dtype}"])[f"flops/{dtype}"] < 1e16
+
+
+def test_a_point_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ValueError, match="got 'gather/4096'"):
+        peak_measurement.measure(["gather/4096"])
+
+
+def test_tasks_of_like_size_share_points_and_sizes_are_rounded_down() -> None:
+    assert points(Traffic(3 << 20, 1 << 20, 1 << 24, 1 << 28), ["float32"]) == [
+        f"read/{2 << 20}",
+        f"write/{1 << 20}",
+        f"read/{8 << 20}",
+        f"write/{8 << 20}",
+        f"copy/{8 << 20}",
+        "flops/float32",
+    ]
+    assert points(Traffic(100, 0, 0, 1 << 28), []) == points(Traffic(900, 450, 0, 1 << 28), [])
+    assert points(Traffic(1 << 40, 0, 0, 1 << 28), [])[0] == f"read/{1 << 27}", "no more than is too large for caches"
 
 
 def test_a_measurement_ends_when_trying_again_changes_nothing_or_takes_long() -> None:

@@ -11,10 +11,7 @@ from functools import partial
 
 import torch
 
-from ....protocol.peaks import Peaks, Traffic, best
-
-_SMALLEST_BYTES = 1 << 16
-_SMALL_BYTES = 8 << 20  # for more, waking threads takes no time worth mentioning
+_SMALL_BYTES = 4 << 20  # for more, waking threads takes no time worth mentioning
 _TRIES = 12
 _TRIES_MIN = 3
 _STABLE = 0.98  # a try that takes more than this share of the best one is no improvement
@@ -25,51 +22,50 @@ _SIZES = (256, 512, 1024, 2048, 4096)
 _FLOATS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
-def measure(traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
-    """Measure this machine, with all of torch's threads and with one: the better of both counts.
+def measure(points: Sequence[str]) -> dict[str, float]:
+    """Measure points of this machine (`protocol.peaks`), with all of torch's threads and with one: the better counts.
 
     On a busy machine threads wait for each other, and too low a peak would make an honest candidate look faster than
-    can be. (Large blocks take all threads long enough.) `dtypes`: of the matrix products to measure; of none, no peak
-    is measured.
+    can be. (Large blocks take all threads long enough.)
+
+    Raises:
+        ValueError: there is no such point.
     """
     everyone = torch.get_num_threads()
-    results = []
+    rates = dict.fromkeys(points, 0.0)
     for threads in sorted({1, everyone}):
         torch.set_num_threads(threads)
-        flops = max(map(_flops_per_s, dtypes), default=0.0)
-        if threads == everyone or traffic.nbytes <= _SMALL_BYTES:
-            reading, writing = 2 * (traffic.nbytes - traffic.written), 2 * traffic.written
-            rotation = traffic.rotation_bytes
-            results.append(
-                Peaks(
-                    _reading(reading, traffic),
-                    _writing(writing, traffic, threads),
-                    _reading(max(reading, rotation), traffic),
-                    _writing(max(writing, rotation), traffic, threads),
-                    flops,
-                )
-            )
-        else:
-            results.append(Peaks(0.0, 0.0, 0.0, 0.0, flops))
+        for point in points:
+            doing, _, of = point.partition("/")
+            if doing == "flops":
+                rates[point] = max(rates[point], _flops_per_s(of))
+            elif doing not in _MOVES:
+                raise ValueError(f"point: expected read, write, copy or flops, got {point!r}")
+            elif threads == everyone or int(of) <= _SMALL_BYTES:
+                rates[point] = max(rates[point], _MOVES[doing](int(of), threads))
     torch.set_num_threads(everyone)
-    return best(*results)
+    return rates
 
 
-def _reading(footprint_bytes: int, traffic: Traffic) -> float:
-    source = _block(footprint_bytes, traffic)
-    return source.numel() * 4 / _best(lambda: source.sum())
+def _reading(nbytes: int, _: int) -> float:
+    source = torch.ones(nbytes // 4)
+    return nbytes / _best(lambda: source.sum())
 
 
-def _writing(footprint_bytes: int, traffic: Traffic, threads: int) -> float:
-    target = _block(footprint_bytes, traffic)
-    nbytes = target.numel() * 4
+def _writing(nbytes: int, threads: int) -> float:
+    target = torch.ones(nbytes // 4)
     own = partial(_in_shares, ctypes.memset, target.data_ptr(), None, nbytes, threads)
     return nbytes / min(_best(lambda: target.fill_(2.0)), _best(own))
 
 
-def _block(footprint_bytes: int, traffic: Traffic) -> torch.Tensor:
-    """Half of a footprint, because what is written has another half to come from."""
-    return torch.ones(max(_SMALLEST_BYTES, min(footprint_bytes, traffic.most_bytes)) // 8)
+def _copying(nbytes: int, threads: int) -> float:
+    """Bytes read and bytes written, together."""
+    source, target = torch.ones(nbytes // 4), torch.ones(nbytes // 4)
+    own = partial(_in_shares, ctypes.memmove, target.data_ptr(), source.data_ptr(), nbytes, threads)
+    return 2 * nbytes / min(_best(lambda: target.copy_(source)), _best(own))
+
+
+_MOVES: dict[str, Callable[[int, int], float]] = {"read": _reading, "write": _writing, "copy": _copying}
 
 
 def _in_shares(work: Callable[..., object], target: int, source: int | None, nbytes: int, threads: int) -> None:

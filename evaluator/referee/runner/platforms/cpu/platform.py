@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ....protocol.framing import Message
-from ....protocol.peaks import Peaks, Traffic
 from . import compiler_cache, peaks, threads
 from .profiling.profiler import Profiler
 
@@ -50,6 +49,6 @@ class CpuRunner:
         """See `threads.beside_the_callers`."""
         return threads.beside_the_callers(self._every_core)
 
-    def measure_peaks(self, traffic: Traffic, dtypes: Sequence[str]) -> Peaks:
+    def measure_peaks(self, points: Sequence[str]) -> dict[str, float]:
         """See `peaks.measure`."""
-        return peaks.measure(traffic, dtypes)
+        return peaks.measure(points)

@@ -1,0 +1,328 @@
+"""Inputs beside the task's own: whether a candidate takes the generator's shapes, strides or alignment for granted.
+
+Nothing of this is part of the verdict: the task's generator says what the candidate must be right for. It says what
+else it is right for, so that who uses the kernel is told, and protected by a guard in the exported file.
+
+Each neighbour is derived from one generated set of inputs by a rule: a size that is one smaller or one larger, other
+strides, other alignment. The reference decides what it takes; the candidate is compared with it and with the oracle.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import torch
+
+from ..errors import Finding, RunnerFailed
+from ..isolation.calls import InputSet, tensor
+from ..isolation.handle import RunnerHandle
+from ..platforms.base import InputBuffer
+from ..pool.candidate_builder import Builder
+from ..pool.input_supply import make_inputs
+from ..pool.runner_pool import RunnerPool
+from ..protocol import input_families
+from ..protocol.tensors import DTYPES, TensorRow, Tree, bytes_needed
+from . import call_outputs
+from .check import judge
+from .findings import Evidence
+from .reference import ask_reference, says_nothing
+
+BUDGET_S = 15.0  # for all of them
+_CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never end
+_MOST_LEAVES = 64  # of a task's inputs, to be listed for a guard
+_FAMILY = input_families.FAMILIES[0]
+
+SHAPE, STRIDE, ALIGNMENT = "shape", "stride", "alignment"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Inputs that differ from the task's own in one respect.
+
+    Attributes:
+        respect: `shape`, `stride` or `alignment`.
+        name: what differs, for people.
+        ways: makers of the inputs; the first that gives inputs which the reference takes counts.
+        skew_bytes: how far behind an aligned address each tensor begins.
+    """
+
+    respect: str
+    name: str
+    ways: tuple[Callable[[], InputSet], ...]
+    skew_bytes: int = 0
+
+
+@dataclass
+class Neighbours:
+    """What a candidate makes of its neighbours: for the report, and for the guard of an exported file."""
+
+    judged: list[list[Any]] = field(default_factory=list)  # the leaves of each set of inputs that the verdict is about
+    names: dict[str, str] = field(default_factory=dict)  # the reference's parameters, by the candidate's other names
+    checks: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def guards(self) -> list[str]:
+        """The respects in which the candidate is right for the task's own inputs only."""
+        wrong = {check["respect"] for check in self.checks if check["result"] in ("wrong", "fails")}
+        return [respect for respect in (SHAPE, STRIDE, ALIGNMENT) if respect in wrong]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `neighbours` object of an evaluation's `correctness`."""
+        return {"guards": self.guards, "checks": self.checks, "judged": self.judged, "names": self.names}
+
+
+def examine(
+    pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, builder: Builder, evidence: Evidence
+) -> Neighbours:
+    """Try the neighbours of one generated set of inputs.
+
+    Args:
+        pool: the runner pool.
+        reference: the reference's runner. Nothing may need it afterwards.
+        candidate: a runner of the candidate that has been timed, or any other.
+        builder: builds the candidate again when a neighbour has ended its process.
+        evidence: of the correctness check. It stays as it is.
+
+    Raises:
+        Finding: the task's generator fails, or a process of the candidate's cannot be killed.
+    """
+    found = Neighbours(names={own: name for name, own in evidence.names.own.items() if own != name})
+    inputs = make_inputs(pool, reference)
+    found.judged = [listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed]
+    trial = _Trial(pool, reference, candidate, builder, evidence)
+    began = time.perf_counter()
+    for neighbour in neighbours(inputs):
+        result, note = "skipped", "no time was left"
+        if time.perf_counter() - began < BUDGET_S:
+            result, note = trial.result(neighbour)
+        found.checks.append({"respect": neighbour.respect, "inputs": neighbour.name, "result": result, "note": note})
+    if trial.candidate is not None:
+        pool.stop(trial.candidate)
+    return found
+
+
+def neighbours(inputs: InputSet) -> list[Neighbour]:
+    """The neighbours of a set of inputs: sizes, strides and alignment of its tensors changed by rule."""
+    values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
+    shapes = [tuple(value.shape) for value in values]
+    found = []
+    if any(_may_be_strided(value) for value in values):
+        strided = [_strided(value) if _may_be_strided(value) else value for value in values]
+        found.append(Neighbour(STRIDE, "every other element of larger tensors", (_maker(inputs, strided),)))
+    if any(value.dim() >= 2 and value.numel() > 1 for value in values):
+        swapped = [_swapped(value) if value.dim() >= 2 else value for value in values]
+        found.append(Neighbour(STRIDE, "first and last dimension swapped in memory", (_maker(inputs, swapped),)))
+    if values:
+        widest = max(value.element_size() for value in values)
+        name = f"{widest} bytes behind an aligned address"
+        found.append(Neighbour(ALIGNMENT, name, (lambda: inputs,), skew_bytes=widest))
+    for which, position in (("first", 0), ("last", -1)):
+        owner = next((shape for shape in shapes if len(shape) > (0 if position == 0 else 1)), None)
+        if owner is None or owner[position] < 2:
+            continue
+        size = owner[position]
+        for other in (size - 1, size + 1):
+            ways = tuple(
+                _maker(inputs, [_resized(value, dims, other) for value, dims in zip(values, choice, strict=True)])
+                for choice in _choices(shapes, position, size)
+            )
+            found.append(Neighbour(SHAPE, f"{which} size {other} instead of {size}", ways))
+    return found
+
+
+def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> list[list[tuple[int, ...]]]:
+    """Which dimensions of each tensor may be the size in question: those at its position, the first tensor's alone,
+    or all that are as long. A reference that takes none of them has that size in its parameters.
+    """
+    at_position: list[tuple[int, ...]] = [
+        (position % len(shape),) if shape and shape[position] == size and len(shape) > (position != 0) else ()
+        for shape in shapes
+    ]
+    first = next(index for index, dims in enumerate(at_position) if dims)
+    alone = [dims if index == first else () for index, dims in enumerate(at_position)]
+    everywhere = [tuple(dim for dim, found in enumerate(shape) if found == size) for shape in shapes]
+    choices: list[list[tuple[int, ...]]] = []
+    for choice in (at_position, alone, everywhere):
+        if choice not in choices:
+            choices.append(choice)
+    return choices
+
+
+def _maker(inputs: InputSet, values: list[torch.Tensor]) -> Callable[[], InputSet]:
+    return lambda: _with_values(inputs, values)
+
+
+def _with_values(inputs: InputSet, values: Sequence[torch.Tensor]) -> InputSet:
+    """The same nesting and scalars with other tensors; each keeps its strides."""
+    rows, contents = [], []
+    for value in values:
+        name = str(value.dtype).removeprefix("torch.")
+        row = TensorRow(0, name, tuple(value.shape), tuple(value.stride()))
+        content = torch.zeros(row.span_bytes, dtype=torch.uint8)
+        if content.numel():
+            content.view(DTYPES[name]).as_strided(row.shape, row.stride).copy_(value)
+        rows.append(row)
+        contents.append(content)
+    return replace(inputs, tree=Tree(inputs.tree.spec, tuple(rows)), contents=contents)
+
+
+def _resized(value: torch.Tensor, dims: Sequence[int], size: int) -> torch.Tensor:
+    """The tensor with other sizes in these dimensions: the last row is left out, or repeated."""
+    for dim in dims:
+        have = value.shape[dim]
+        value = value.narrow(dim, 0, min(size, have))
+        if size > have:
+            value = torch.cat([value, value.narrow(dim, have - 1, size - have)], dim)
+    return value.contiguous()
+
+
+def _may_be_strided(value: torch.Tensor) -> bool:
+    return value.dim() >= 1 and value.shape[-1] > 1 and value.is_contiguous()
+
+
+def _strided(value: torch.Tensor) -> torch.Tensor:
+    wide = value.new_zeros((*value.shape[:-1], 2 * value.shape[-1]))
+    wide[..., ::2] = value
+    return wide[..., ::2]
+
+
+def _swapped(value: torch.Tensor) -> torch.Tensor:
+    return value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _leaves_of(tree: Tree) -> list[Any]:
+    """Dtype, device, shape and strides of each tensor and the value of each scalar, in order; none of too many."""
+
+    def leaves(spec: Any) -> Iterator[Any]:
+        ((kind, body),) = spec.items()
+        if kind == "tensor":
+            row = tree.tensors[body]
+            contiguous = torch.empty_strided(row.shape, row.stride, device="meta").is_contiguous()
+            layout = {"shape": list(row.shape), "stride": list(row.stride), "contiguous": contiguous}
+            yield {"dtype": row.dtype, "device": row.device, **layout}
+        elif kind in ("list", "tuple"):
+            yield from chain.from_iterable(map(leaves, body))
+        elif kind == "dict":
+            yield from chain.from_iterable(leaves(item) for _, item in body)
+        else:
+            yield {"value": body}
+
+    found = list(leaves(tree.spec))
+    return found if len(found) <= _MOST_LEAVES else []
+
+
+@dataclass
+class _Trial:
+    """Calls of the reference and of the candidate on one neighbour after the other."""
+
+    pool: RunnerPool
+    reference: RunnerHandle
+    candidate: RunnerHandle | None
+    builder: Builder
+    evidence: Evidence
+
+    def result(self, neighbour: Neighbour) -> tuple[str, str]:
+        """`right`, `wrong`, `fails` or `skipped`, and a note.
+
+        Raises:
+            Finding: a process of the candidate's cannot be killed.
+        """
+        evidence = replace(self.evidence, checks=[], worst=None, worst_severity=-1.0)
+        reason = "the reference does not take them"
+        for way in neighbour.ways:
+            inputs = way()
+            if 3 * inputs.nbytes > self.pool.memory_bytes // 3:
+                return "skipped", "too large for the sandbox's memory"
+            try:
+                self._prepare(self.reference, inputs)
+                want = ask_reference(self.pool, self.reference, inputs, evidence, first=False)
+            except (Finding, RunnerFailed) as failure:
+                reason = f"the reference does not take them: {failure.message.rpartition(': ')[2][:120]}"
+                continue
+            if silent := says_nothing(neighbour.name, want, evidence):
+                return "skipped", silent
+            try:
+                candidate = self._candidate()
+                self._prepare(candidate, inputs, neighbour.skew_bytes)
+                timeout_s = min(_CALL_S, self.pool.request.call_timeout_s)
+                call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+                wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, call.outputs)
+                if wrong is not None:
+                    return "wrong", wrong.message[:200]
+                judge(_FAMILY, call_outputs.read(candidate, call, inputs), want, inputs, evidence)
+            except Finding as finding:
+                if finding.verdict == "wrong_output":
+                    return "wrong", finding.message.removesuffix(f" (inputs: {_FAMILY})")[:200]
+                self._give_up()
+                return "fails", finding.message[:200]
+            except RunnerFailed as failure:
+                if failure.kind != "error":
+                    self._give_up()
+                return "fails", failure.message[:200]
+            return "right", ""
+        return "skipped", reason
+
+    def _prepare(self, handle: RunnerHandle, inputs: InputSet, skew_bytes: int = 0) -> None:
+        """Give a runner an input buffer with room for the inputs, and the state that earlier calls have changed."""
+        if self.evidence.state and self.evidence.state["changed_by_calls"]:
+            self.pool.load_state(handle)
+        buffer = self.pool.platform.input_buffer(bytes_needed(inputs.tree) + skew_bytes, 1)
+        handle.attach(Misaligned(buffer, skew_bytes) if skew_bytes else buffer)
+
+    def _candidate(self) -> RunnerHandle:
+        if self.candidate is None:
+            self.candidate = self.builder.start()
+        return self.candidate
+
+    def _give_up(self) -> None:
+        """End a process that died or hangs; the next neighbour gets a fresh one."""
+        if self.candidate is not None:
+            handle, self.candidate = self.candidate, None
+            self.pool.stop(handle)
+
+
+@dataclass(frozen=True)
+class Misaligned:
+    """An input buffer whose tensors begin some bytes behind where they lie in another one."""
+
+    inner: InputBuffer
+    by_bytes: int
+
+    def place(self, tree: Tree) -> Tree:
+        """See `InputBuffer`."""
+        placed = self.inner.place(tree)
+        return Tree(placed.spec, tuple(row.at(row.place + self.by_bytes) for row in placed.tensors))
+
+    def put(self, tree: Tree, contents: list[torch.Tensor]) -> Tree:
+        """See `InputBuffer`."""
+        placed = self.place(tree)
+        self.fill(placed, contents)
+        return placed
+
+    def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """See `InputBuffer`."""
+        self.inner.fill(placed, contents)
+
+    def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
+        """See `InputBuffer`."""
+        return self.inner.unchanged(row, content)
+
+    def copy(self, row: TensorRow) -> torch.Tensor:
+        """See `InputBuffer`."""
+        return self.inner.copy(row)
+
+    @property
+    def size(self) -> int:
+        """See `InputBuffer`."""
+        return self.inner.size
+
+    @property
+    def fd(self) -> int:
+        """See `InputBuffer`."""
+        return self.inner.fd
+
+    def close(self) -> None:
+        """See `InputBuffer`."""
+        self.inner.close()

@@ -1,0 +1,94 @@
+"""The inputs beside a task's own that a candidate is tried on."""
+
+import pytest
+import torch
+
+from evaluator.referee.correctness.neighbours import ALIGNMENT, SHAPE, STRIDE, Misaligned, Neighbour, neighbours
+from evaluator.referee.isolation.calls import InputSet, tensor
+from evaluator.referee.platforms.cpu.input_buffer import SharedInputBuffer
+from evaluator.referee.protocol.tensors import TensorRow, Tree, bytes_needed, encode
+
+
+def input_set(*values: object) -> InputSet:
+    tree, tensors = encode(list(values))
+    contents = []
+    for row, value in zip(tree.tensors, tensors, strict=True):
+        content = torch.zeros(row.span_bytes, dtype=torch.uint8)
+        content.view(value.dtype).as_strided(row.shape, row.stride).copy_(value)
+        contents.append(content)
+    return InputSet(tree, contents, seed=1)
+
+
+def values_of(inputs: InputSet) -> list[torch.Tensor]:
+    return [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
+
+
+def of(respect: str, inputs: InputSet) -> list[Neighbour]:
+    return [found for found in neighbours(inputs) if found.respect == respect]
+
+
+def shapes(neighbour: Neighbour) -> list[list[tuple[int, ...]]]:
+    return [[tuple(value.shape) for value in values_of(way())] for way in neighbour.ways]
+
+
+def test_first_and_last_size_become_one_smaller_and_one_larger() -> None:
+    found = of(SHAPE, input_set(torch.rand(8, 16), 3))
+    assert [one.name for one in found] == [
+        "first size 7 instead of 8",
+        "first size 9 instead of 8",
+        "last size 15 instead of 16",
+        "last size 17 instead of 16",
+    ]
+    assert [shapes(one) for one in found] == [[[(7, 16)]], [[(9, 16)]], [[(8, 15)]], [[(8, 17)]]]
+
+
+def test_tensors_with_the_same_size_at_that_place_change_together_or_one_alone_or_wherever_it_stands() -> None:
+    found = of(SHAPE, input_set(torch.rand(8, 8), torch.rand(8, 4)))
+    assert shapes(found[0]) == [[(7, 8), (7, 4)], [(7, 8), (8, 4)], [(7, 7), (7, 4)]]
+    assert shapes(found[2]) == [[(8, 7), (8, 4)], [(7, 7), (7, 4)]]
+
+
+def test_what_is_left_keeps_its_values_and_what_is_added_repeats_the_last_row() -> None:
+    x = torch.rand(4, 3)
+    smaller, larger = (values_of(one.ways[0]())[0] for one in of(SHAPE, input_set(x))[:2])
+    assert torch.equal(smaller, x[:3])
+    assert torch.equal(larger, torch.cat([x, x[3:]]))
+
+
+def test_integers_and_offsets_stay_in_range_and_in_order() -> None:
+    offsets = torch.tensor([0, 3, 5, 9])
+    larger = values_of(of(SHAPE, input_set(offsets))[1].ways[0]())[0]
+    assert larger.tolist() == [0, 3, 5, 9, 9]
+
+
+def test_other_strides_hold_the_same_values() -> None:
+    x, bias = torch.rand(4, 6), torch.rand(6)
+    found = [values_of(one.ways[0]()) for one in of(STRIDE, input_set(x, bias))]
+    assert [[value.stride() for value in values] for values in found] == [[(12, 2), (2,)], [(1, 4), (1,)]]
+    assert all(torch.equal(values[0], x) and torch.equal(values[1], bias) for values in found)
+
+
+@pytest.mark.parametrize("inputs", [(), (3,), (torch.rand(()),), (torch.rand(1),), (torch.rand(0, 4),)])
+def test_inputs_that_cannot_be_changed_have_no_such_neighbours(inputs: tuple[object, ...]) -> None:
+    assert [one for one in neighbours(input_set(*inputs)) if one.respect == SHAPE and "first" in one.name] == []
+
+
+def test_misaligned_inputs_lie_behind_an_aligned_address_with_their_values() -> None:
+    inputs = input_set(torch.rand(5), torch.arange(3))
+    [neighbour] = of(ALIGNMENT, inputs)
+    assert neighbour.skew_bytes == 8
+    buffer = Misaligned(SharedInputBuffer(bytes_needed(inputs.tree) + neighbour.skew_bytes, 1), neighbour.skew_bytes)
+    placed = buffer.put(inputs.tree, inputs.contents)
+    assert [row.place % 64 for row in placed.tensors] == [8, 8]
+    for row, content in zip(placed.tensors, inputs.contents, strict=True):
+        assert buffer.unchanged(row, content)
+        assert torch.equal(buffer.copy(row), content)
+    buffer.fill(placed, [content + 1 for content in inputs.contents])
+    assert not buffer.unchanged(placed.tensors[0], inputs.contents[0])
+    buffer.close()
+
+
+def test_a_tree_keeps_its_nesting_and_scalars() -> None:
+    tree = Tree({"list": [{"tensor": 0}, {"scalar": 2}]}, (TensorRow(0, "float32", (2,), (1,)),))
+    inputs = InputSet(tree, [torch.zeros(8, dtype=torch.uint8)], seed=1)
+    assert all(way().tree.spec == tree.spec for one in neighbours(inputs) for way in one.ways)
