@@ -62,6 +62,7 @@ class EvaluationContext:
             memory_mb=settings.memory_mb,
             measure_budget_s=settings.measure_s,
             precision=settings.precision,
+            baselines=tuple(settings.baselines.split(",")),
             rules=self.rules,
             cold=self.cold,
         )

@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     measure_s: float = Field(20.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
     precision: float = Field(0.2, ge=0.01, le=1)  # timing stops early at a speedup's interval of this share of it
 
+    baselines: str = "eager,compile"  # by commas; eager alone where torch.compile takes too long
+
     models: str = ""  # patterns of models, by commas, that submitters may use beside `model` and builtin/compiler
     requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # for one token; 0 means no limit
     server: str | None = None  # the server that commands work through
@@ -81,6 +83,14 @@ class Settings(BaseSettings):
         if value is not None and not _PRICES.fullmatch(value):
             raise ValueError("give dollars for a million tokens as PROMPT,REPLY, such as 0.5,1.5")
         return value
+
+    @field_validator("baselines")
+    @classmethod
+    def _known_baselines(cls, value: str) -> str:
+        names = [name.strip() for name in value.split(",")]
+        if sorted(names) not in (["eager"], ["compile", "eager"]):
+            raise ValueError("give eager or eager,compile; eager is what speedups are told over")
+        return ",".join(sorted(names, reverse=True))
 
     @property
     def store_url(self) -> str:

@@ -190,7 +190,9 @@ def _latency_table(result: Mapping[str, Any], last: str, clock: Clock) -> None:
         found, speedup = latencies.get(name), speedups.get(name)
         shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
         if name == "compile" and found is None:
-            shown = "not measured in a trial" if TRIAL in (result.get("tags") or ()) else "not available for this op"
+            asked = ((result.get("provenance") or {}).get("settings") or {}).get("baselines") or ()
+            shown = "not available for this op" if name in asked else "not measured"
+            shown = "not measured in a trial" if TRIAL in (result.get("tags") or ()) else shown
         rows.append((title, latency(found and found["median"], clock), shown))
     columns = ("", f"latency ({clock.unit})", "speedup over it (95 %)")
     print_table(columns, rows, right=columns[1:])

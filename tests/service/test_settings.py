@@ -228,13 +228,15 @@ def test_what_overrides_is_checked_as_what_is_loaded(options, words):
     assert str(caught.value).startswith(words)
 
 
-def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_referee(monkeypatch, tmp_path):
+def test_what_is_measured_how_long_and_how_precisely_arrives_at_the_referee(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "33")
     monkeypatch.setenv("KERNELWRIGHT_PRECISION", "0.05")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
     context = EvaluationContext(
         TASK, load_platform("cpu"), SimpleNamespace(), load_settings(data_dir=tmp_path, lock_dir=tmp_path)
     )
     request = Request.from_json({"platform": "cpu", **json.loads(json.dumps(context.effort.request(TASK, "")))})
+    assert request.baselines == ("eager",)
     platform = load_referee_platform(request.platform, request.device)
     plan = Evaluation(SimpleNamespace(request=request, platform=platform)).plan
     assert (plan.budget_s, plan.precision) == (33.0, 0.05)
@@ -245,4 +247,17 @@ def test_what_a_measurement_may_take_and_how_precise_it_shall_be_arrives_at_the_
 def test_a_precision_that_no_interval_can_have_is_refused(monkeypatch, precision):
     monkeypatch.setenv("KERNELWRIGHT_PRECISION", precision)
     with pytest.raises(BadRequest, match=r"(?i)precision"):
+        load_settings()
+
+
+@pytest.mark.parametrize("given", ["eager", "eager,compile", "compile, eager"])
+def test_eager_is_always_among_the_baselines(monkeypatch, given):
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", given)
+    assert load_settings().baselines in ("eager", "eager,compile")
+
+
+@pytest.mark.parametrize("given", ["compile", "eager,eager", "eager,fast", ","])
+def test_other_baselines_are_refused_with_what_may_be_given(monkeypatch, given):
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", given)
+    with pytest.raises(BadRequest, match=r"KERNELWRIGHT_BASELINES=.*give eager or eager,compile"):
         load_settings()

@@ -38,6 +38,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "KERNELWRIGHT_DATA_DIR": str(folder / "data"),
         "KERNELWRIGHT_LOCK_DIR": str(folder),
         "KERNELWRIGHT_MEASURE_S": "0.2",  # tests need verdicts, not narrow intervals
+        "KERNELWRIGHT_BASELINES": "eager",  # and torch.compile takes seconds
         **more,
     }
 

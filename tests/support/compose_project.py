@@ -129,7 +129,7 @@ def composed(client: docker.DockerClient, folder: Path, *, measure_s: float) -> 
     secrets.mkdir(mode=0o700)
     (secrets / "database_password").write_text(f"{os.urandom(24).hex()}\n")
     quick = folder / "quick.json"  # JSON is YAML
-    short = {"environment": {"KERNELWRIGHT_MEASURE_S": str(measure_s)}}
+    short = {"environment": {"KERNELWRIGHT_MEASURE_S": str(measure_s), "KERNELWRIGHT_BASELINES": "eager"}}
     quick.write_text(json.dumps({"services": {"server": short, "worker": short}}))
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KERNELWRIGHT_")} | {

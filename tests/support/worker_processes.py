@@ -166,6 +166,7 @@ def fleet(folder: Path, commands: CommandServer, **environment: str) -> Iterator
         "KERNELWRIGHT_DATA_DIR": str(folder / "data"),
         "KERNELWRIGHT_LOCK_DIR": str(folder),
         "KERNELWRIGHT_MEASURE_S": "0.5",
+        "KERNELWRIGHT_BASELINES": "eager",
         "KERNELWRIGHT_SANDBOX": "docker",
         "OPENAI_API_KEY": SECRET,
     } | environment

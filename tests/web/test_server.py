@@ -273,6 +273,7 @@ def test_an_op_is_optimized_through_a_server_with_its_own_worker(tmp_path, monke
     op.write_text(OP.replace("torch.randn(8)", "torch.randn(128, 512)"))
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
     with serving() as (address, _):
         monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
         done = kernelwright("optimize", str(op), "--rounds", "1", "--out", str(out), "--json", "--server", address)

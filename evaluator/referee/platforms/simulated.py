@@ -94,7 +94,7 @@ class SimulatedPlatform:
         self._calls: dict[int, list[list[int]]] = {}  # places of each call's outputs, by process
         self._next = _DEVICE_MEMORY
         self._state: dict[str, torch.Tensor] = {}
-        self._last: dict[int, Tree] = {}
+        self._last: dict[int, tuple[InputBuffer, Tree]] = {}  # where each runner has its last inputs
         self.cycles: dict[str, int] = {}  # of the last program that was run, by instruction
 
     def address_space_bytes(self, memory_bytes: int) -> int:
@@ -178,15 +178,15 @@ class SimulatedPlatform:
         # The inputs lie in the runner's buffer only to be compared with later; the runner is stopped meanwhile.
         placed = handle.input_buffer.place(request.tree)
         handle.input_buffer.fill(placed, request.contents)
-        self._last[handle.pid] = placed
+        self._last[handle.pid] = (handle.input_buffer, placed)
         after = Tree({"dict": []}, ()) if request.state else None
         return Call(outputs, run.total / cycles.HERTZ, placed, 0.0, 1, 0.0, after)
 
     def _clear_inputs(self, handle: RunnerHandle) -> None:
-        placed = self._last.pop(handle.pid, None)
-        if placed is not None and handle.input_buffer is not None:
+        buffer, placed = self._last.pop(handle.pid, (None, None))
+        if placed is not None and buffer is not None and buffer is handle.input_buffer:  # a new one holds zeros
             zeros = [torch.zeros(row.span_bytes, dtype=torch.uint8) for row in placed.tensors]
-            handle.input_buffer.fill(placed, zeros)
+            buffer.fill(placed, zeros)
 
     def _store(self, handle: RunnerHandle, spec: Any, made: Sequence[torch.Tensor], *, keep: bool) -> Tree:
         calls = self._calls.setdefault(handle.pid, [])

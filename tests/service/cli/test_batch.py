@@ -132,7 +132,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 @pytest.mark.timeout(300)
 def test_the_built_in_compiler_runs_a_batch_that_ctrl_c_stops_and_resume_ends(tmp_path: Path) -> None:
     environment = {**os.environ, "KERNELWRIGHT_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "80"}
-    environment["KERNELWRIGHT_MEASURE_S"] = "0.2"
+    environment |= {"KERNELWRIGHT_MEASURE_S": "0.2", "KERNELWRIGHT_BASELINES": "eager"}
     command = [sys.executable, "-m", "service.cli", "batch"]
     here = Path(__file__).parents[3]
     options = ["--sandbox", "process", "--json"]

@@ -92,13 +92,11 @@ def model():
 class Shell:
     """Runs `kernelwright` in a folder of its own."""
 
-    def __init__(self, folder, model, compiled, commands):
+    def __init__(self, folder, model, commands):
         self.folder = folder
         self.commands = commands
         self.model = model
         (folder / "op.py").write_text(OP)
-        (folder / "data").mkdir()
-        (folder / "data/compiled").symlink_to(compiled)
         self.children = []
         self.environment = environment(
             folder, KERNELWRIGHT_API_BASE=model.address, KERNELWRIGHT_MODEL="openai/scripted"
@@ -148,15 +146,9 @@ class Shell:
                 file.close()
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """What torch.compile made of the op, kept from test to test: it takes seconds."""
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
-def shell(tmp_path, model, compiled, command_server):
-    opened = Shell(tmp_path, model, compiled, command_server)
+def shell(tmp_path, model, command_server):
+    opened = Shell(tmp_path, model, command_server)
     yield opened
     opened.close()
 
@@ -167,9 +159,10 @@ def shell(tmp_path, model, compiled, command_server):
 @pytest.mark.docker
 def test_a_job_from_op_to_exported_kernel(shell, model, tmp_path):
     model.script = [WRONG, GOOD]
-    done = shell.run("optimize", "op.py", "--rounds", 2, "--out", "fast.py")
+    done = shell.run("optimize", "op.py", "--rounds", 2, "--out", "fast.py", KERNELWRIGHT_BASELINES="eager,compile")
     assert done.returncode == 0, done.stderr_text
     assert model.requests == ["write", "judge-repair", "repair"]
+    assert re.search(r"^ *torch\.compile +\d", done.stdout_text, re.MULTILINE), "the proof is against both"
     assert max(map(len, re.sub(r"/\S+", "", done.stdout_text).splitlines())) <= 80
     for words in ("eager", "torch.compile", "best candidate", "verdict    passed", "roofline", "docker", "fast.py"):
         assert words in done.stdout_text

@@ -507,6 +507,7 @@ def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_lin
 def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.5")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
     op, good, wrong = (str(files / f"{name}.py") for name in ("op", "good", "wrong"))
     here = kernelwright("evaluate", op, wrong, "--json", within_s=280)
     with serving() as (address, _):
@@ -540,6 +541,7 @@ def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
 def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
     tasks = ["--tasks", "starter/bilinear_resize", "--tasks", "starter/dequant_linear", "--rounds", "1"]
     with serving() as (address, _):
         monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
