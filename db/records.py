@@ -204,6 +204,15 @@ class Measurements:
     roofline_fraction: float | None = None
 
 
+@dataclass(frozen=True)
+class Noise:
+    """The load of other programs on the device during an evaluation, and its tags."""
+
+    created_at: datetime
+    load: float
+    tags: tuple[str, ...]
+
+
 MEASUREMENTS = tuple(each.name for each in fields(Measurements))
 """The names of these columns."""
 

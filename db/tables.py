@@ -123,7 +123,7 @@ class EvaluationRow(Base):
     """An evaluation. `result` is the whole object that the evaluator returned; queries need the other columns."""
 
     __tablename__ = "evaluations"
-    __table_args__ = (Index(None, "verdict", "platform"),)
+    __table_args__ = (Index(None, "verdict", "platform"), Index(None, "platform", "device", "created_at"))
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     candidate_id: Mapped[int] = mapped_column(ForeignKey("candidates.id", ondelete="CASCADE"), index=True)
@@ -145,6 +145,7 @@ class EvaluationRow(Base):
     eager_ms: Mapped[float | None]
     compile_ms: Mapped[float | None]
     roofline_fraction: Mapped[float | None]
+    noise: Mapped[float | None]  # the load of other programs meanwhile
     result: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     retracted_at: Mapped[datetime | None]

@@ -152,6 +152,9 @@ class Tag:
     faster: bool = True
 
 
+NOISY = "noisy"
+"""The tag of figures that were measured while other programs kept the device busy."""
+
 COLD = "cold"
 """The tag of another measurement: with cold caches."""
 
@@ -191,9 +194,10 @@ TAGS: Mapping[str, Tag] = {
             "wrong or fails, though the task's own code takes them. An exported file leaves those to that code.",
         ),
         Tag(
-            "noisy",
+            NOISY,
             False,
-            "The machine was busy with something else at times: measure again when it is quiet. No rank.",
+            "The machine was busy with something else at times. No rank until it is measured again when the machine is "
+            "quiet: a worker does so by itself, `kernelwright evaluate` does so here.",
         ),
         Tag(
             "beyond_roofline",

@@ -62,20 +62,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 pytest.exit(f"{item.nodeid}: pytest-xdist does not keep groups together with this version of pytest")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so.
-
-    At most two evaluations in containers run at once, those of the referee's own tests and all others: each uses all
-    cores, so the threads of more would wait for each other.
-    """
+    """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so."""
     for item in items:
         for marker, reason in _LEFT_OUT.items():
             if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if item.get_closest_marker("docker") is not None and item.get_closest_marker("xdist_group") is None:
-            own = "tests/evaluator/" in item.nodeid
-            item.add_marker(pytest.mark.xdist_group("evaluations-of-the-referee" if own else "evaluations"))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,17 @@ from sqlalchemy.orm import Session, defer
 from db.errors import NotInStore
 from db.leaderboard.standings import update_entries
 from db.locks import lock_job
-from db.records import MEASUREMENTS, CandidateRecord, EvaluationRecord, EventRecord, JsonValue, LlmCall, Measurements
+from db.records import (
+    MEASUREMENTS,
+    CandidateRecord,
+    EvaluationRecord,
+    EventRecord,
+    JobStatus,
+    JsonValue,
+    LlmCall,
+    Measurements,
+    Noise,
+)
 from db.tables import CandidateRow, EvaluationRow, EventRow, JobRow, LlmCallRow, RoundRow
 from db.types import clean_json
 from tasks.outcomes import Verdict
@@ -68,8 +78,12 @@ def add_evaluation(
     tags: Sequence[str],
     measurements: Measurements,
     result: Mapping[str, JsonValue],
+    noise: float | None = None,
 ) -> None:
-    """Store an evaluation and count it on the leaderboard. Does nothing if an evaluation with this id is stored."""
+    """Store an evaluation and count it on the leaderboard. Does nothing if an evaluation with this id is stored.
+
+    `noise`: the load of other programs on the device meanwhile; None if nobody knows.
+    """
     job_id = session.scalar(select(CandidateRow.job_id).where(CandidateRow.id == candidate_id))
     if job_id is not None:
         lock_job(session, job_id)
@@ -87,6 +101,7 @@ def add_evaluation(
         message=message,
         tags=clean_json(tags),
         result=clean_json(result),
+        noise=noise,
         **{name: clean_json(value) for name, value in asdict(measurements).items()},
     )
     session.add(row)
@@ -303,6 +318,42 @@ def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
     ).where(LlmCallRow.job_id == job_id)
     cost, prompt_tokens, completion_tokens = session.execute(query).one()
     return float(cost or 0.0), int(prompt_tokens), int(completion_tokens)
+
+
+def list_noise(session: Session, platform: str, device: str, *, limit: int) -> list[Noise]:
+    """The noise of the newest evaluations on a device, oldest first; those of which it is not known are left out."""
+    query = (
+        select(EvaluationRow.created_at, EvaluationRow.noise, EvaluationRow.tags)
+        .where(
+            EvaluationRow.platform == platform,
+            EvaluationRow.device == device,
+            EvaluationRow.noise.is_not(None),
+        )
+        .order_by(EvaluationRow.created_at.desc())
+        .limit(limit)
+    )
+    return [Noise(at, load, tuple(tags)) for at, load, tags in reversed(session.execute(query).all())]
+
+
+def list_newest_best(
+    session: Session, *, platform: str, device: str, sandbox: str, limit: int
+) -> list[tuple[int, str, tuple[str, ...]]]:
+    """The newest jobs that workers have done on a device: id, the best evaluation, and the tags of that."""
+    query = (
+        select(JobRow.id, EvaluationRow.id, EvaluationRow.tags)
+        .join(EvaluationRow, EvaluationRow.id == JobRow.best_evaluation_id)
+        .where(
+            JobRow.status == JobStatus.DONE.value,
+            JobRow.worker_id.is_not(None),
+            EvaluationRow.platform == platform,
+            EvaluationRow.device == device,
+            EvaluationRow.sandbox == sandbox,
+            EvaluationRow.retracted_at.is_(None),
+        )
+        .order_by(JobRow.id.desc())
+        .limit(limit)
+    )
+    return [(job_id, evaluation_id, tuple(tags)) for job_id, evaluation_id, tags in session.execute(query)]
 
 
 def _is_trial(evaluation: EvaluationRecord) -> bool:

@@ -1,6 +1,6 @@
 """The seam between the evaluator and a platform: what differs between languages and kinds of device."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -87,6 +87,13 @@ class Platform(Protocol):
 
         The locks of these names are held while anything runs on the device. A name consists of letters, digits and
         hyphens: `gpu-0`.
+        """
+        ...
+
+    def load(self, wait: Callable[[], object]) -> float | None:
+        """The load of everything on this host on the device during `wait`; None where that cannot be told.
+
+        1 is one of the device's units that run alone (a processor). Called while nothing is measured.
         """
         ...
 

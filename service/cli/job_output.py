@@ -117,6 +117,9 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
     elif note := (result.get("profile") or {}).get("roofline_note"):
         _line("roofline   not known", str(note))
+    noise = (result.get("profile") or {}).get("others_cores_busy")
+    if noise is not None:
+        _line(f"noise      {noise:g} (the load of other programs while calls were timed)")
     provenance = result.get("provenance") or {}
     sandbox = (provenance.get("sandbox") or {}).get("name")
     bounded = provenance.get("security_boundary") and sandbox != "process"

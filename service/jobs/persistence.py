@@ -128,6 +128,12 @@ def device_name(evaluation: Evaluation) -> str:
     return str(device.get("name", "unknown")) if isinstance(device, Mapping) else "unknown"
 
 
+def noise(evaluation: Evaluation) -> float | None:
+    """The load of other programs while calls were timed; None if nothing was timed, or nobody knows."""
+    found = evaluation.profile.get("others_cores_busy")
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
 def _interval(evaluation: Evaluation, baseline: str) -> Interval | None:
     return None if evaluation.speedup is None else evaluation.speedup.get(baseline)
 
@@ -178,5 +184,6 @@ def save_evaluation(
         tags=evaluation.tags,
         measurements=measurements_of(evaluation),
         result=evaluation.to_json(),
+        noise=noise(evaluation),
     )
     return evaluation_id

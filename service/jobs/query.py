@@ -22,6 +22,9 @@ from tasks.outcomes import NO_CANDIDATE
 WORKER_LOST = "worker_lost"
 """The event of a job whose worker died or was cut off; others go on with it."""
 
+REMEASURED = "remeasured"
+"""The event of a job that is done, and whose best candidate was measured again because the device had been busy."""
+
 
 @dataclass(frozen=True)
 class RoundLine:
@@ -237,17 +240,19 @@ def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeSta
 
 
 def worked_s(store: Store, job_id: int) -> float:
-    """For how many seconds a job was run: from each start to the last event before the next one."""
+    """For how many seconds a job was run: from each start to its stop, or to the last event before the next start."""
     with store.read() as session:
         events = results.list_events(session, job_id)
-    total_s, began, last = 0.0, None, None
+    total_s, began, last, stopped = 0.0, None, None, False
     for event in events:
         if event.created_at is None or event.kind == WORKER_LOST:  # which is noticed later
             continue
         if event.kind == "job_started":
             total_s += (last - began).total_seconds() if began and last else 0.0
-            began = event.created_at
-        last = event.created_at
+            began, stopped = event.created_at, False
+        if not stopped:
+            last = event.created_at
+        stopped = stopped or event.kind == "job_stopped"
     return total_s + ((last - began).total_seconds() if began and last else 0.0)
 
 

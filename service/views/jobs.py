@@ -120,6 +120,11 @@ class JobView:
     last_event: int
 
     @property
+    def best_counts(self) -> bool:
+        """Whether the figures of the best candidate are vouched for; a trial's are, until there is a proof."""
+        return self.best is not None and is_reliable(self.best.tags)
+
+    @property
     def is_open(self) -> bool:
         """Whether the job has not ended."""
         return self.job.status in OPEN
@@ -227,6 +232,9 @@ def log_text(event: EventRecord) -> str | None:
             return f"round {event.round}: measuring the best candidate once more, at full precision"
         case "evaluated" | "proved":
             return f"round {event.round}: {data.get('verdict')}, {data.get('message')}"
+        case "remeasured":
+            outcome = "it counts now" if data.get("counts") else "it does not count yet"
+            return f"round {event.round}: measured again while the device was quiet: {data.get('verdict')}, {outcome}"
         case "llm_call":
             tokens = tokens_text(str(data.get("model")), data.get("prompt_tokens"), data.get("completion_tokens"))
             return f"round {event.round}: the {data.get('role')} answered ({tokens})"

@@ -30,6 +30,7 @@ from service.worker.evaluate_task import run_evaluation
 from service.worker.optimize_task import run_job
 from service.worker.queue import APPLICATION, PROTOCOL, RUN_EVALUATION, RUN_JOB, open_queue, queue_url
 from service.worker.reconcile import Reconciler
+from service.worker.remeasure import Remeasurer
 
 TICK_S = 0.5
 """How soon a worker notices that it is to stop. Store and queue are asked only when they have changed."""
@@ -199,11 +200,13 @@ def _work(
     Both are asked when they have changed, and from time to time. Wait for a store that does not answer.
     """
     reconciler = Reconciler(worker.store, worker.queue, heartbeat.uninterrupted_s)
+    remeasurer = Remeasurer(worker)
     next_look = next_sweep = next_pass = 0.0
     with worker.changes.subscribe() as changed:
         while not cancel.requested() and not faults:
             if heartbeat.lost.is_set() or not heartbeat.is_running() or (worker.running.requested() and not faults):
                 raise GivenUp(f"worker {worker.worker_id} was not heard of and given up; start it again")
+            remeasurer.tick()
             told, now = changed.wait(TICK_S), time.monotonic()
             if not told and now < next_look:
                 continue

@@ -1,7 +1,8 @@
 """Platform `cpu`: C++ with OpenMP on this host's processor."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from evaluator.platforms.base import Device, PromptFiles
 from evaluator.platforms.cpu.image import RECIPE
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
+from evaluator.referee.platforms.cpu.proc_stat import busy_s
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostProgram
@@ -58,6 +60,13 @@ class CpuPlatform:
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """The cores that runners are timed on. An index stands for a share of them that its workers may use."""
         return (f"host-cores-{index}",)
+
+    def load(self, wait: Callable[[], object]) -> float | None:
+        """As /proc/stat counts all cores, stolen time included; in a container the whole machine's."""
+        start, before = time.monotonic(), busy_s()
+        wait()
+        after, wall_s = busy_s(), time.monotonic() - start
+        return None if before is None or after is None or wall_s <= 0 else max(0.0, after - before) / wall_s
 
     def prompts(self) -> PromptFiles:
         """The texts in `prompts/`; the built-in compiler writes C++ with OpenMP."""

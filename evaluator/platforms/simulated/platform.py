@@ -4,7 +4,7 @@ It proves the seam between the evaluator and its platforms, and lets agents be t
 measurement. Its figures are cycles at a nominal rate of 1 GHz, never times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,10 @@ class SimulatedPlatform:
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """None: a count is the same whatever else runs."""
         return ()
+
+    def load(self, wait: Callable[[], object]) -> float | None:
+        """None at all: nothing disturbs a count."""
+        return 0.0
 
     def provenance(self, index: int) -> Mapping[str, str | None]:
         """Nothing beside the machine's description."""

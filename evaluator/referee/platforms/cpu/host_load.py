@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...isolation.procfs import descendants
+from .proc_stat import TICKS_A_S, busy_s
 
 NOISY_CORES = 0.25  # kept busy by others while calls were timed
-_STAT = Path("/proc/stat")
-_TICKS_A_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -60,17 +59,6 @@ class LoadMeter:
         return busy - own_s()
 
 
-def busy_s() -> float | None:
-    """Time that all cores have spent on anything since boot, stolen time included; None where the kernel hides it."""
-    try:
-        fields = [int(field) for field in _STAT.read_text().splitlines()[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None
-    user, nice, system, _idle, _waiting, irq, softirq, steal = fields
-    busy = user + nice + system + irq + softirq + steal
-    return busy / _TICKS_A_S if busy else None
-
-
 def own_s() -> float:
     """Processor time of this process and everything below it, those that have ended included."""
     total = 0
@@ -78,4 +66,4 @@ def own_s() -> float:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += sum(int(field) for field in fields[11:15])
-    return total / _TICKS_A_S
+    return total / TICKS_A_S
