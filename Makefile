@@ -10,10 +10,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo image test lint serve
+.PHONY: help setup cuda demo image test lint serve
 
 help:
 	@echo "make setup   install into .venv (Python 3.11 or newer, g++)"
+	echo "make cuda    install what compiles for GPUs, too: NVIDIA's compiler (160 MB, its licence) and Triton (200 MB)"
 	echo "make demo    optimize an example op with the built-in model: no key, no server"
 	echo "make test    run all tests, with Docker where its daemon answers and PostgreSQL where it is installed"
 	echo "make lint    ruff, mypy --strict and the direction of imports"
@@ -50,19 +51,27 @@ setup: .venv/.installed
 	touch $@
 	echo "setup: done"
 
+cuda: setup
+	@$(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt -e '.[process,cuda,triton]'
+
 demo: setup
 	@$(BIN)/kernelwright optimize examples/rmsnorm_gelu.py
 
 # Beside `make lint` in .ci/run; `make test` makes the image, too, where a daemon answers.
 image: setup
 	@$(BIN)/kernelwright sandbox build
+	$(BIN)/kernelwright sandbox build --platform riscv
+	$(BIN)/kernelwright sandbox build --platform opencl
 
-# Docker's tests fail without a daemon, PostgreSQL's and the browser's without their programs; where there are none they
-# are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1 or _BROWSER=1 asks for them.
+# Docker's tests fail without a daemon, PostgreSQL's, the browser's and those that compile for GPUs without their programs;
+# where there are none they are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1, _BROWSER=1 or
+# _NVRTC=1 asks for them.
 test: setup
 	@if $(BIN)/python -c 'from sandbox.docker.engine import connect; connect()' 2>/dev/null; then
-	    echo "test: Docker answers; making the sandbox image unless it is there"
+	    echo "test: Docker answers; making the sandbox images unless they are there"
 	    $(BIN)/kernelwright sandbox build
+	    $(BIN)/kernelwright sandbox build --platform riscv
+	    $(BIN)/kernelwright sandbox build --platform opencl
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
 	    export KERNELWRIGHT_TEST_DOCKER=0
@@ -75,6 +84,16 @@ test: setup
 	if [ "$${KERNELWRIGHT_TEST_BROWSER:-}" != 1 ] && ! command -v chromium >/dev/null; then
 	    echo "test: Chromium is not installed, so the pages' tests in a browser are left out; on Debian: apt-get install chromium"
 	    export KERNELWRIGHT_TEST_BROWSER=0
+	fi
+	if [ "$${KERNELWRIGHT_TEST_NVRTC:-}" != 1 ] &&
+	    ! $(BIN)/python -c 'import sys; from evaluator.referee.protocol.gpu_checks import toolkit; sys.exit(toolkit() is None)'; then
+	    echo "test: NVIDIA's compiler is not installed, so the tests that compile for GPUs are left out; to install it: make cuda"
+	    export KERNELWRIGHT_TEST_NVRTC=0
+	fi
+	if [ "$${KERNELWRIGHT_TEST_TRITON:-}" != 1 ] &&
+	    ! $(BIN)/python -c 'import sys; from evaluator.referee.protocol.gpu_checks import triton_package; sys.exit(triton_package() is None)'; then
+	    echo "test: Triton is not installed, so the tests of platform triton are left out; to install it: make cuda"
+	    export KERNELWRIGHT_TEST_TRITON=0
 	fi
 	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"

@@ -28,7 +28,7 @@ from agents.protocols import (
 from agents.stop_rules import Stop, StopReason, StopRules, stop_for_error
 from agents.strategies.context import SearchContext, SearchResult
 from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, open_strategy
-from tasks.outcomes import NOT_JUDGED
+from tasks.outcomes import NOT_JUDGED, Verdict
 
 MAX_ROUNDS = 1000
 MAX_PROOFS = 3  # candidates that are measured in the end, until one is not refused
@@ -46,10 +46,11 @@ class JobSpec:
         model: LiteLLM's name of the Coder's model.
         judge_model: that of the Judge's; None: the Coder's.
         seed: one of the platform's seeds: round 1 is its candidate; None: the job starts from nothing.
-        rounds: the most candidates.
+        rounds: the most rounds.
         price: used for models whose price is not known.
         plateau_rounds: the job stops after so many rounds without a better candidate; 0: never.
         roofline_target: the job stops once the best candidate reaches this fraction of the hardware's limit.
+        source_language: what the kernel is written in that the op brings to be translated; empty: it brings none.
     """
 
     task_id: str
@@ -68,6 +69,7 @@ class JobSpec:
     price: Price | None = None
     plateau_rounds: int = 4
     roofline_target: float = 0.95
+    source_language: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def run_job(
         dtype=spec.dtype,
         device=spec.device,
         prompts=spec.prompts,
+        source_language=spec.source_language,
     )
     judge_model = spec.judge_model or spec.model
     account = BudgetAccount(spec.budget, resume_state.spent)
@@ -174,17 +177,18 @@ def _prove(search: SearchResult, prove: Prove, record: Record) -> tuple[SearchRe
     """The best candidate with what it was measured to be in the end, apart from the trials that chose it.
 
     If it is refused, the one that was the best before it is measured. Where a job was cancelled, or its task or sandbox
-    failed, the best candidate that was not refused has the figures of its trial.
+    failed, the best candidate that was not refused has the figures of its trial. One that was screened is not measured
+    again, since no figures chose it.
     """
     bests = bests_of(search.rounds)
-    if not bests or search.stop.reason in _NOTHING_IS_PROVED:
+    if not bests or search.stop.reason in _NOTHING_IS_PROVED or bests[-1].outcome.verdict == Verdict.SCREENED:
         return search, bests[-1] if bests else None
     for best in bests[: -MAX_PROOFS - 1 : -1]:
         number = best.round or 0
         record(Event("proof_started", number, {"hash": best.outcome.candidate_hash}))
         outcome = prove(best.source)
         record(Event("proved", number, outcome.to_json()))
-        if outcome.passed:
+        if outcome.right:
             return search, EvaluatedCandidate(best.source, outcome, best.round)
         if outcome.verdict in NOT_JUDGED:
             stop = Stop(StopReason(outcome.verdict), outcome.message or outcome.verdict)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Protocol, TypeAlias
 
-from tasks.outcomes import Verdict
+from tasks.outcomes import RIGHT, Verdict
 from tasks.text import clean_text
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
@@ -66,6 +66,11 @@ class Outcome:
         """Whether the candidate is correct and its speedup measured."""
         return self.verdict == Verdict.PASSED
 
+    @property
+    def right(self) -> bool:
+        """Whether the candidate is correct: it passed, or it was screened where there is no device to time it on."""
+        return self.verdict in RIGHT
+
     def to_json(self) -> dict[str, JSON]:
         """All fields as plain JSON values."""
         return {
@@ -104,7 +109,8 @@ class Event:
                         None), tool_calls
         llm_failed      key, attempt, model, role, purpose, error (class), message, maybe_paid; there is no reply
         reply_rejected  role, reason; the reply holds no usable candidate or advice
-        candidate       hash, source, change, repeat_of_round (or None)
+        candidate       hash, source, change, repeat_of_round (or None); each of a round's several variants has one,
+                        with variant (from 1), variants (how many) and label
         evaluation_started  hash
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
         proof_started   hash; the round is that of the candidate
@@ -114,6 +120,7 @@ class Event:
         round_done      verdict (`no_candidate`: the Coder gave none)
         job_stopped     reason, detail, rounds_done, best_hash (or None), cost_usd, prompt_tokens, completion_tokens,
                         unsettled_usd, summary (figures of the strategy)
+        remeasured      evaluation (its id), verdict, counts; after the job has stopped, because its best was `noisy`
     """
 
     kind: str

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agents.protocols import BudgetTooSmall, LLMCancelled, LLMError, ModelUnavailable, Outcome, PriceUnknown
-from tasks.outcomes import NOT_JUDGED, TRIAL, Decision, is_reliable
+from tasks.outcomes import (
+    NOT_JUDGED,
+    SHOWN_UNTIMED,
+    TRIAL,
+    Decision,
+    Verdict,
+    is_reliable,
+    is_reliable_but_for_noise,
+)
 
 
 class StopReason(StrEnum):
@@ -15,6 +23,7 @@ class StopReason(StrEnum):
     BUDGET = "budget"  # the next call could cost more than is left, or its price is not known
     PLATEAU = "plateau"  # too many rounds without a better candidate
     ROOFLINE = "roofline"  # the best candidate is close enough to the hardware's limit
+    SHOWN = "shown"  # all is shown of the best candidate that can be where nothing is timed
     JUDGE = "judge"  # the Judge expects nothing of another change
     SUBMITTED = "submitted"  # the Coder submitted a candidate
     CANCELLED = "cancelled"  # by the caller
@@ -44,21 +53,30 @@ class StopRules:
 def is_better(new: Outcome, best: Outcome | None) -> bool:
     """Whether `new` is better than `best`.
 
-    Only candidates that passed count. Reliable figures replace unreliable ones, never the other way round. If the two
-    were timed beside each other, the sequential test decides. Otherwise a proof replaces a trial, never the other way
-    round; and of two trials or two proofs the one with the higher speedup over eager is better, if
-    `new.speedup > best.speedup_high` and `new.speedup_low > best.speedup`.
+    Only correct candidates count. Where nothing is timed, the one is better of which more is shown. The first of these
+    rules that tells two others apart decides:
+
+    1. Figures that are unreliable for another reason than noise never replace others; the others replace them.
+    2. If the two were timed beside each other, the sequential test decides. Noise met both, so its tag does not matter.
+    3. A proof replaces a trial, never the other way round.
+    4. Figures without noise replace noisy ones, never the other way round.
+    5. The one with the higher speedup over eager is better, if `new.speedup > best.speedup_high` and
+       `new.speedup_low > best.speedup`.
     """
+    if new.verdict == Verdict.SCREENED:
+        return best is None or len(SHOWN_UNTIMED & {*new.tags}) > len(SHOWN_UNTIMED & {*best.tags})
     if not new.passed or new.speedup is None:
         return False
     if best is None or best.speedup is None:
         return True
-    if is_reliable(new.tags) != is_reliable(best.tags):
-        return is_reliable(new.tags)
+    if is_reliable_but_for_noise(new.tags) != is_reliable_but_for_noise(best.tags):
+        return is_reliable_but_for_noise(new.tags)
     if new.champion_hash == best.candidate_hash and new.decision is not None:
         return new.decision == Decision.BETTER
     if (TRIAL in new.tags) != (TRIAL in best.tags):
         return TRIAL not in new.tags
+    if is_reliable(new.tags) != is_reliable(best.tags):
+        return is_reliable(new.tags)
     new_low = new.speedup if new.speedup_low is None else new.speedup_low
     best_high = best.speedup if best.speedup_high is None else best.speedup_high
     return new.speedup > best_high and new_low > best.speedup
@@ -83,6 +101,8 @@ def stop_after(rules: StopRules, outcomes: Sequence[Outcome | None], best_at: in
             StopReason.ROOFLINE,
             f"the best candidate reaches {fraction:.0%} of the hardware's limit (target {rules.roofline_target:.0%})",
         )
+    if best is not None and best.verdict == Verdict.SCREENED and {*best.tags} >= SHOWN_UNTIMED:
+        return Stop(StopReason.SHOWN, "all is shown of the best candidate that can be without the device")
     if len(outcomes) >= rules.rounds:
         return Stop(StopReason.ROUNDS, f"all {rules.rounds} rounds are done")
     if rules.plateau_rounds and stale_rounds >= rules.plateau_rounds:

@@ -1,4 +1,4 @@
-"""The build cache: files built by torch.compile for a task, or by a candidate that builds slowly.
+"""The build cache: files built by torch.compile for a task, or by a candidate.
 
 They are kept between evaluations as opaque bytes. The referee returns the bytes and takes them as input. They are only
 ever unpacked in a baseline's runner of the same task, or in a runner of the same candidate.
@@ -19,7 +19,7 @@ from tasks.outcomes import candidate_hash
 from tasks.task import Task
 
 _MAX_BYTES = 64 * 1024 * 1024
-_KEEP_FILES = 256
+_KEEP_FILES = 2048
 _KEEP_BYTES = 1024 * 1024 * 1024
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]*")
 
@@ -32,8 +32,11 @@ class BuildCache:
 
     def get(self, key: str) -> str:
         """The bytes of a key in base64; empty if there are none."""
+        path = self._path(key)
         with contextlib.suppress(OSError):
-            data = self._path(key).read_bytes()
+            data = path.read_bytes()
+            with contextlib.suppress(OSError):  # in a read-only folder
+                os.utime(path)  # what has not been asked for longest is removed first
             if len(data) <= _MAX_BYTES and _BASE64.fullmatch(data):
                 return data.decode()
         return ""

@@ -12,6 +12,7 @@ from evaluator.evaluation import SCHEMA, Evaluation
 from evaluator.peak_store import PeakStore
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
+from evaluator.referee.protocol.gpu_checks import ARCHITECTURES
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.declarations import declarations_of
@@ -33,6 +34,7 @@ class Effort:
     trial: bool = False  # whether timing ends as soon as it is decided if the candidate is better than the champion
     cold: bool = False  # whether caches are scrubbed before each timed call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
+    architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
 
     def limits(self) -> Limits:
         """The sandbox's limits."""
@@ -61,6 +63,7 @@ class Effort:
             "cold": self.cold,
             "trial": self.trial,
             "rules": list(self.rules),
+            "architectures": list(self.architectures),
         }
 
 
@@ -192,7 +195,7 @@ def build_ahead(
 ) -> bool:
     """Build a candidate before its evaluation. The candidate sees no inputs.
 
-    Quick builds are not kept. A candidate that cannot be built is reported by its evaluation.
+    A candidate that cannot be built is reported by its evaluation.
 
     Returns:
         Whether the evaluation will find the candidate built in `cache`.

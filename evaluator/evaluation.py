@@ -11,6 +11,12 @@ SCHEMA = "kernelwright.evaluation/1"
 Json = Any  # values that json.dumps accepts; checked where they come in
 
 
+def noise_of(profile: Mapping[str, object]) -> float | None:
+    """The load of other programs while calls were timed; None if nothing was timed, or nobody knows."""
+    found = profile.get("others_cores_busy")  # every platform's `InterferenceMeter.facts` calls it so
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
 @dataclass(frozen=True)
 class Interval:
     """A speedup with its 95 % interval. Above 1 the candidate is faster than the baseline."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from evaluator.evaluation import noise_of
 from evaluator.platforms import Device
 from evaluator.referee_process import harness_hash
 from tasks.outcomes import candidate_hash
@@ -41,7 +42,7 @@ def provenance(
         "device": {"platform": device.platform, "index": device.index, "name": device.name, **device.facts, **facts},
         "versions": versions,
         "cores_used": versions.get("cores"),
-        "others_cores_busy": result.get("profile", {}).get("others_cores_busy"),
+        "others_cores_busy": noise_of(result.get("profile", {})),
         "image": described.get("image"),
         "image_digest": described.get("image_id"),
         "sandbox": dict(described),

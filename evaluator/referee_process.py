@@ -31,7 +31,7 @@ class HarnessFailed(Exception):
 def harness_hash(folder: Path = REFEREE) -> str:
     """SHA-256 over the referee's files in all subfolders. It identifies the rules by which a result was judged."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".c", ".h")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -47,7 +47,7 @@ def run_referee(
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Run `referee evaluate|build|check|profile` and return its JSON object: finite numbers and printable text.
+    """Run `referee evaluate|build|check|profile|device` and return its JSON object: finite numbers and printable text.
 
     `device` is the index of the platform's device on this host.
 

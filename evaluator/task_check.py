@@ -9,6 +9,7 @@ from evaluator.evaluate import Effort
 from evaluator.platforms import Platform
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Sandbox
+from tasks.outcomes import Verdict
 from tasks.task import Task
 
 CHECK_EFFORT = Effort(wall_s=180.0)
@@ -75,8 +76,9 @@ def check_task(
         )
     except HarnessFailed as failure:
         completed = failure.completed
-        code = "timed_out" if completed.timed_out else "out_of_memory" if completed.out_of_memory else "sandbox_error"
-        return TaskCheck(task.id, False, (Problem(code, failure.message),), cost_s=round(completed.wall_s, 3))
+        code = Verdict.OUT_OF_MEMORY if completed.out_of_memory else Verdict.SANDBOX_ERROR
+        code = Verdict.TIMED_OUT if completed.timed_out else code
+        return TaskCheck(task.id, False, (Problem(code.value, failure.message),), cost_s=round(completed.wall_s, 3))
     return TaskCheck(
         task=task.id,
         ok=bool(result["ok"]),

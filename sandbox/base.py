@@ -53,20 +53,26 @@ class Devices:
     Attributes:
         nodes: device files that appear inside at the same paths, readable and writable: `/dev/dri/renderD128`.
         gpus: GPUs that the GPU runtime of the container engine opens to the command, by index or UUID.
+        tools: folders of the host, by name, that a container shows read-only at `/tools/NAME`: compilers for a device.
+            The process sandbox shows them where they lie, if at all.
     """
 
     nodes: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    tools: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Only device files are devices.
 
         Raises:
-            ValueError: a node is not a plain path under /dev.
+            ValueError: a node is not a plain path under /dev, or a tool has no plain name or no absolute path.
         """
         for node in self.nodes:
             if not node.startswith("/dev/") or ":" in node or ".." in node.split("/"):
                 raise ValueError(f"nodes: {node!r} is not the path of a device file under /dev")
+        for name, path in self.tools:
+            if not name.isidentifier() or not Path(path).is_absolute():
+                raise ValueError(f"tools: {name!r}: {path!r} is not a plain name and an absolute path")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from sandbox.base import Promise, SandboxUnavailable
 from sandbox.docker.engine import connect
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.image.build import has_image
-from sandbox.process.programs import HostProgram
+from sandbox.process.programs import HostPackage, HostProgram
 from sandbox.process.sandbox import ProcessSandbox
 
 Status = Literal["ok", "missing", "optional"]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _GIGABYTE = 1024**3
+_BUILD = "kernelwright sandbox build"
 _ENOUGH_DISK_GB, _ENOUGH_MEMORY_GB, _ENOUGH_PROCESSORS = 8, 4, 2
 
 
@@ -62,6 +63,67 @@ def examine(data_dir: Path, *, image: str, programs: Sequence[HostProgram]) -> l
         _memory(),
         _processors(),
     ]
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether candidates of a platform can run here: in its image, or by the host's programs in the process sandbox.
+
+    Attributes:
+        image: whether the image of its sandboxes is there.
+        programs: what the host has of the programs that its candidates need in the process sandbox.
+        packages: what the host has of the packages that its sandboxes are shown. Candidates run without those that are
+            `optional`.
+    """
+
+    image: Finding
+    programs: tuple[Finding, ...]
+    packages: tuple[Finding, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether candidates can run in one of the sandboxes."""
+        return (self.image.status == "ok" or not self.missing) and all(
+            found.status != "missing" for found in self.packages
+        )
+
+    @property
+    def missing(self) -> list[Finding]:
+        """The programs that the host lacks."""
+        return [found for found in self.programs if found.status != "ok"]
+
+    @property
+    def absent(self) -> list[Finding]:
+        """The packages that the host lacks, those that candidates can do without among them."""
+        return [found for found in self.packages if found.status != "ok"]
+
+
+def examine_platform(
+    name: str, image: str, programs: Sequence[HostProgram], packages: Sequence[HostPackage] = ()
+) -> Readiness:
+    """Examine what the candidates of a platform need. It starts no container.
+
+    Args:
+        name: the platform.
+        image: the tag of the image of its sandboxes.
+        programs: what its candidates call in the process sandbox.
+        packages: what its sandboxes are shown of the host's Python.
+    """
+    found = _image(image)
+    remedy = f"{found.remedy} --platform {name}" if found.remedy == _BUILD else found.remedy
+    return Readiness(
+        Finding(found.name, found.status, found.detail, remedy),
+        tuple(_program(each.name, each.purpose, each.remedy, needed=True) for each in programs if each.required),
+        tuple(map(_package, packages)),
+    )
+
+
+def _package(asked: HostPackage) -> Finding:
+    if asked.present:
+        return Finding(asked.name, "ok", "installed")
+    return Finding(
+        asked.name, "missing" if asked.required else "optional", f"not installed; {asked.purpose}", asked.remedy
+    )
 
 
 def _try(name: str, describe: Callable[[], str]) -> Finding:
@@ -109,7 +171,7 @@ def _image(image: str) -> Finding:
     def describe() -> str:
         with contextlib.closing(connect()) as client:
             if not has_image(client, image):
-                raise SandboxUnavailable(f"{image} is not there", "kernelwright sandbox build")
+                raise SandboxUnavailable(f"{image} is not there", _BUILD)
         return image
 
     return _as_optional(_try("image", describe))

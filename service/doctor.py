@@ -19,7 +19,7 @@ from db.migrations import HEAD
 from db.store import Store
 from db.types import utc_now
 from evaluator.platforms import PLATFORM_NAMES, load_platform
-from sandbox.doctor import Finding, examine
+from sandbox.doctor import Finding, examine, examine_platform
 from service.errors import BadRequest
 from service.evaluation_context import open_platform
 from service.jobs.liveness import LOST_AFTER_S
@@ -135,8 +135,18 @@ def _lock_dir(folder: Path) -> Finding:
     return Finding("lock folder", "ok", str(folder))
 
 
-def _device(platform: str) -> Finding:
+def _device(name: str) -> Finding:
+    platform = load_platform(name)
     try:
-        return Finding(f"platform {platform}", "ok", load_platform(platform).device().name)
+        device = platform.device().name
     except OSError as error:
-        return Finding(f"platform {platform}", "missing", str(error), "see `kernelwright platforms`")
+        return Finding(f"platform {name}", "missing", str(error), "see `kernelwright platforms`")
+    readiness = examine_platform(name, platform.image().tag, platform.host_programs(), platform.host_packages())
+    if readiness.absent:
+        absent = readiness.absent[0]
+        return Finding(f"platform {name}", "optional", f"{device}; {absent.name}: {absent.detail}", absent.remedy)
+    if readiness.ready:
+        return Finding(f"platform {name}", "ok", device)
+    lacking = ", ".join(found.name for found in readiness.missing)
+    remedy = f"{readiness.image.remedy}, or for the process sandbox {readiness.missing[0].remedy}"
+    return Finding(f"platform {name}", "optional", f"{device}; neither its image nor {lacking} is here", remedy)

@@ -1,20 +1,23 @@
 """Builds platform, sandbox and models for jobs from the settings. Slow modules are imported when they are used."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from agents.llm.models import provider_of
 from agents.protocols import FRESH_START, LLM, ResumeState
 from evaluator.build_cache import BuildCache
+from evaluator.device_figures import FigureStore, measure_device
+from evaluator.device_files import today
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.peak_store import PeakStore
 from evaluator.platforms import PLATFORM_NAMES, Device, Platform, load_platform
 from evaluator.profile import with_detail
-from evaluator.referee_process import prepare_referee
-from sandbox.base import Sandbox
+from evaluator.referee_process import HarnessFailed, prepare_referee
+from sandbox.base import Sandbox, SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
 from service.device_lock import DeviceLockSandbox, WaitCancelled, hold_device, lock_paths
 from service.errors import BadRequest
@@ -64,6 +67,7 @@ class EvaluationContext:
             precision=settings.precision,
             baselines=tuple(settings.baselines.split(",")),
             rules=self.rules,
+            architectures=tuple(settings.architectures.split(",")),
             cold=self.cold,
         )
 
@@ -81,6 +85,50 @@ class EvaluationContext:
     def locks(self) -> tuple[Path, ...]:
         """The lock files of the resources that the device needs exclusively."""
         return lock_paths(self.settings.lock_dir, self.platform.exclusive_resources(self.settings.device))
+
+    def device_text(self, *, measure: bool, on_progress: Callable[[str], None], cancel: CancelToken) -> str:
+        """What models are told of the device, with its figures if they are known.
+
+        Args:
+            measure: whether a device without figures is measured, once it is free.
+            on_progress: called with a few words on what is done.
+            cancel: ends the measurement.
+
+        Raises:
+            Cancelled: cancellation was requested before the text was known.
+        """
+        figures = self._figures()
+        if measure and not figures and self.platform.measurable:
+            try:
+                with hold_device(self.locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event):
+                    # Another job may have measured it meanwhile.
+                    figures = self._figures() or self._measure(on_progress, cancel)
+            except WaitCancelled as waiting:
+                raise Cancelled from waiting
+        return self.platform.device_text(self.device, figures)
+
+    def _figures(self) -> Mapping[str, Any]:
+        """The figures that are kept. What other programs disturbed serves for the day on which it was measured."""
+        kept = figure_store(self.settings).get(self.device, self.sandbox.describe())
+        if kept is None or (kept.values.get("noisy") and kept.measured_on != today()):
+            return {}
+        return kept.values
+
+    def _measure(self, on_progress: Callable[[str], None], cancel: CancelToken) -> Mapping[str, Any]:
+        """The figures, which are kept; empty if the device cannot be measured."""
+        device = self.settings.device
+        try:
+            figures = measure_device(self.platform, device, self.sandbox, on_progress=on_progress, cancel=cancel.event)
+        except HarnessFailed as failure:
+            if failure.completed.cancelled:
+                raise Cancelled from failure
+            on_progress(f"the device could not be measured: {failure.message}")
+            return {}
+        except SandboxUnavailable as error:
+            on_progress(f"the device could not be measured: {error}")
+            return {}
+        figure_store(self.settings).put(self.device, self.sandbox.describe(), figures)
+        return figures
 
     def evaluate(
         self,
@@ -138,6 +186,11 @@ class EvaluationContext:
         if evaluation.code == CANCELLED:
             raise Cancelled
         return evaluation
+
+
+def figure_store(settings: Settings) -> FigureStore:
+    """The figures of this host's devices."""
+    return FigureStore(settings.data_dir / "devices")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from evaluator.referee.protocol.gpu_checks import ARCHITECTURES, is_architecture
 from service.errors import BadRequest, KeyUnreadable
 
 PREFIX = "KERNELWRIGHT_"
@@ -57,9 +58,8 @@ class Settings(BaseSettings):
     memory_mb: int = Field(8192, ge=1024, le=16 * 1024 * 1024)  # of one evaluation's sandbox
     measure_s: float = Field(20.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
     precision: float = Field(0.2, ge=0.01, le=1)  # timing stops early at a speedup's interval of this share of it
-
     baselines: str = "eager,compile"  # by commas; eager alone where torch.compile takes too long
-
+    architectures: str = ",".join(ARCHITECTURES)  # by commas: what kernels for GPUs are compiled for
     models: str = ""  # patterns of models, by commas, that submitters may use beside `model` and builtin/compiler
     requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # for one token; 0 means no limit
     server: str | None = None  # the server that commands work through
@@ -91,6 +91,14 @@ class Settings(BaseSettings):
         if sorted(names) not in (["eager"], ["compile", "eager"]):
             raise ValueError("give eager or eager,compile; eager is what speedups are told over")
         return ",".join(sorted(names, reverse=True))
+
+    @field_validator("architectures")
+    @classmethod
+    def _names_of_architectures(cls, value: str) -> str:
+        names = [name.strip() for name in value.split(",")]
+        if wrong := [name for name in names if not is_architecture(name)]:
+            raise ValueError(f"{wrong[0][:40]!r} is no architecture; give names such as sm_80,sm_90a")
+        return ",".join(dict.fromkeys(names))
 
     @property
     def store_url(self) -> str:

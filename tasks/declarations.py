@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tasks import syntax
+from tasks.parse import literals
 from tasks.text import task_error
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
 DOMAINS = ("any", "finite", "nonnegative", "positive", "unit", "bounded", "fixed")
-MAX_TOLERANCE = 0.1
+MAX_TOLERANCE = 0.1  # a declared tolerance at or above this would let constants pass
 
 _TOLERANCE_REMEDY = f"give a number between 0 and {MAX_TOLERANCE}, or a dict of such numbers by dtype"
 _DOMAIN_REMEDY = f"give one of {', '.join(DOMAINS)}, or a list of them, one for each input"
@@ -46,25 +47,9 @@ def read_declarations(tree: ast.Module, where: str, inputs: int | None = None) -
     Raises:
         TaskError: a constant is not a literal, or its value is not allowed.
     """
-    tolerance: dict[str, float] = {}
-    domain: tuple[str, ...] = ()
-    seen: set[str] = set()
-    for statement in tree.body:
-        name, value = _assigned(statement)
-        if name not in ("TOLERANCE", "DOMAIN") or value is None:
-            continue
-        if name in seen:
-            raise task_error(where, f"gives its {name} twice", "keep one of them", line=statement.lineno)
-        seen.add(name)
-        remedy = _TOLERANCE_REMEDY if name == "TOLERANCE" else _DOMAIN_REMEDY
-        try:
-            literal = ast.literal_eval(value)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            raise task_error(where, f"{name} is not a literal value", remedy, line=statement.lineno) from None
-        if name == "TOLERANCE":
-            tolerance = _tolerance(literal, where, statement.lineno)
-        else:
-            domain = _domain(literal, where, statement.lineno, inputs)
+    given = literals(tree, where, {"TOLERANCE": _TOLERANCE_REMEDY, "DOMAIN": _DOMAIN_REMEDY})
+    tolerance = _tolerance(*given["TOLERANCE"], where) if "TOLERANCE" in given else {}
+    domain = _domain(*given["DOMAIN"], where, inputs) if "DOMAIN" in given else ()
     groups = any(isinstance(node, ast.FunctionDef) and node.name == "get_input_groups" for node in tree.body)
     return Declarations(tolerance, domain, groups)
 
@@ -78,18 +63,7 @@ def declarations_of(source: str) -> Declarations:
     return read_declarations(syntax.parse(source), "<task>")
 
 
-def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target: ast.expr = statement.targets[0]
-        value: ast.expr | None = statement.value
-    elif isinstance(statement, ast.AnnAssign):
-        target, value = statement.target, statement.value
-    else:
-        return None, None
-    return (target.id, value) if isinstance(target, ast.Name) else (None, None)
-
-
-def _tolerance(literal: object, where: str, line: int) -> dict[str, float]:
+def _tolerance(literal: object, line: int, where: str) -> dict[str, float]:
     result: dict[str, float] = {}
     given = dict.fromkeys(FLOATS, literal) if not isinstance(literal, dict) else literal
     for dtype, number in given.items():
@@ -102,7 +76,7 @@ def _tolerance(literal: object, where: str, line: int) -> dict[str, float]:
     return result
 
 
-def _domain(literal: object, where: str, line: int, inputs: int | None) -> tuple[str, ...]:
+def _domain(literal: object, line: int, where: str, inputs: int | None) -> tuple[str, ...]:
     given = tuple(literal) if isinstance(literal, list | tuple) else (literal,)
     for domain in given:
         if domain not in DOMAINS:

@@ -1,4 +1,4 @@
-"""Reads the tasks of a clone of KernelBench or MultiKernelBench by `ast`. Nothing in the clone is executed.
+"""Reads the tasks of a clone of KernelBench, MultiKernelBench or HPCTransCompile. Nothing in the clone is executed.
 
 A clone is foreign. Links are not followed, folders are searched only at the two levels that hold tasks, and each file
 is bounded like every op (tasks/text.py). A file that cannot be used is reported with the reason; reading continues.
@@ -6,18 +6,25 @@ is bounded like every op (tasks/text.py). A file that cannot be used is reported
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.build import task_from_source
 from tasks.metadata import CATEGORIES
+from tasks.source_kernel import SourceKernel
 from tasks.task import Task, TaskError
 from tasks.text import read_source, task_error
+from tasks.translate import bring_kernel, read_kernel_file
 
-KINDS = ("kernelbench", "multikernelbench")
+KINDS = ("kernelbench", "multikernelbench", "hpctranscompile")
 MAX_FILES = 5000
 _LEVEL = re.compile(r"level([1-9][0-9]?)")
+_FENCE = re.compile(r"```[a-z+]*\n(.*)\n```", re.DOTALL)
+_TITLES = {"kernelbench": "KernelBench", "hpctranscompile": "HPCTransCompile"}
+_FUNCTIONALS = "EvalEngine/torch_functionals"
+_RECORDS = ("IndependentOperator", "ComputationGraph", "ModelBuildingBlock")
+_NO_REFERENCE = "holds kernels without a PyTorch op that says what is right, and without their launches"
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -35,12 +42,21 @@ def read_clone(kind: str, root: Path) -> list[ClonedFile]:
 
     KernelBench: `KernelBench/level1/*.py` and so on, as suites `kernelbench-level1`. MultiKernelBench:
     `reference/CATEGORY/*.py`, as suites `multikernelbench-CATEGORY` of that category. `root` may be the clone or the
-    folder that holds the levels or categories.
+    folder that holds the levels or categories. HPCTransCompile: `EvalEngine/torch_functionals/level1/*.py` with the
+    CUDA kernel of the same name in `KernelBench_c/level1`, as suites `hpctranscompile-level1`. The JSON files of its
+    folder `HPCTransEval` hold kernels alone, which nothing judges, so each is a file with a problem.
 
     Raises:
         TaskError: it is not such a clone, or it holds more than `MAX_FILES` files.
     """
-    top, suites = _levels(root) if kind == "kernelbench" else _categories(root)
+    kernels: Path | None = None
+    if kind == "multikernelbench":
+        top, suites = _categories(root)
+    elif kind == "kernelbench":
+        top, suites = _levels((root / "KernelBench", root), root, kind, "KernelBench")
+    else:
+        top, suites = _levels((root / _FUNCTIONALS,), root, kind, _FUNCTIONALS)
+        kernels = root / "KernelBench_c"
     found: list[ClonedFile] = []
     for folder, suite, category in suites:
         if folder.is_symlink():
@@ -49,18 +65,22 @@ def read_clone(kind: str, root: Path) -> list[ClonedFile]:
         for path in _files(folder):
             if len(found) >= MAX_FILES:
                 raise task_error(str(root), f"holds more than {MAX_FILES} files", "name the clone itself")
-            found.append(_read(path, top, suite, category))
+            kernel = None if kernels is None else kernels / folder.name / f"{path.stem}.cu"
+            found.append(_read(path, top, suite, category, kernel))
+    if kernels is not None:
+        names = (f"HPCTransEval/{name}.json" for name in _RECORDS)
+        found += [ClonedFile(name, problem=_NO_REFERENCE) for name in names if (root / name).exists()]
     return found
 
 
-def _levels(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
-    for top in (root / "KernelBench", root):
+def _levels(tops: Sequence[Path], root: Path, kind: str, shown: str) -> tuple[Path, list[tuple[Path, str, str | None]]]:
+    for top in tops:
         levels = [(match, entry) for entry in _folders(top) if (match := _LEVEL.fullmatch(entry.name))]
         if levels:
             by_number = sorted(levels, key=lambda level: int(level[0][1]))
-            return top, [(entry, f"kernelbench-level{match[1]}", None) for match, entry in by_number]
-    remedy = "name a clone of KernelBench, which holds KernelBench/level1"
-    raise task_error(str(root), "holds no folder KernelBench/level1, level2, ...", remedy)
+            return top, [(entry, f"{kind}-level{match[1]}", None) for match, entry in by_number]
+    remedy = f"name a clone of {_TITLES[kind]}, which holds {shown}/level1"
+    raise task_error(str(root), f"holds no folder {shown}/level1, level2, ...", remedy)
 
 
 def _categories(root: Path) -> tuple[Path, list[tuple[Path, str, str | None]]]:
@@ -98,17 +118,27 @@ def _files(folder: Path) -> Iterator[Path]:
     )
 
 
-def _read(path: Path, top: Path, suite: str, category: str | None) -> ClonedFile:
+def _read(path: Path, top: Path, suite: str, category: str | None, kernel: Path | None) -> ClonedFile:
+    """A task; with a kernel's file, one that brings this kernel."""
     where = _shown(path, top)
     if path.is_symlink():
         return ClonedFile(where, problem="is a link, which is not followed")
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name.removesuffix(".py"))
+    if kernel is not None and any(each.is_symlink() for each in (kernel, *kernel.parents[:2])):
+        return ClonedFile(where, problem="its kernel is a link, which is not followed")
     try:
-        return ClonedFile(
-            where, task_from_source(read_source(path), name=name, suite=suite, category=category, where=where)
-        )
+        task = task_from_source(read_source(path), name=name, suite=suite, category=category, where=where)
+        if kernel is not None:
+            found = SourceKernel("cuda", _without_fence(read_kernel_file(kernel)))
+            task = replace(task, source=bring_kernel(task, found))
+        return ClonedFile(where, task)
     except TaskError as error:
         return ClonedFile(where, problem=_without_place(str(error), str(path), where))
+
+
+def _without_fence(text: str) -> str:
+    """The text in a Markdown fence, if it is in one: some kernels are stored as a model answered them."""
+    return match[1] if (match := _FENCE.fullmatch(text.strip())) else text
 
 
 def _without_place(complained: str, *places: str) -> str:

@@ -19,6 +19,7 @@ class Verdict(StrEnum):
     """The outcome of an evaluation. Missing evidence is never `passed`."""
 
     PASSED = "passed"
+    SCREENED = "screened"
     BUILD_FAILED = "build_failed"
     CRASHED = "crashed"
     TIMED_OUT = "timed_out"
@@ -28,6 +29,12 @@ class Verdict(StrEnum):
     TASK_INVALID = "task_invalid"
     SANDBOX_ERROR = "sandbox_error"
 
+
+RIGHT = frozenset({Verdict.PASSED, Verdict.SCREENED})
+"""Verdicts of candidates whose outputs are right."""
+
+SHOWN_UNTIMED = frozenset({"compiled", "executed", "custom_kernel", "race_free", "in_bounds"})
+"""Tags that say what was shown of a candidate on a machine without the device. With all of them no more can be."""
 
 NOT_JUDGED = frozenset({Verdict.TASK_INVALID, Verdict.SANDBOX_ERROR})
 """Verdicts that say nothing about the candidate."""
@@ -41,11 +48,15 @@ NO_CANDIDATE = "no_candidate"
 UNDER_WAY = "under way"
 """Takes the place of a verdict while a round goes on."""
 
+NOT_EVALUATED = "not evaluated"
+"""Takes the place of a verdict if a variant was not evaluated, because the job stopped before."""
+
 CANCELLED = "cancelled"
 """The code of an evaluation that was cancelled."""
 
 VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.PASSED: "Every check of every output passed, and it was timed.",
+    Verdict.SCREENED: "Every check of every output passed, on a machine without the device. It was not timed: no rank.",
     Verdict.BUILD_FAILED: "It did not compile, or could not be loaded.",
     Verdict.CRASHED: "Its process died.",
     Verdict.TIMED_OUT: "It took longer than it may.",
@@ -56,9 +67,20 @@ VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
     NO_CANDIDATE: "The model's reply held no usable candidate.",
     UNDER_WAY: "This round is still going on.",
+    NOT_EVALUATED: "The job stopped before this variant was evaluated.",
 }
 
 CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
+    Verdict.BUILD_FAILED: {
+        "for_gpus": "The compiler for GPUs refuses it for each architecture that was asked for.",
+        "not_emulated": "It holds what cannot be run without the device, and nothing else could be shown of it.",
+    },
+    Verdict.CRASHED: {
+        "race": "Two of its threads or programs use the same memory, in no order, and one of them writes.",
+        "out_of_bounds": "It reads or writes memory behind the end of a tensor or of shared memory.",
+        "divergence": "Threads of one block or warp wait at different barriers.",
+        "deadlock": "Threads wait for others that never come.",
+    },
     Verdict.OUT_OF_MEMORY: {
         "disk": "It filled the sandbox's space for files.",
         "files": "It made nearly as many files as the sandbox can hold.",
@@ -76,6 +98,8 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "nan": "NaN or Inf stand where the reference has none, or the other way round.",
         "input_mutated": "It changed an input that the reference leaves alone, or left one that the reference changes.",
         "buffer_reused": "A later call changed the result of an earlier one.",
+        "configuration": "Its result is right with its first configuration and wrong with another one.",
+        "order": "Its result depends on the order in which blocks and threads run.",
         "state": "Its parameters or buffers are not what the reference's are after the same calls.",
     },
     Verdict.INTEGRITY: {
@@ -83,6 +107,7 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "ran_out_of_turn": "Its processes ran while they were to stand still.",
         "unreadable_output": "The memory of an output could not be read or written.",
         "impossible_time": "It was faster than the device can be.",
+        "tells_emulation": "Its source tells the emulation from a device, or switches checks off.",
         "unkillable": "Processes of a runner could not be killed.",
     },
     Verdict.TASK_INVALID: {
@@ -111,11 +136,34 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "protocol": "A process of the referee's own gave a broken answer.",
         "out_of_turn": "A process of the referee's own ran while it was to stand still.",
         "unreadable": "The memory of a process of the referee's own could not be read.",
+        "program_missing": "A compiler or an emulator that the platform needs is not installed.",
+        "guest_failed": "The process that compiles and emulates kernels raised an error.",
     },
 }
 """What each code says beyond its verdict. A verdict may come without a code; so may the problem of a task check, which
 has the codes of `task_invalid`."""
 
+
+class NeighbourResult(StrEnum):
+    """What a candidate that passed makes of inputs beside the task's own."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    FAILS = "fails"
+    UNTRIED = "untried"
+    SKIPPED = "skipped"
+
+
+class Respect(StrEnum):
+    """What inputs beside the task's own differ in."""
+
+    SHAPE = "shape"
+    STRIDE = "stride"
+    ALIGNMENT = "alignment"
+
+
+GUARDED = frozenset({NeighbourResult.WRONG, NeighbourResult.FAILS, NeighbourResult.UNTRIED})
+"""Results on such inputs for which an exported file leaves them to the task's own code."""
 
 CHECK_RESULTS = ("passed", "failed", "skipped")
 
@@ -130,6 +178,11 @@ def check_result(check: Mapping[str, object]) -> str:
     return "passed" if check.get("passed") is True else "failed"
 
 
+def shown_untimed(tags: Iterable[str]) -> str:
+    """What was shown of a candidate that was screened, in words: its tags, and that it was not timed."""
+    return ", ".join([*(tag for tag in tags if tag in SHOWN_UNTIMED), "not timed"])
+
+
 def explain(verdict: str, code: str | None = None) -> str:
     """A verdict and its code in words; empty for those of another version."""
     return " ".join(filter(None, (VERDICT_TEXTS.get(verdict), CODE_TEXTS.get(verdict, {}).get(code or ""))))
@@ -137,7 +190,7 @@ def explain(verdict: str, code: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Tag:
-    """A remark on a candidate that passed.
+    """A remark on a candidate that passed, or was screened.
 
     Attributes:
         name: the tag.
@@ -154,6 +207,12 @@ class Tag:
 
 NOISY = "noisy"
 """The tag of figures that were measured while other programs kept the device busy."""
+
+TIE = "tie"
+"""The tag of a candidate whose difference to eager lies inside the noise."""
+
+SLOWER = "slower"
+"""The tag of a candidate that is slower than eager."""
 
 COLD = "cold"
 """The tag of another measurement: with cold caches."""
@@ -185,13 +244,24 @@ TAGS: Mapping[str, Tag] = {
         Tag("custom_kernel", True, "A kernel of its own did the work."),
         Tag("torch_only", True, "Operators of torch did the work; there is no kernel of its own."),
         Tag("cycles", True, "Timed: cycles. Its figures are a count at a nominal rate, not times."),
-        Tag("tie", True, "The difference to eager lies inside the noise: it is not known to be faster.", faster=False),
-        Tag("slower", True, "It is slower than eager.", faster=False),
+        Tag(
+            "instructions",
+            True,
+            "Counted: instructions. Its figures are executed instructions under an emulator, not times.",
+        ),
+        Tag("compiled", True, "Compilers for the device took it, for each architecture that was asked for."),
+        Tag(
+            "executed", True, "It ran on a machine without the device, and its outputs are right on all input families."
+        ),
+        Tag("race_free", True, "No data race was found: between threads of a block (cuda), between programs (triton)."),
+        Tag("in_bounds", True, "No use of memory out of bounds was found."),
+        Tag(TIE, True, "The difference to eager lies inside the noise: it is not known to be faster.", faster=False),
+        Tag(SLOWER, True, "It is slower than eager.", faster=False),
         Tag(
             "specialised",
             True,
-            "It is right for the task's own inputs and not for others: with other shapes, strides or alignment it is "
-            "wrong or fails, though the task's own code takes them. An exported file leaves those to that code.",
+            "It is known to be right for the task's own inputs only: with other shapes, strides or alignment it is "
+            "wrong or fails, or was not tried. An exported file leaves those to the task's own code.",
         ),
         Tag(
             NOISY,
@@ -245,7 +315,7 @@ class Clock:
     The store and public JSON hold `latency_ms` whatever the clock is.
 
     Attributes:
-        name: `wall`, or `cycles` for a count at a nominal rate, as a platform's `timed` says.
+        name: `wall`, or `cycles` or `instructions` for a count at a nominal rate, as a platform's `timed` says.
         note: stands beside latencies and speedups that are no times; empty for times.
         unit: what latencies are shown in.
         per_ms: how many of this unit a millisecond of the JSON is.
@@ -281,12 +351,22 @@ class Clock:
 
 WALL = Clock("wall", "", "ms", 1, "GB/s", "GFLOP/s", "measured")
 CYCLES = Clock("cycles", "timed: cycles", "cycles", 1e6, "bytes a cycle", "FLOP a cycle", "described")
-"""The nominal rate is 1 GHz, so a cycle is stored as a nanosecond."""
+INSTRUCTIONS = Clock(
+    "instructions",
+    "counted: instructions",
+    "instructions",
+    1e6,
+    "bytes an instruction",
+    "FLOP an instruction",
+    "described",
+)
+"""The nominal rates are 1 GHz, so a cycle or an instruction is stored as a nanosecond."""
 
 
 def clock_of(tags: Iterable[str]) -> Clock:
     """What the figures of a candidate that passed with these tags are made of."""
-    return CYCLES if CYCLES.name in tags else WALL
+    named = set(tags)
+    return next((clock for clock in (CYCLES, INSTRUCTIONS) if clock.name in named), WALL)
 
 
 def is_ranked(tags: Iterable[str]) -> bool:
@@ -297,3 +377,8 @@ def is_ranked(tags: Iterable[str]) -> bool:
 def is_reliable(tags: Iterable[str]) -> bool:
     """Whether the figures of a candidate that passed with these tags say what its calls take; a trial's do, too."""
     return is_ranked(tag for tag in tags if tag != TRIAL)
+
+
+def is_reliable_but_for_noise(tags: Iterable[str]) -> bool:
+    """Whether the figures of a candidate that passed with these tags would be reliable, measured on a quiet machine."""
+    return is_reliable(tag for tag in tags if tag != NOISY)

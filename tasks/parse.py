@@ -90,6 +90,39 @@ def definitions(tree: ast.Module, where: str, *, once: frozenset[str]) -> Defini
     return found
 
 
+def literals(tree: ast.Module, where: str, remedies: Mapping[str, str]) -> dict[str, tuple[object, int]]:
+    """The values and lines of constants at the top level, by name. `remedies` names the constants that are wanted.
+
+    Raises:
+        TaskError: a constant is given twice, or is not a literal; the text ends with its remedy.
+    """
+    found: dict[str, tuple[object, int]] = {}
+    for statement in tree.body:
+        name, value = assigned(statement)
+        if name not in remedies or value is None:
+            continue
+        if name in found:
+            raise task_error(where, f"gives its {name} twice", "keep one of them", line=statement.lineno)
+        try:
+            found[name] = (ast.literal_eval(value), statement.lineno)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            what = f"{name} is not a literal value"
+            raise task_error(where, what, remedies[name], line=statement.lineno) from None
+    return found
+
+
+def assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    """The one name that a statement assigns to, and the value; an empty name for other statements."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+        value: ast.expr | None = statement.value
+    elif isinstance(statement, ast.AnnAssign):
+        target, value = statement.target, statement.value
+    else:
+        return "", None
+    return (target.id, value) if isinstance(target, ast.Name) else ("", None)
+
+
 def own_nodes(function: Function) -> Iterator[ast.AST]:
     """Walk the body of a function without entering the functions and classes defined inside it."""
     waiting: list[ast.AST] = list(function.body)

@@ -29,8 +29,8 @@ def task_error(where: str, what: str, remedy: str, *, line: int | None = None) -
     return TaskError("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
 
 
-def read_source(path: Path) -> bytes:
-    """Read a task file, at most up to the bound, and only if it is a regular file.
+def read_source(path: Path, *, what: str = ".py file") -> bytes:
+    """Read a task file, at most up to the bound, and only if it is a regular file. Errors ask for a `what`.
 
     Raises:
         TaskError: the file is missing, a directory, a device or pipe, unreadable, or too large.
@@ -47,9 +47,9 @@ def read_source(path: Path) -> bytes:
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
-            raise task_error(where, "is a directory", "name one .py file in it")
+            raise task_error(where, "is a directory", f"name one {what} in it")
         if not stat.S_ISREG(mode):
-            raise task_error(where, "is not a regular file", "name a .py file")
+            raise task_error(where, "is not a regular file", f"name a {what}")
         source = _read_bounded(descriptor)
     except OSError as error:
         raise task_error(where, f"cannot be read ({error.strerror})", "check the file and its permissions") from None

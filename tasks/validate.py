@@ -14,6 +14,7 @@ from tasks.declarations import read_declarations
 from tasks.metadata import guess_category, guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters
+from tasks.source_kernel import read_source_kernel
 from tasks.text import decode_source, task_error
 
 HARNESS_NAMES = frozenset({"get_inputs", "get_init_inputs", "get_input_groups"})
@@ -57,6 +58,7 @@ def validate(source: str | bytes, where: str) -> Op:
         _check_module(found, where) if _is_module_form(found) else _check_function(found, where)
     )
     read_declarations(tree, where, inputs)  # complains
+    read_source_kernel(tree, where)  # complains
     return Op(
         function=function,
         parameters=parameters,

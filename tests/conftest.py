@@ -1,21 +1,28 @@
 """Fixtures for all tests: sandboxes that are really there, and an environment that is not the user's."""
 
 import contextlib
+import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from db.engine import open_store
 from db.store import Store
 from evaluator.platforms import load_platform
+from evaluator.referee.protocol.gpu_checks import toolkit, triton_package
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.process.sandbox import ProcessSandbox
+from tests.support import server_process
 from tests.support.forked_commands import CommandServer
+from tests.support.new_stores import open_new_store
 from tests.support.postgres import NoPostgres, Postgres, opened
+from tests.support.sandboxes import SandboxOf
 from tests.support.shared_container import SharedContainerSandbox
 
 _LEFT_OUT = {  # markers and what the user has said about them
@@ -24,6 +31,8 @@ _LEFT_OUT = {  # markers and what the user has said about them
         ("docker", "KERNELWRIGHT_TEST_DOCKER"),
         ("postgres", "KERNELWRIGHT_TEST_POSTGRES"),
         ("browser", "KERNELWRIGHT_TEST_BROWSER"),
+        ("nvrtc", "KERNELWRIGHT_TEST_NVRTC"),
+        ("triton", "KERNELWRIGHT_TEST_TRITON"),
     )
     if os.environ.get(variable) == "0"
 }
@@ -38,6 +47,7 @@ def pytest_configure() -> None:
     shell starts background jobs with SIGINT ignored, and so would every process be that tests interrupt.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    gc.set_threshold(10_000, 20, 50)
     if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
@@ -55,7 +65,12 @@ def every_core() -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """See that tests of a group, which share what takes long to make, run in one process."""
+    """See that tests of a group, which share what takes long to make, run in one process.
+
+    What has been imported by now stays. Looking through it for garbage took a tenth of the processors' time.
+    """
+    gc.collect()
+    gc.freeze()
     if getattr(session.config.option, "loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
@@ -63,22 +78,52 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's tests, PostgreSQL's and the browser's are skipped only where the user has said so."""
+    """Tests that need Docker, PostgreSQL, Chromium or a compiler for GPUs are skipped only where the user says so."""
     for item in items:
         for marker, reason in _LEFT_OUT.items():
             if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(scope="session")
+def measured_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what is measured of this machine for models, once for all tests."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "devices"
+    shared.mkdir(exist_ok=True)
+    return shared
+
+
 @pytest.fixture(autouse=True)
-def isolated_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def isolated_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, measured_devices: Path
+) -> Path:
     """No setting of the user's reaches a test, and no test touches the user's data folder; returns the test's own."""
     for name in list(os.environ):
         if name.startswith("KERNELWRIGHT_"):
             monkeypatch.delenv(name)
     data_dir = tmp_path_factory.mktemp("data")
+    (data_dir / "devices").symlink_to(measured_devices)
     monkeypatch.setenv("KERNELWRIGHT_DATA_DIR", str(data_dir))
     return data_dir
+
+
+@pytest.fixture(scope="session")
+def gpu_compiler() -> Path:
+    """Where NVIDIA's compiler lies."""
+    place = toolkit()
+    if place is None:
+        pytest.fail("NVIDIA's compiler is not installed: make cuda (or set KERNELWRIGHT_TEST_NVRTC=0)", pytrace=False)
+    return place
+
+
+@pytest.fixture(scope="session")
+def triton_installed() -> Path:
+    """Where Triton lies."""
+    place = triton_package()
+    if place is None:
+        pytest.fail("Triton is not installed: make cuda (or set KERNELWRIGHT_TEST_TRITON=0)", pytrace=False)
+    return place
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +137,41 @@ def docker_sandbox() -> Iterator[DockerSandbox]:
 
 
 @pytest.fixture(scope="session")
+def sandbox_of(docker_sandbox: DockerSandbox) -> Iterator[SandboxOf]:
+    """A sandbox of the image of a platform, by the platform's name."""
+    with contextlib.ExitStack() as opened_ones:
+        known = {load_platform("cpu").image().tag: docker_sandbox}
+
+        def sandbox(platform: str) -> DockerSandbox:
+            tag = load_platform(platform).image().tag
+            if tag not in known:
+                try:
+                    known[tag] = opened_ones.enter_context(contextlib.closing(DockerSandbox(tag)))
+                except SandboxUnavailable as error:
+                    pytest.fail(f"{error.problem} {error.remedy} --platform {platform}", pytrace=False)
+            return known[tag]
+
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
 def shared_docker_sandbox(docker_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
     """For evaluations whose candidates leave their container as it was: one container for many."""
     with contextlib.closing(SharedContainerSandbox(docker_sandbox)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def shared_riscv_sandbox(sandbox_of: SandboxOf) -> Iterator[SharedContainerSandbox]:
+    """The same for platform riscv."""
+    with contextlib.closing(SharedContainerSandbox(sandbox_of("riscv"))) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def shared_opencl_sandbox(sandbox_of: SandboxOf) -> Iterator[SharedContainerSandbox]:
+    """The same for platform opencl."""
+    with contextlib.closing(SharedContainerSandbox(sandbox_of("opencl"))) as sandbox:
         yield sandbox
 
 
@@ -103,6 +180,24 @@ def command_server() -> Iterator[CommandServer]:
     """Starts commands as processes of their own, without each importing for seconds."""
     with contextlib.closing(CommandServer()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kernelwright(command_server: CommandServer) -> Callable[..., Any]:
+    """Runs a command; see `server_process.kernelwright`."""
+    return partial(server_process.kernelwright, command_server)
+
+
+@pytest.fixture(scope="session")
+def started(command_server: CommandServer) -> Callable[..., Any]:
+    """Starts a command; see `server_process.started`."""
+    return partial(server_process.started, command_server)
+
+
+@pytest.fixture(scope="session")
+def serving(command_server: CommandServer) -> Callable[..., Any]:
+    """Starts a server; see `server_process.serving`."""
+    return partial(server_process.serving, command_server)
 
 
 @pytest.fixture(scope="session")
@@ -144,11 +239,13 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store, of both kinds in turn."""
     with contextlib.ExitStack() as stack:
-        url = f"sqlite:///{tmp_path}/store.db"
-        if request.param == "postgres":
+        if request.param == "sqlite":
+            opened_store = open_new_store(tmp_path / "store.db")
+        else:
             server: Postgres = request.getfixturevalue("postgres")
-            url = stack.enter_context(server.database(request.getfixturevalue("postgres_template")))
-        opened_store = open_store(url)
+            opened_store = open_store(
+                stack.enter_context(server.database(request.getfixturevalue("postgres_template")))
+            )
         stack.callback(opened_store.close)
         yield opened_store
 

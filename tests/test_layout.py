@@ -135,11 +135,13 @@ def test_the_check_for_the_environment_finds_it(source):
     assert any(touches_environment(node) for node in ast.walk(ast.parse(source)))
 
 
-@pytest.mark.parametrize("changed", ["rules.py", "timing/clock.py", "runner/platforms/cpu.py"])
+@pytest.mark.parametrize(
+    "changed", ["rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/include/device.h"]
+)
 def test_the_hash_of_the_referee_covers_files_in_subfolders(tmp_path, changed):
     from evaluator.referee_process import harness_hash
 
-    files = ("rules.py", "timing/clock.py", "runner/platforms/cpu.py")
+    files = ("rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/include/device.h")
     for copy in ("before", "after"):
         for name in files:
             path = tmp_path / copy / name
@@ -217,10 +219,23 @@ CPU_FOLDERS = (
     "evaluator/referee/runner/platforms/cpu/",
 )
 WRITES_FOR_CPU = ("agents/builtin/",)  # the built-in compiler
-WORDS_OF_CPU = re.compile(r"g\+\+|\bOpenMP\b|page[ _-]?faults?|\bcores?\b", re.IGNORECASE)
+WORDS_OF_CPU = re.compile(r"g\+\+|\bOpenMP\b|page[ _-]?faults?|\b(?:\w+_)?cores?(?:_\w+)?\b", re.IGNORECASE)
 MAY_SAY_SO = {
-    "evaluator/provenance.py": {"cores"},  # a key that the referee's versions have, read for the key `cores_used`
+    "evaluator/evaluation.py": {"others_cores_busy"},  # the profile's key of the load of others, on every platform
+    "evaluator/platforms/cuda/platform.py": {"g++"},  # the host's compiler builds what is screened
+    "evaluator/platforms/screened.py": {"cores"},  # tensor cores
+    "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
+    "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
+    "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},
+    "evaluator/referee/runner/platforms/triton/interpreting.py": {
+        "core",
+        "cores",
+    },  # a module of Triton's, tensor cores
+    "evaluator/referee/runner/platforms/triton/source.py": {"core"},  # a module of Triton's
+    "evaluator/provenance.py": {"cores", "cores_used", "others_cores_busy"},  # keys that public JSON keeps
+    "evaluator/referee/fork_server/server.py": {"rlimit_core"},  # the limit of core dumps
     "sandbox/docker/container.py": {"core"},  # the limit of core dumps
+    "sandbox/jail/launch.py": {"rlimit_core"},
     "sandbox/doctor.py": {"cores"},  # the name of a finding in `doctor --json`
     "web/metrics.py": {"core"},  # a module of prometheus_client
 }
@@ -236,3 +251,114 @@ def test_nothing_but_the_platform_cpu_speaks_of_its_hardware_and_compiler():
             if words := {word.lower() for word in WORDS_OF_CPU.findall(path.read_text())}:
                 found[name] = words
     assert found == MAY_SAY_SO
+
+
+# Folders of tests that are no room of the product.
+TESTS_OF_THEIR_OWN = ("attacks", "honest", "docs", "platforms", "support", "data", "images")
+
+
+def test_tests_have_the_folders_of_the_product():
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("*.py")}
+    strangers = [
+        folder.as_posix()
+        for folder in sorted(folders)
+        if folder.parts and folder.parts[0] not in TESTS_OF_THEIR_OWN and not (ROOT / folder).is_dir()
+    ]
+    assert strangers == []
+
+
+# Which rooms of a package import which others of it; `.` is the package's own folder.
+ROOMS = {
+    "service": {
+        ".": "jobs",
+        "batches": ". jobs submissions",
+        "cli": ". batches cli/commands client jobs views",
+        "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts worker",
+        "cli/remote": ". batches cli client jobs submissions",
+        "client": ". batches jobs",
+        "jobs": ".",
+        "mcp": ". views",
+        "mock_llm": ".",
+        "submissions": ". batches jobs",
+        "transcripts": ". jobs",
+        "views": ". batches jobs submissions transcripts",
+        "worker": ". jobs",
+    },
+    "agents": {
+        ".": "llm prompting strategies",
+        "builtin": ". builtin/analysis builtin/transforms llm prompting",
+        "builtin/analysis": "builtin",
+        "builtin/codegen": "",
+        "builtin/transforms": "builtin builtin/analysis",
+        "llm": ". prompting",
+        "manual": ". llm prompting",
+        "prompting": ".",
+        "strategies": ". llm prompting",
+    },
+    "db": {
+        ".": "jobs leaderboard migrations",
+        "accounts": ".",
+        "evaluations": ". accounts leaderboard",
+        "jobs": ". evaluations leaderboard",
+        "leaderboard": ".",
+        "migrations": ".",
+        "migrations/versions": "",
+    },
+    "evaluator/referee": {
+        ".": "correctness fork_server isolation platforms pool timing",
+        "correctness": ". isolation platforms pool protocol timing",
+        "fork_server": "protocol runner runner/platforms",
+        "isolation": ". platforms protocol",
+        "platforms": ". correctness isolation platforms/cpu platforms/screened pool protocol timing",
+        "platforms/cpu": ". correctness isolation platforms platforms/cpu/profiling pool protocol timing",
+        "platforms/cpu/profiling": ". isolation pool protocol",
+        "platforms/screened": ". correctness isolation platforms platforms/cpu pool protocol timing",
+        "pool": ". correctness isolation platforms protocol",
+        "protocol": "",
+        "runner": "protocol runner/platforms",
+        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/opencl "
+        "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
+        "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
+        "runner/platforms/cpu/profiling": "protocol",
+        "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/gpu",
+        "runner/platforms/gpu": "protocol runner",
+        "runner/platforms/opencl": "runner/platforms/cpu",
+        "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/simulated": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/triton": "protocol runner runner/platforms/cpu runner/platforms/gpu",
+        "timing": ". correctness isolation pool protocol",
+    },
+}
+
+
+def rooms_imported(path):
+    """The rooms (folders) whose modules a file imports."""
+    folder = path.parent.relative_to(ROOT).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        targets = []
+        if isinstance(node, ast.ImportFrom):
+            base = folder[: len(folder) - node.level + 1] if node.level else ()
+            target = (*base, *(node.module.split(".") if node.module else ()))
+            targets = [(*target, alias.name) for alias in node.names]
+            targets = [full if ROOT.joinpath(*full).with_suffix(".py").exists() else target for full in targets]
+        elif isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        for target in targets:
+            if ROOT.joinpath(*target).with_suffix(".py").exists():
+                yield "/".join(target[:-1])
+            elif ROOT.joinpath(*target, "__init__.py").exists():
+                yield "/".join(target)
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_each_room_imports_the_rooms_of_the_table(package):
+    found = {}
+    for file in sorted((ROOT / package).rglob("__init__.py")):
+        others = {room for path in file.parent.glob("*.py") for room in rooms_imported(path)}
+        others = {ROOT / room for room in others if f"{room}/".startswith(f"{package}/")} - {file.parent}
+        found[within(package, file.parent)] = {within(package, other) for other in others}
+    assert found == {room: set(others.split()) for room, others in ROOMS[package].items()}
+
+
+def within(package, folder):
+    return folder.relative_to(ROOT / package).as_posix()

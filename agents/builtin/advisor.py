@@ -3,16 +3,22 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from agents.builtin.analysis.cost import Prediction
-from agents.builtin.catalog import VARIATIONS, Variation, format_names, get_variation, parse_names
+from agents.builtin.catalog import VARIATIONS, Variation, format_names, get_variation, in_order, parse_names
 from agents.builtin.compiler import is_fallback, read_variations
+from agents.history import read_over_best
+from tasks.outcomes import Decision, Verdict
 
 NEAR_ROOFLINE = 0.95  # from this fraction of the limit on, nothing is left to gain
 SHORT_CALL_MS = 0.1  # a shorter call mostly waits for threads to start
 LONG_CALL_MS = 1.0  # in a longer call the start of threads does not matter
 MIN_ESTIMATED_GAIN = 0.8  # below 1, because estimates are rough
+MIN_MEASURED_GAIN = 1.005  # a smaller gain is one of the noise
+MIN_RETRIED_GAIN = 0.9  # a variation that lost more than this is not tried on another base
+MAX_TRIES = 2  # of a variation
 _BOUNDS = {"memory": "memory", "cache": "memory", "compute": "compute"}
 FALLBACK_CHANGE = "torch-compile"
 
@@ -33,11 +39,13 @@ class JudgeInput:
 
 @dataclass(frozen=True)
 class Choice:
-    """A variation to try, its expected gain (a factor), and a sentence with the estimates."""
+    """What to try next: all variations of the candidate, the expected gain (a factor), what it does, and why."""
 
-    variation: Variation
+    names: tuple[str, ...]
     gain: float
-    estimate: str
+    description: str
+    reason: str
+    urgent: bool = False
 
 
 def advise(judged: JudgeInput, predict: Predict) -> dict[str, Any]:
@@ -52,11 +60,10 @@ def advise(judged: JudgeInput, predict: Predict) -> dict[str, Any]:
         return _stop_advice(f"{bottleneck} It is torch.compile's own code, which this search does not vary.", evidence)
     if fraction is not None and fraction >= NEAR_ROOFLINE:
         return _stop_advice(bottleneck, evidence)
-    chosen = _best_untried(base, judged.history, _latency_ms(judged.evaluation), predict)
+    chosen = _choose(base, judged.history, _latency_ms(judged.evaluation), predict)
     if chosen is None:
         return _stop_advice(f"{bottleneck} Every variation that applies here has been tried.", evidence)
-    names = (*base, chosen.variation.name)
-    return _advice(f"{bottleneck} {chosen.estimate}", evidence, names, chosen.variation.description, chosen.gain)
+    return _advice(f"{bottleneck} {chosen.reason}", evidence, chosen.names, chosen.description, chosen.gain)
 
 
 def _advise_repair(judged: JudgeInput, evidence: list[str], predict: Predict) -> dict[str, Any]:
@@ -74,35 +81,112 @@ def _advise_repair(judged: JudgeInput, evidence: list[str], predict: Predict) ->
             if is_fallback(judged.candidate)
             else _fallback_advice(bottleneck, evidence, description)
         )
-    chosen = _best_untried(base or (), judged.history, None, predict)
+    chosen = _choose(base or (), judged.history, None, predict)
     if chosen is None:
         return _stop_advice(f"{bottleneck} Nothing else is left to try.", evidence)
     dropped = ", ".join(name for name in failed if name not in (base or ()))
-    description = f"Drop {dropped or 'the failed change'} and try another one: {chosen.variation.description}"
-    names = (*(base or ()), chosen.variation.name)
-    return _advice(f"{bottleneck} {chosen.estimate}", evidence, names, description, chosen.gain)
+    description = f"Drop {dropped or 'the failed change'} and try another one: {chosen.description}"
+    return _advice(f"{bottleneck} {chosen.reason}", evidence, chosen.names, description, chosen.gain)
 
 
-def _best_untried(
+@dataclass(frozen=True)
+class _Tried:
+    """What the history says of variations.
+
+    Attributes:
+        sets: the sets of variations that candidates had, whatever became of them.
+        gains: what a variation gained when it was last compared with the same candidate without it, as a factor. Both
+            were timed beside the best candidate of their time, so this is the quotient of figures of that kind.
+    """
+
+    sets: tuple[frozenset[str], ...]
+    gains: Mapping[str, float]
+
+    def count(self, name: str) -> int:
+        """How many different candidates had this variation."""
+        return sum(name in each for each in set(self.sets))
+
+
+def _read_history(history: Sequence[Mapping[str, Any]]) -> _Tried:
+    sets: list[frozenset[str]] = []
+    speeds: dict[frozenset[str], float] = {}  # over the first candidate that passed
+    gains: dict[str, float] = {}
+    best = 1.0
+    for entry in history:
+        names = parse_names(str(entry.get("change", "")))
+        measured = read_over_best(entry)
+        passed = entry.get("verdict") == Verdict.PASSED and "repeat_of_round" not in entry
+        if names is None and not sets:
+            names = ()  # the first candidate has the kernels as they are generated
+        if names is None:
+            continue
+        own = frozenset(names)
+        sets.append(own)
+        if not passed or (measured is None and speeds):
+            continue
+        speeds[own] = best * (measured[0] if measured is not None else 1.0)
+        for name in own:
+            without = speeds.get(own - {name})
+            if without:
+                gains[name] = speeds[own] / without
+        if measured is not None and measured[1] == Decision.BETTER:
+            best = speeds[own]
+    return _Tried(tuple(sets), gains)
+
+
+def _choose(
     base: tuple[str, ...], history: Sequence[Mapping[str, Any]], latency_ms: float | None, predict: Predict
 ) -> Choice | None:
-    """The variation with the greatest expected gain, of those that are untried and have an effect, or None."""
-    tried = set(base)
-    for entry in history:
-        tried |= set(parse_names(str(entry.get("change", ""))) or ())
-    choices: list[Choice] = []
+    """What to try on the candidate with the variations `base`; None: nothing is left.
+
+    It is the choice with the greatest expected gain: a variation that is untried, with its estimated gain, or all that
+    gained something elsewhere and are not in `base`, with what they gained. If there is none, a variation that gained
+    nothing is tried once more, on this base.
+    """
+    tried = _read_history(history)
+    effects: list[tuple[Variation, Prediction]] = []
     for variation in VARIATIONS:
-        if variation.name in tried or (variation.for_short_calls and (latency_ms or 0.0) >= LONG_CALL_MS):
-            continue
-        prediction = predict(base, variation.name)
-        if prediction is None:
-            continue
-        gain = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.extra_gain
-        before, after = prediction.before_s * 1000, prediction.after_s * 1000
-        estimate = f"By their code the kernels take {before:.3g} ms, with {variation.name} {after:.3g} ms."
-        if gain >= MIN_ESTIMATED_GAIN or _is_urgent(variation, latency_ms):
-            choices.append(Choice(variation, gain, estimate))
-    return max(choices, key=lambda choice: (_is_urgent(choice.variation, latency_ms), choice.gain), default=None)
+        prediction = None if variation.name in base else predict(base, variation.name)
+        if prediction is not None:
+            effects.append((variation, prediction))
+    fresh = [
+        choice
+        for variation, prediction in effects
+        if tried.count(variation.name) == 0
+        and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
+    ]
+    winners = [each.name for each, _ in effects if tried.gains.get(each.name, 0.0) >= MIN_MEASURED_GAIN]
+    union = frozenset(base) | frozenset(winners)
+    if winners and union not in tried.sets:
+        gained = [tried.gains[name] for name in winners]
+        figures = ", ".join(f"{name} {gain:.3f} times" for name, gain in zip(winners, gained, strict=True))
+        description = " ".join(get_variation(name).description for name in winners)
+        reason = f"Each of these was faster than the same kernels without it: {figures}."
+        fresh.append(Choice(in_order(union), prod(gained), description, reason))
+    again = [
+        choice
+        for variation, prediction in effects
+        if MIN_RETRIED_GAIN <= tried.gains.get(variation.name, 0.0) < MIN_MEASURED_GAIN
+        and tried.count(variation.name) < MAX_TRIES
+        and frozenset((*base, variation.name)) not in tried.sets
+        and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
+    ]
+    return max(fresh or again, key=lambda choice: (choice.urgent, choice.gain), default=None)
+
+
+def _estimated(
+    base: tuple[str, ...], variation: Variation, prediction: Prediction, latency_ms: float | None
+) -> Choice | None:
+    """The choice of one more variation; None if it should make the call slower."""
+    if variation.for_short_calls and (latency_ms or 0.0) >= LONG_CALL_MS:
+        return None
+    gain = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.extra_gain
+    urgent = _is_urgent(variation, latency_ms)
+    if gain < MIN_ESTIMATED_GAIN and not urgent:
+        return None
+    before, after = prediction.before_s * 1000, prediction.after_s * 1000
+    reason = f"By their code the kernels take {before:.3g} ms, with {variation.name} {after:.3g} ms."
+    return Choice((*base, variation.name), gain, variation.description, reason, urgent)
 
 
 def _is_urgent(variation: Variation, latency_ms: float | None) -> bool:

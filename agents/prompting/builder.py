@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from agents.history import EvaluatedCandidate, Round, best_of, history_json, lessons_of
@@ -11,25 +11,37 @@ from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
 from tasks.outcomes import clock_of
+from tasks.source_kernel import SourceKernel, source_kernel_of, without_source_kernel
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 SIGNIFICANT_DIGITS = 5
+_NO_MAPPING = "Take its algorithm over, and give it the form that `<platform>` asks for."
 
 
 @dataclass(frozen=True)
 class Brief:
-    """The sections that are the same in all prompts of a job."""
+    """The sections that are the same in all prompts of a job. `sources` are those of a job that translates a kernel."""
 
     task: str
     reference: str
     device: str
     platform: str
     exemplar: str
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_brief(*, task_id: str, source: str, category: str, dtype: str, device: str, prompts: PromptPack) -> Brief:
+def write_brief(
+    *,
+    task_id: str,
+    source: str,
+    category: str,
+    dtype: str,
+    device: str,
+    prompts: PromptPack,
+    source_language: str = "",
+) -> Brief:
     """The sections that are the same in all prompts of a job.
 
     Args:
@@ -39,13 +51,18 @@ def write_brief(*, task_id: str, source: str, category: str, dtype: str, device:
         dtype: the op's.
         device: the text about the device.
         prompts: the platform's rules, hints and exemplars.
+        source_language: what the kernel that the op brings is written in.
+
+    Raises:
+        TaskError: the kernel that the op brings cannot be read.
     """
+    kernel = source_kernel_of(source)
     known = prompts.category_for(category, source)
     hints = {name: prompts.hints[name] for name in (category, known) if name is not None and name in prompts.hints}
     exemplar = prompts.exemplar(known)
     return Brief(
         task=json.dumps({"id": task_id, "category": category, "dtype": dtype}),
-        reference=source,
+        reference=without_source_kernel(source),
         device=device,
         platform=prompts.rules + "".join(f"\n\nFor {name} ops\n- {hint}" for name, hint in hints.items()),
         exemplar=(
@@ -54,6 +71,7 @@ def write_brief(*, task_id: str, source: str, category: str, dtype: str, device:
             + "\n# A correct and fast answer to it\n"
             + exemplar.candidate
         ),
+        sources={} if kernel is None else _source_sections(kernel, source_language, prompts.sources),
     )
 
 
@@ -65,6 +83,7 @@ def coder_messages(
     *,
     advice: Advice | None = None,
     note: str = "",
+    variants: bool = True,
 ) -> list[Message]:
     """The Coder's prompt.
 
@@ -75,6 +94,7 @@ def coder_messages(
         rounds: the rounds so far.
         advice: the Judge's.
         note: one more remark.
+        variants: whether the Coder may hand in several variants of one idea.
     """
     sections = {
         "request": request,
@@ -92,8 +112,9 @@ def coder_messages(
             " not evaluated again. Give a different one."
         )
     elif last is not None and last.problem:
-        notes.append(f"Round {last.number} brought no usable file: {last.problem}")
-    return _coder_prompt(sections, request, notes)
+        what = "had variants that were not judged" if last.source else "brought no usable file"
+        notes.append(f"Round {last.number} {what}: {last.problem}")
+    return _coder_prompt(sections, request, notes, variants=variants)
 
 
 def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds: Sequence[Round]) -> list[Message]:
@@ -104,15 +125,15 @@ def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds
         for number, candidate in enumerate(scored, start=1)
     ]
     sections = {"request": "contrast", **_job_sections(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
-    return _coder_prompt({**sections, **_history_sections(rounds)}, "contrast", [])
+    return _coder_prompt({**sections, **_history_sections(rounds)}, "contrast", [], variants=True)
 
 
 def tools_messages(brief: Brief, seed: EvaluatedCandidate | None, evaluations: int) -> list[Message]:
     """The first prompt of the strategy `tools`; `evaluations` is the most files that are evaluated."""
     sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
-    sections |= {"exemplar": brief.exemplar, **_candidate_sections(seed, ())}
+    sections |= {**brief.sources, "exemplar": brief.exemplar, **_candidate_sections(seed, ())}
     sections["note"] = f"At most {evaluations} different files are evaluated."
-    return [Message("system", _template("tools-system")), Message("user", _user_text(sections, "tools"))]
+    return [Message("system", _system(sections, "tools-system")), Message("user", _user_text(sections, "tools"))]
 
 
 def judge_messages(
@@ -125,7 +146,7 @@ def judge_messages(
         sections["metrics"] = _dumps(candidate.outcome.metrics)
     if note:
         sections["note"] = note
-    return [Message("system", _template("judge")), Message("user", _user_text(sections, request))]
+    return [Message("system", _system(sections, "judge")), Message("user", _user_text(sections, request))]
 
 
 def shorten(text: str, limit: int) -> str:
@@ -153,8 +174,8 @@ def profile_text(outcome: Outcome) -> str:
 
 
 def judge_request(candidate: EvaluatedCandidate) -> str:
-    """What the Judge is asked for: `judge-improve` if the candidate passed, else `judge-repair`."""
-    return "judge-improve" if candidate.outcome.passed else "judge-repair"
+    """What the Judge is asked for: `judge-improve` if the candidate is correct, else `judge-repair`."""
+    return "judge-improve" if candidate.outcome.right else "judge-repair"
 
 
 def _job_sections(brief: Brief) -> dict[str, str]:
@@ -163,6 +184,19 @@ def _job_sections(brief: Brief) -> dict[str, str]:
         "device": brief.device,
         "platform": brief.platform,
         "reference": brief.reference,
+        **brief.sources,
+    }
+
+
+def _source_sections(kernel: SourceKernel, language: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """The kernel to translate from, and how. What the task says of it is data like the kernel itself."""
+    about = [f"Entry: {kernel.entry}"] if kernel.entry else []
+    about += [f"Notes: {kernel.notes}"] if kernel.notes else []
+    written = kernel.platform + (f": {language}" if language else "")
+    said = f"`<source_kernel>` is in the language of platform {written}."
+    return {
+        "source_kernel": "\n".join((*about, kernel.source.rstrip())),
+        "translation": f"{said}\n{texts.get(kernel.platform, _NO_MAPPING)}",
     }
 
 
@@ -189,10 +223,17 @@ def _history_sections(rounds: Sequence[Round]) -> dict[str, str]:
     return sections
 
 
-def _coder_prompt(sections: dict[str, str], request: str, notes: Sequence[str]) -> list[Message]:
+def _coder_prompt(sections: dict[str, str], request: str, notes: Sequence[str], *, variants: bool) -> list[Message]:
     if notes:
         sections["note"] = "\n".join(notes)
-    return [Message("system", _template("coder")), Message("user", _user_text(sections, request))]
+    system = _system(sections, "coder", *(["variants"] if variants else []))
+    return [Message("system", system), Message("user", _user_text(sections, request))]
+
+
+def _system(sections: Mapping[str, str], *names: str) -> str:
+    """A system message of these templates; where a kernel is translated, another one says what its sections are."""
+    parts = ["\n".join(_template(name) for name in names)]
+    return "\n\n".join(parts + [_template("source-kernel")] * ("source_kernel" in sections))
 
 
 def _user_text(sections: Mapping[str, str], request: str) -> str:

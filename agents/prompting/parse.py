@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,6 +22,8 @@ MAX_REPLY_CHARS = 2 * 1024 * 1024
 MAX_FENCES = 256  # fence lines that are read, the last ones of a reply
 MAX_BLOCKS = 64  # fenced blocks that are tried
 MAX_EDITS = 64
+MAX_VARIANTS = 3  # of one idea in a reply
+MAX_LABEL_CHARS = 120
 
 # Possessive quantifiers: a line that is no fence is read only once.
 _FENCE_LINE = re.compile(r"^[ \t]*+(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*+)$")
@@ -30,6 +32,7 @@ _EDIT_LINE = re.compile(
 )
 
 _PYTHON = frozenset({"python", "py", "python3"})
+_VARIANT = "variant"  # follows the language in the opening fence of each of several variants
 _JSON = frozenset({"json", ""})
 _NO_LANGUAGE = frozenset({""})
 
@@ -81,6 +84,22 @@ class Edit:
     new: str
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A candidate in a Coder's reply. `label`: what sets it apart from the others of the reply; empty: it is alone."""
+
+    source: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The candidates in a Coder's reply, and what is wrong with those that cannot be used."""
+
+    variants: tuple[Variant, ...]
+    problem: str = ""
+
+
 def candidate_problem(source: str) -> str | None:
     """Why a text cannot be a candidate; None if it can.
 
@@ -103,14 +122,12 @@ def candidate_problem(source: str) -> str | None:
     return None
 
 
-def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = False) -> str:
-    """The candidate in a Coder's reply, with `\\n` as line end and one at the end of the file.
+def extract_candidates(reply: str, *, base: str | None = None, truncated: bool = False) -> Written:
+    """The candidates in a Coder's reply, with `\\n` as line end and one at the end of each file.
 
-    1. A reply with edit blocks is applied to `base`.
-    2. Of several fenced blocks the last one that is a candidate counts, because models correct themselves further
-       down. Where the file holds fence lines itself, say in a docstring, a block may end at a later fence than the
-       first. A block that is not closed counts unless the reply was truncated.
-    3. A reply without a fence counts if the whole of it is a candidate.
+    Blocks whose opening fence says "variant" after the language are variants, at most MAX_VARIANTS of them. One that is
+    no candidate is left out as long as another one is; files that are equal count once. A reply without such blocks
+    holds one candidate (`_only_candidate`).
 
     Args:
         reply: the text of the reply.
@@ -118,10 +135,58 @@ def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = 
         truncated: whether the reply was cut off at the size limit.
 
     Raises:
-        ReplyError: the reply holds no candidate; the text names the rule that the best attempt breaks.
+        ReplyError: the reply holds no candidate, or too many; the text names the rule that the best attempt breaks.
     """
     text = _normalized(reply)
     hint = _TRUNCATED_FILE if truncated else ""
+    found: dict[str, Variant] = {}
+    problems: list[str] = []
+    number = 0
+    for number, (label, bodies) in enumerate(_variant_blocks(text, unclosed=not truncated), start=1):
+        if number > MAX_VARIANTS:
+            raise ReplyError(
+                f"The reply holds more than {MAX_VARIANTS} variants; hand in at most {MAX_VARIANTS}.{hint}"
+            )
+        problem = "its block is not closed"
+        for place, body in enumerate(islice(bodies, MAX_BLOCKS)):
+            wrong = candidate_problem(body)
+            if wrong is None:
+                source = body.rstrip() + "\n"
+                found.setdefault(source, Variant(source, label or f"variant {number}"))
+                break
+            problem = wrong if place == 0 else problem
+        else:
+            problems.append(f"variant {number}: {problem}")
+    if not number:
+        return Written((Variant(_only_candidate(text, base, truncated, hint)),))
+    if not found:
+        raise ReplyError(f"No variant is usable: {'; '.join(problems)}.{hint}")
+    variants = tuple(found.values())
+    left_out = f"{'; '.join(problems)}.{hint}" if problems else ""
+    return Written(variants, left_out)
+
+
+def extract_candidate(reply: str, *, base: str | None = None, truncated: bool = False) -> str:
+    """As `extract_candidates`, for a reply of which one candidate is wanted: the first.
+
+    Raises:
+        ReplyError: as there.
+    """
+    return extract_candidates(reply, base=base, truncated=truncated).variants[0].source
+
+
+def _only_candidate(text: str, base: str | None, truncated: bool, hint: str) -> str:
+    """The candidate in a reply without variants.
+
+    1. A reply with edit blocks is applied to `base`.
+    2. Of several fenced blocks the last one that is a candidate counts, because models correct themselves further
+       down. Where the file holds fence lines itself, say in a docstring, a block may end at a later fence than the
+       first. A block that is not closed counts unless the reply was truncated.
+    3. A reply without a fence counts if the whole of it is a candidate.
+
+    Raises:
+        ReplyError: it holds none.
+    """
     if base is not None and "REPLACE" in text:
         try:
             edits = find_edits(text)
@@ -247,24 +312,65 @@ def _normalized(reply: str) -> str:
     return reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
 
 
+def _variant_blocks(text: str, *, unclosed: bool) -> Iterator[tuple[str, Iterator[str]]]:
+    """The blocks that are marked as variants, in order: the label, and the bodies with every possible end.
+
+    A block cannot reach beyond the opening fence of the next one.
+    """
+    lines = text.split("\n")
+    fences = _fences(lines)
+    marked = [place for place, (_, fence) in enumerate(fences) if _variant_label(fence["info"]) is not None]
+    for place, following in pairwise([*marked, len(fences)]):
+        start, opening = fences[place]
+        last = fences[following][0] if following < len(fences) else len(lines)
+        ends = _ends(opening, fences[place + 1 : following])
+        if not ends and unclosed and following == len(fences):
+            ends = [last]
+        yield _variant_label(opening["info"]) or "", _bodies(lines, start, ends)
+
+
+def _variant_label(info: str) -> str | None:
+    """What the opening fence of a variant says of it; None: it is no variant's."""
+    language, _, rest = info.strip().partition(" ")
+    mark, colon, label = rest.partition(":")
+    words = mark.lower().split()
+    if (
+        language.lower() not in _PYTHON or not words or words[0] != _VARIANT or len(words) > 2
+    ):  # "variant 2" is one, too
+        return None
+    return " ".join(label.split())[:MAX_LABEL_CHARS] if colon else ""
+
+
+def _fences(lines: Sequence[str]) -> list[tuple[int, re.Match[str]]]:
+    """The last MAX_FENCES lines that are fences, with their numbers."""
+    return [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
+
+
+def _ends(opening: re.Match[str], fences: Sequence[tuple[int, re.Match[str]]]) -> list[int]:
+    """The lines among these fences that can close a block."""
+    return [
+        number for number, fence in fences if not fence["info"].strip() and fence["mark"].startswith(opening["mark"])
+    ]
+
+
+def _bodies(lines: Sequence[str], start: int, ends: Sequence[int]) -> Iterator[str]:
+    """The bodies of a block for each of its possible ends, the shortest first."""
+    return (textwrap.dedent("\n".join(lines[start + 1 : end])) for end in ends)
+
+
 def _fenced_blocks(text: str, languages: frozenset[str], *, unclosed: bool = True) -> Iterator[str]:
     """Bodies of the fenced blocks in these languages: the last opened first, each with every possible end.
 
     The shortest body of a block comes first. With `unclosed`, a block without an end runs to the end of the text.
     """
     lines = text.split("\n")
-    fences = [(number, match) for number, line in enumerate(lines) if (match := _FENCE_LINE.match(line))][-MAX_FENCES:]
+    fences = _fences(lines)
     for position in range(len(fences) - 1, -1, -1):
         start, opening = fences[position]
         words = opening["info"].split()
         if (words[0].lower() if words else "") not in languages:
             continue
-        ends = [
-            number
-            for number, fence in fences[position + 1 :]
-            if not fence["info"].strip() and fence["mark"].startswith(opening["mark"])
-        ]
+        ends = _ends(opening, fences[position + 1 :])
         if not ends and unclosed:
             ends = [len(lines)]
-        for end in ends:
-            yield textwrap.dedent("\n".join(lines[start + 1 : end]))
+        yield from _bodies(lines, start, ends)

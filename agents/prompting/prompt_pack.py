@@ -27,6 +27,7 @@ class PromptPack:
         default_category: whose exemplar the other categories show.
         operators: the categories of operators, by their names in lower case.
         seeds: names of models that need no language model and write candidates for this platform.
+        sources: how concepts of another platform's language are said in this one's, by that platform's name.
     """
 
     rules: str
@@ -35,6 +36,7 @@ class PromptPack:
     hints: Mapping[str, str] = field(default_factory=dict)
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seeds: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def category_for(self, category: str, source: str) -> str | None:
         """The category whose exemplar and hint fit an op best; None: none is known to fit.
@@ -59,7 +61,8 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
     """Read a folder with `rules.md`, `categories.md` (may be absent) and `exemplars/CATEGORY[_task].py`.
 
     `categories.md` has a heading `## category, category` before each hint. A line `Operators: name, name` below the
-    heading says which operators belong there.
+    heading says which operators belong there. `sources.md` (may be absent, too) has a heading `## platform, platform`
+    before each text on how to translate from these platforms' languages.
 
     Raises:
         OSError: a file is missing.
@@ -74,8 +77,7 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
     }
     if default_category not in exemplars:
         raise ValueError(f"{folder}: default category {default_category!r} has no exemplar; has {sorted(exemplars)}")
-    path = folder / "categories.md"
-    categories = _categories(path.read_text("utf-8")) if path.exists() else {}
+    categories = _under_headings(folder / "categories.md")
     return PromptPack(
         rules=(folder / "rules.md").read_text("utf-8").rstrip(),
         exemplars=exemplars,
@@ -86,12 +88,14 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
             for used in {used for names, _ in categories.values() for used in names}
         },
         seeds=seeds,
+        sources={name: text for name, (_, text) in _under_headings(folder / "sources.md").items()},
     )
 
 
-def _categories(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Operators and hint of each category."""
+def _under_headings(path: Path) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Operators and text of each name in the headings of a file; empty if it is absent."""
     found: dict[str, tuple[tuple[str, ...], str]] = {}
+    text = path.read_text("utf-8") if path.exists() else ""
     for block in text.split("## ")[1:]:
         heading, _, hint = block.partition("\n")
         operators: tuple[str, ...] = ()

@@ -14,6 +14,8 @@ SECTIONS = (
     "platform",
     "task",
     "reference",
+    "source_kernel",
+    "translation",
     "exemplar",
     "candidate",
     "evaluation",

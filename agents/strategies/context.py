@@ -5,12 +5,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from agents.history import EvaluatedCandidate, Round, best_of, find_repeat, replaces
+from agents.history import (
+    EvaluatedCandidate,
+    EvaluatedVariant,
+    Round,
+    best_of,
+    find_repeat,
+    leading_place,
+    replaces,
+)
 from agents.llm.ledger import Ledger
 from agents.prompting.builder import Brief, judge_messages, judge_request
 from agents.prompting.citations import evidence_checker
-from agents.prompting.parse import Advice, ReplyError, extract_advice, extract_candidate
-from agents.protocols import JSON, Evaluate, Event, LLMError, Message, Outcome, Prebuilds, Record, Reply, ResumeState
+from agents.prompting.parse import Advice, ReplyError, Variant, Written, extract_advice, extract_candidates
+from agents.protocols import (
+    JSON,
+    BudgetTooSmall,
+    Evaluate,
+    Event,
+    LLMError,
+    Message,
+    Outcome,
+    Prebuilds,
+    Record,
+    Reply,
+    ResumeState,
+)
 from agents.stop_rules import Stop, StopReason, StopRules, stop_after, stop_for_error
 from tasks.outcomes import NO_CANDIDATE, NOT_JUDGED, candidate_hash
 
@@ -22,9 +42,12 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Draft:
-    """A candidate that is not evaluated yet: its source, or None and what was wrong with the Coder's last reply."""
+    """What the Coder wrote, not evaluated yet: a candidate, or variants of one idea.
 
-    source: str | None
+    `problem` says what was wrong with the Coder's last reply, or with variants that were left out.
+    """
+
+    variants: tuple[Variant, ...]
     problem: str = ""
 
 
@@ -122,8 +145,10 @@ class SearchContext:
         request: str,
         base: EvaluatedCandidate | None,
         model: str | None = None,
+        variants: bool = True,
     ) -> Draft:
-        """Ask for a candidate. A reply without a usable one is sent back with the reason, MAX_REPLIES - 1 times.
+        """Ask for a candidate, or variants. A reply without a usable one is sent back with the reason, MAX_REPLIES - 1
+        times.
 
         Args:
             number: the round.
@@ -131,31 +156,40 @@ class SearchContext:
             request: what the prompt requests, for events.
             base: the candidate that the prompt shows, which edits in a reply apply to.
             model: asked in place of the Coder's model.
+            variants: whether all variants in the reply are wanted, or the first.
 
         Raises:
             LLMError: as `Ledger.ask`.
         """
 
-        def read(reply: Reply) -> str:
-            return extract_candidate(reply.text, base=base.source if base else None, truncated=reply.truncated)
+        def read(reply: Reply) -> Written:
+            return extract_candidates(reply.text, base=base.source if base else None, truncated=reply.truncated)
 
-        source, problem = self._ask(number, "coder", model or self.coder_model, messages, request, read)
-        return Draft(source, problem)
+        written, problem = self._ask(number, "coder", model or self.coder_model, messages, request, read)
+        if written is None:
+            return Draft((), problem)
+        return Draft(written.variants, written.problem) if variants else Draft((Variant(written.variants[0].source),))
 
     def write_in_parallel(
-        self, number: int, messages: Sequence[Message], *, request: str, base: EvaluatedCandidate | None
+        self,
+        number: int,
+        messages: Sequence[Message],
+        *,
+        request: str,
+        base: EvaluatedCandidate | None,
+        variants: bool = True,
     ) -> Draft:
-        """As `write`, for one of several candidates that are written at the same time. Its build starts at once.
+        """As `write`, for one of several candidates that are written at the same time. Builds start at once.
 
         Raises:
             LLMError: as `Ledger.ask`.
         """
-        draft = self.write(number, messages, request=request, base=base)
-        if draft.source is not None:
-            digest = candidate_hash(draft.source)
+        draft = self.write(number, messages, request=request, base=base, variants=variants)
+        for variant in draft.variants:
+            digest = candidate_hash(variant.source)
             if digest not in self._evaluated | self._prebuilt:
                 self._prebuilt.add(digest)
-                self._prebuilds.start(draft.source)
+                self._prebuilds.start(variant.source)
         return draft
 
     def finish_round(
@@ -163,7 +197,9 @@ class SearchContext:
     ) -> Round:
         """Evaluate a round's draft and record the end of the round.
 
-        A draft without a source is not evaluated. If one of `rounds` had the identical file, its outcome is used.
+        If one of `rounds` had the identical file, its outcome is used. Variants are evaluated one after the other, each
+        beside the best candidate at that moment. If the budget or a cancellation ends the job between two of them, the
+        round holds those that were evaluated (`Round.cut_short`).
 
         Args:
             number: the round.
@@ -173,26 +209,53 @@ class SearchContext:
             parent: the round whose candidate it changes.
 
         Raises:
-            BudgetTooSmall: no evaluation is left.
+            BudgetTooSmall: no evaluation is left, not even for the first candidate.
             Exception: whatever the evaluator raises.
         """
-        if draft.source is None:
+        if not draft.variants:
             self._record(Event("round_done", number, {"verdict": NO_CANDIDATE}))
             return Round(number, change, problem=draft.problem, parent=parent)
-        digest = candidate_hash(draft.source)
-        repeated = find_repeat(rounds, draft.source)
-        repeat_of = repeated.number if repeated else None
-        data: dict[str, JSON] = {"hash": digest, "source": draft.source, "change": change, "repeat_of_round": repeat_of}
-        self._record(Event("candidate", number, data))
-        best = best_of(rounds)
-        outcome = (repeated.outcome if repeated else None) or self.evaluate(number, draft.source, best)
-        self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
-        if repeated is None and replaces(EvaluatedCandidate(draft.source, outcome, number), best):
-            self._record(
-                Event("best", number, {"hash": digest, "speedup": outcome.speedup, "tags": list(outcome.tags)})
-            )
-        self._record(Event("round_done", number, {"verdict": outcome.verdict}))
-        return Round(number, change, draft.source, outcome, repeat_of=repeat_of, parent=parent)
+        repeats = [find_repeat(rounds, variant.source) for variant in draft.variants]
+        for place, repeated in enumerate(repeats, start=1):
+            self._record(Event("candidate", number, _candidate_data(draft, place, change, repeated)))
+        cut_short: Stop | None = None
+        best, best_hash = best_of(rounds), None
+        evaluated: list[EvaluatedVariant] = []
+        for variant, repeated in zip(draft.variants, repeats, strict=True):
+            if evaluated and self.should_stop():
+                cut_short = Stop(StopReason.CANCELLED, "cancelled before the next variant")
+                break
+            try:
+                outcome = repeated.outcome if repeated else self.evaluate(number, variant.source, best)
+            except BudgetTooSmall as error:
+                if not evaluated:
+                    raise
+                cut_short = stop_for_error(error)
+                break
+            repeat_of = repeated.round if repeated else None
+            self._record(Event("evaluated", number, {**outcome.to_json(), "repeat_of_round": repeat_of}))
+            evaluated.append(EvaluatedVariant(variant.source, outcome, variant.label, repeat_of))
+            new = EvaluatedCandidate(variant.source, outcome, number)
+            if repeated is None and replaces(new, best):
+                best, best_hash = new, outcome.candidate_hash
+                data: dict[str, JSON] = {"hash": best_hash, "speedup": outcome.speedup, "tags": list(outcome.tags)}
+                self._record(Event("best", number, data))
+            if outcome.verdict in NOT_JUDGED:
+                break  # the fault is the task's or the sandbox's, so the other variants would meet it, too
+        places = {place for place, each in enumerate(evaluated) if each.repeat_of is not None}
+        leading = evaluated[leading_place([each.outcome for each in evaluated], places, best_hash)]
+        self._record(Event("round_done", number, {"verdict": leading.outcome.verdict}))
+        return Round(
+            number,
+            change,
+            leading.source,
+            leading.outcome,
+            repeat_of=leading.repeat_of,
+            problem=draft.problem,
+            parent=parent,
+            variants=tuple(evaluated) if len(evaluated) > 1 else (),
+            cut_short=cut_short,
+        )
 
     def finish_branches(
         self, branches: Sequence[Branch], rounds: tuple[Round, ...], *, plateau: bool
@@ -229,6 +292,8 @@ class SearchContext:
                 failed = stop_for_error(error)
                 break
             rounds = (*rounds, replace(entry, advice=branch.advice))
+            if entry.cut_short is not None:
+                break
             if entry.outcome is not None and entry.outcome.verdict in NOT_JUDGED:
                 break  # the fault is the task's or the sandbox's, so the other branches would meet it, too
         return rounds, failed or self.stop_now(rounds, plateau=plateau)
@@ -255,7 +320,8 @@ class SearchContext:
         limit = self.ledger.account.budget.evaluations
         if limit is None:
             return None
-        return max(limit - len({entry.outcome.candidate_hash for entry in rounds if entry.outcome}), 0)
+        used = {variant.outcome.candidate_hash for entry in rounds for variant in entry.evaluated}
+        return max(limit - len(used), 0)
 
     def advise(
         self, number: int, candidate: EvaluatedCandidate, rounds: Sequence[Round], *, note: str = ""
@@ -294,6 +360,8 @@ class SearchContext:
         """Why the job stops after these rounds; None: it goes on. `plateau`: whether the plateau rule applies."""
         if self.should_stop():
             return Stop(StopReason.CANCELLED, "cancelled")
+        if rounds and rounds[-1].cut_short is not None:
+            return rounds[-1].cut_short
         rules = self.rules if plateau else replace(self.rules, plateau_rounds=0)
         best = best_of(rounds)
         # A strategy may leave numbers of rounds out, so the best one's place is not its number.
@@ -328,3 +396,17 @@ class SearchContext:
                 Message("user", f"{problem} Answer again, whole, in the form that was asked for."),
             ]
         return None, problem
+
+
+def _candidate_data(draft: Draft, place: int, change: str, repeated: EvaluatedCandidate | None) -> dict[str, JSON]:
+    """The data of the event `candidate` for one of a draft's variants, which count from 1."""
+    variant = draft.variants[place - 1]
+    data: dict[str, JSON] = {
+        "hash": candidate_hash(variant.source),
+        "source": variant.source,
+        "change": change,
+        "repeat_of_round": repeated.round if repeated else None,
+    }
+    if len(draft.variants) == 1:
+        return data
+    return {**data, "variant": place, "variants": len(draft.variants), "label": variant.label}

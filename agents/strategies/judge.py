@@ -52,7 +52,7 @@ def _write(context: SearchContext, state: State) -> State:
     rounds = state["rounds"]
     number = len(rounds) + 1
     candidate = choose_candidate(rounds)
-    request = "write" if candidate is None else "improve" if candidate.outcome.passed else "repair"
+    request = "write" if candidate is None else "improve" if candidate.outcome.right else "repair"
     if context.should_stop():
         return {**state, "stop": Stop(StopReason.CANCELLED, "cancelled before the next candidate")}
     context.start_round(number, request, candidate)
@@ -77,7 +77,7 @@ def _evaluate(context: SearchContext, state: State) -> State:
     except LLMError as error:
         return {**state, "stop": stop_for_error(error)}
     # If the Coder gave no candidate, the advice has not been followed yet and stays.
-    kept_advice = _current_advice(rounds) if draft.source is None else None
+    kept_advice = _current_advice(rounds) if not draft.variants else None
     rounds = (
         *rounds,
         replace(entry, advice=kept_advice, advised_hash=rounds[-1].advised_hash if kept_advice else None),

@@ -9,6 +9,9 @@ STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools")
 # The built-in model answers only the requests of the other strategies.
 NEEDS_AN_LLM = frozenset({"contrastive", "tools"})
 
+# Strategies that choose among candidates by their times.
+NEEDS_TIMES = frozenset({"contrastive", "tree"})
+
 # Strategies whose prompts show profiles.
 SHOWS_PROFILES = frozenset({"judge", "tree", "tools"})
 

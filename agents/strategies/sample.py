@@ -66,7 +66,7 @@ def pass_at_k(tries: int, passed: int, k: int) -> float:
 def summary_of(rounds: tuple[Round, ...]) -> dict[str, JSON]:
     """The figures of tries: how many passed, pass@k for powers of two and for all of them, and the best speedup."""
     tries = len(rounds)
-    passed = sum(entry.outcome is not None and entry.outcome.passed for entry in rounds)
+    passed = sum(entry.outcome is not None and entry.outcome.right for entry in rounds)
     best = best_of(rounds)
     ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, tries) if 1 <= k <= tries})
     return {
@@ -92,9 +92,9 @@ def _write(context: SearchContext, state: State) -> State:
     request = "write" if seed is None else "improve"
 
     def write(number: int) -> Draft:
-        messages = coder_messages(context.brief, request, seed, rounds[: state["seeds"]])
+        messages = coder_messages(context.brief, request, seed, rounds[: state["seeds"]], variants=False)
         context.start_round(number, request, seed)
-        return context.write_in_parallel(number, messages, request=request, base=seed)
+        return context.write_in_parallel(number, messages, request=request, base=seed, variants=False)
 
     numbers = range(first, first + count)
     drafts = run_parallel([partial(write, number) for number in numbers])

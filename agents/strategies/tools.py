@@ -7,7 +7,7 @@ from langgraph.graph import END, START, StateGraph
 
 from agents.history import Round, best_of, find_repeat
 from agents.prompting.builder import tools_messages
-from agents.prompting.parse import ReplyError, extract_candidate
+from agents.prompting.parse import ReplyError, Variant, extract_candidate
 from agents.protocols import LLMError, Message, Outcome, Reply, ToolCall
 from agents.stop_rules import Stop, StopReason, stop_for_error
 from agents.strategies.base import run_graph, seed_rounds
@@ -109,7 +109,7 @@ def _call_tool(context: SearchContext, state: State, call: ToolCall) -> State:
     state, outcome = _evaluate(context, state, request)
     if outcome is None:
         return state
-    if request.tool == "submit" and outcome.passed and state["stop"] is None:
+    if request.tool == "submit" and outcome.right and state["stop"] is None:
         state = {**state, "stop": _submitted()}
     return _with_result(state, call, evaluation_result(outcome))
 
@@ -128,7 +128,7 @@ def _evaluate(context: SearchContext, state: State, request: ToolRequest) -> tup
     number = len(rounds) + 1
     context.start_round(number, "tools", None)
     try:
-        entry = context.finish_round(number, Draft(request.source), rounds, change=f"tool {request.tool}")
+        entry = context.finish_round(number, Draft((Variant(request.source),)), rounds, change=f"tool {request.tool}")
     except LLMError as error:
         return {**state, "stop": stop_for_error(error)}, None
     rounds = (*rounds, entry)

@@ -17,7 +17,7 @@ from db.locks import lock_job
 from db.records import EvaluationRecord
 from db.tables import CandidateRow, EvaluationRow, JobRow
 from db.types import utc_now
-from tasks.outcomes import NOT_JUDGED, Verdict
+from tasks.outcomes import NOT_JUDGED, RIGHT
 
 IsBetter = Callable[[EvaluationRecord, EvaluationRecord | None], bool]
 """Whether the first evaluation replaces the second (None if there is none yet) as the best of a job."""
@@ -62,7 +62,7 @@ def choose_best(session: Session, job_id: int, is_better: IsBetter) -> str | Non
     """
     best: EvaluationRecord | None = None
     found = list_evaluations(session, job_id)
-    good = (Verdict.PASSED, *NOT_JUDGED)
+    good = RIGHT | NOT_JUDGED
     out = {each.candidate_hash for each in found if each.retracted_at is not None or each.verdict not in good}
     for each in found:
         if each.candidate_hash not in out and is_better(each, best):

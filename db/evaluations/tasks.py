@@ -7,7 +7,6 @@ from sqlalchemy import Select, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Bundle, Session
 
-from db.errors import NotInStore
 from db.records import TaskCount, TaskHead, TaskRecord
 from db.tables import JobRow, TaskRow
 from db.types import utc_now
@@ -35,18 +34,6 @@ def add_task(
     except IntegrityError:  # another process has stored it since the query above
         return session.scalars(select(TaskRow.id).where(*key)).one()
     return row.id
-
-
-def get_task(session: Session, task_id: int) -> TaskRecord:
-    """The task with this id.
-
-    Raises:
-        NotInStore: There is no such task.
-    """
-    row = session.get(TaskRow, task_id)
-    if row is None:
-        raise NotInStore(f"task {task_id} is not in the store")
-    return task_record(row)
 
 
 def list_tasks(

@@ -3,9 +3,10 @@
 The best of several evaluations would reward asking again: its error grows with their number. So all valid evaluations
 of a candidate are pooled, whichever jobs asked for them.
 
-**What is pooled.** Evaluations that passed with figures that rank. If there is none, those that passed without rank,
-and among these the ones with cold caches only if there are no others, because they measured something else. Retracted
-evaluations do not count.
+**What is pooled.** Evaluations that passed with figures that rank. If there is none, those that passed without rank.
+Among these, trials count only if there is nothing else, because they choose and do not say how fast a candidate is; and
+those with cold caches only if there are no others, because they measured something else. Retracted evaluations do not
+count.
 
 **Refused once.** If any evaluation of the candidate on the board found it wrong (`DISQUALIFYING`), it has no figure
 there: what passes only sometimes is not correct, and asking again must not help. Verdicts that a busy host can cause
@@ -22,7 +23,7 @@ from typing import Protocol
 
 from db.leaderboard.rules import Tier
 from db.records import Measurements
-from tasks.outcomes import COLD, DISQUALIFYING, TAGS, Verdict, is_ranked
+from tasks.outcomes import COLD, DISQUALIFYING, SLOWER, TAGS, TIE, TRIAL, Verdict, is_ranked
 
 _NORMAL = 1.959964  # quantile for 95 % of the normal distribution
 # By number of evaluations: Student's quantile for 95 % with one degree of freedom less. For two it would be 12.7, which
@@ -158,7 +159,7 @@ class Pooled:
     """The figure of a candidate on a board.
 
     Attributes:
-        tier: ranked or unranked.
+        tier: ranked, unranked or tried.
         evaluations: the number of evaluations that were pooled.
         latest_id: the newest of them.
         latest_at: when that was stored.
@@ -204,7 +205,7 @@ def pool_candidate(evaluations: Sequence[Evaluated]) -> Pooled | None:
     chosen = _valid(evaluations)
     if not chosen:
         return None
-    tier = Tier.RANKED if is_ranked(chosen[0].tags) else Tier.UNRANKED
+    tier = _tier(chosen[0].tags)
     over_eager, weights = _pool([_over_eager(each.measurements) for each in chosen])
     used = [(each, weight) for each, weight in zip(chosen, weights, strict=True) if weight > 0]
     latest = used[-1][0]
@@ -221,9 +222,17 @@ def _valid(evaluations: Sequence[Evaluated]) -> list[Evaluated]:
         for each in evaluations
         if each.verdict == Verdict.PASSED and (each.measurements.speedup or 0.0) > 0 and each.retracted_at is None
     ]
-    ranked = [each for each in passed if is_ranked(each.tags)]
-    chosen = ranked or [each for each in passed if COLD not in each.tags] or passed
+    best = min((_tier(each.tags) for each in passed), default=None)
+    of_tier = [each for each in passed if _tier(each.tags) == best]
+    chosen = [each for each in of_tier if COLD not in each.tags] or of_tier
     return sorted(chosen, key=lambda each: (each.created_at, each.id))
+
+
+def _tier(tags: Sequence[str]) -> Tier:
+    """What an evaluation that passed with these tags can bring its candidate to."""
+    if is_ranked(tags):
+        return Tier.RANKED
+    return Tier.TRIED if TRIAL in tags else Tier.UNRANKED
 
 
 def _over_eager(measurements: Measurements) -> Speedup:
@@ -260,7 +269,7 @@ def _tags(over_eager: Speedup, used: Sequence[tuple[Evaluated, float]]) -> tuple
         return tuple(tags)
     kept = [tag for tag in tags if tag not in _NOT_FASTER]
     if over_eager.high < 1.0:
-        kept.append("slower")
+        kept.append(SLOWER)
     elif over_eager.low <= 1.0:
-        kept.append("tie")
+        kept.append(TIE)
     return tuple(kept)

@@ -11,7 +11,8 @@ the same speedup the first. A candidate has one speedup on a board: all its vali
 
 **Ranks.** Entries are ranked by speedup. If the intervals of two entries overlap, it is not known which is faster, and
 they share a rank. Entries whose only speedups are unreliable (measured on a busy machine, or beyond the device's limit,
-for example) have no rank and follow after the ranked ones. Models without a passed candidate come last.
+for example) have no rank and follow after the ranked ones. Then come those whose candidates passed in trials alone, and
+models without a passed candidate come last.
 """
 
 import hashlib
@@ -29,7 +30,8 @@ class Tier(IntEnum):
 
     RANKED = 0
     UNRANKED = 1  # passed, but the speedup is unreliable
-    NONE_PASSED = 2
+    TRIED = 2  # passed in trials alone, which say which of two is better and not how fast one is
+    NONE_PASSED = 3
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
+from evaluator.platforms.cuda.platform import CudaPlatform
+from evaluator.platforms.opencl.platform import OpenclPlatform
+from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
+from evaluator.platforms.triton.platform import TritonPlatform
 
 __all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
 
-PLATFORM_NAMES = ("cpu", "simulated")
+PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
 
 
 def load_platform(name: str) -> Platform:
@@ -19,4 +23,12 @@ def load_platform(name: str) -> Platform:
         return CpuPlatform()
     if name == "simulated":
         return SimulatedPlatform()
+    if name == "riscv":
+        return RiscvPlatform()
+    if name == "cuda":
+        return CudaPlatform()
+    if name == "opencl":
+        return OpenclPlatform()
+    if name == "triton":
+        return TritonPlatform()
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")

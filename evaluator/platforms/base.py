@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
-from sandbox.process.programs import HostProgram
+from sandbox.process.programs import HostPackage, HostProgram
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Device:
     index: int = 0  # which one of the platform's devices on this host
 
     def describe(self) -> str:
-        """A few lines for a prompt."""
+        """A few lines that are the same for devices whose results are comparable. They identify its class."""
         return "\n".join((self.name, *(f"{key}: {value}" for key, value in self.facts.items())))
 
 
@@ -54,7 +54,10 @@ class Platform(Protocol):
 
     @property
     def timed(self) -> str:
-        """What its latencies are made of: `wall`, a clock; or `cycles`, a count at a nominal rate."""
+        """What its latencies are made of: `wall`, a clock; or `cycles` or `instructions`, a count at a nominal rate.
+
+        Where it is `nothing` there are no latencies: candidates are screened, never timed or ranked.
+        """
         ...
 
     @property
@@ -70,12 +73,30 @@ class Platform(Protocol):
         """
         ...
 
+    @property
+    def measurable(self) -> bool:
+        """Whether there are figures of its devices to be measured (`referee/platforms/base.py`, `device_figures`)."""
+        ...
+
+    def device_text(self, device: Device, figures: Mapping[str, Any]) -> str:
+        """What models are told of a device before anything is measured on a task.
+
+        Args:
+            device: the device.
+            figures: as the referee has measured them; empty: it has not.
+        """
+        ...
+
     def image(self) -> ImageRecipe:
         """What the image of its sandboxes is made from. Platforms may share one."""
         ...
 
     def host_programs(self) -> tuple[HostProgram, ...]:
         """What candidates call on the host where they run in the process sandbox."""
+        ...
+
+    def host_packages(self) -> tuple[HostPackage, ...]:
+        """What its sandboxes are shown of the host's Python packages, and whether they are installed."""
         ...
 
     def sandbox_devices(self, index: int) -> Devices:

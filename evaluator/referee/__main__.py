@@ -1,4 +1,7 @@
-"""Run as `python3 -m referee evaluate|build|check|profile PLATFORM`: a request on stdin, one JSON object on stdout."""
+"""Run as `python3 -m referee MODE PLATFORM`: a request on standard input, one JSON object on standard output.
+
+The modes are `evaluate`, `build`, `check`, `profile` and `device`.
+"""
 
 import json
 import os
@@ -25,11 +28,16 @@ def main() -> int:
             # It imports while the candidate is checked.
             fork_servers.append(imports.start_fork_server(platform, compiler=True))
         ready = time.perf_counter()
-        from . import build_only
+        import torch
+
+        from . import build_only, device
         from .correctness import task_check
         from .evaluate import Evaluation
+        from .isolation import procfs
         from .pool.runner_pool import Request, RunnerPool
 
+        torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
+        procfs.sleep_exactly()
         request = Request.from_json(json.loads(sys.stdin.buffer.read()))
         # A referee that was started ahead has imported torch before the request came, so that time does not count.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
@@ -42,6 +50,7 @@ def main() -> int:
             "build": build_only.run,
             "check": task_check.run,
             "profile": pool.platform.profile,
+            "device": device.run,
         }
         result = modes[mode](pool)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}

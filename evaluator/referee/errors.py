@@ -26,7 +26,8 @@ class RunnerFailed(Exception):
 
     def __init__(self, kind: str, message: str, detail: str = "", *, role: str = "") -> None:
         super().__init__(message)
-        self.kind = kind  # error, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable, no_room
+        # error, build, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable or no_room
+        self.kind = kind
         self.message = message
         self.detail = detail
         self.role = role
@@ -108,7 +109,7 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
         return Finding("integrity", message, "ran_out_of_turn", failure.detail)
     if failure.kind == "unreadable":
         return Finding("integrity", message, "unreadable_output", failure.detail)
-    if building and failure.kind == "error":
+    if failure.kind == "build" or (building and failure.kind == "error"):
         return Finding("build_failed", message, None, failure.detail)
     return Finding("crashed", message, None, failure.detail)
 

@@ -11,6 +11,7 @@ from .correctness.findings import Evidence
 from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
 from .isolation.handle import RunnerHandle
+from .platforms.base import Screening
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
@@ -36,6 +37,7 @@ class Evaluation:
     limit: dict[str, Any] | None = None
     timed_checks: int = 0
     warm: list[InputSet] = field(default_factory=list)  # inputs of the untimed calls
+    smaller_inputs: list[str] = field(default_factory=list)  # what was made smaller than the task has it
     champion_fails: str = ""  # why the candidate was not compared with the champion to the end
 
     def __post_init__(self) -> None:
@@ -59,6 +61,16 @@ class Evaluation:
                 finding = self._examine()
             except Exception as error:
                 finding = self._finding_of(error)
+            if finding.verdict in ("crashed", "build_failed", "wrong_output"):
+                self.pool.stop_all()
+                with contextlib.suppress(Exception):  # the verdict stands, whatever comes of looking for its cause
+                    finding, found = self.pool.platform.explain(self.pool, finding, self.builder.start)
+                    self._take(found)
+                if self.smaller_inputs and finding.verdict in ("crashed", "wrong_output"):
+                    finding.message += (
+                        f" (inputs: {', '.join(self.smaller_inputs)}, because a call on the task's own takes too long "
+                        "here; kernels must take sizes from their arguments)"
+                    )
         finally:
             self.pool.stop_all()
         return self._report(finding)
@@ -83,6 +95,7 @@ class Evaluation:
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = pool.start_reference()
+            self.smaller_inputs = input_supply.fit_inputs(pool, reference)
             self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]
         if "compile" in pool.request.baselines:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
@@ -93,6 +106,8 @@ class Evaluation:
             progress("checking outputs")
             check.examine(pool, reference, candidate, self.evidence)
             pool.check_hoarding()
+        if pool.platform.timed == "nothing":
+            return self._screen(reference, candidate)
         with stage(self.cost_s, "timing"):
             candidate = self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
@@ -101,6 +116,22 @@ class Evaluation:
             with stage(self.cost_s, "neighbours"):
                 self._try_neighbours(reference, candidate)
         return self._verdict()
+
+    def _take(self, found: Screening) -> None:
+        self.tags += found.tags
+        if found.facts:
+            self.profile["screening"] = found.facts
+
+    def _screen(self, reference: RunnerHandle, candidate: RunnerHandle) -> Finding:
+        with stage(self.cost_s, "screening"):
+            found = self.pool.platform.screen(self.pool, reference, candidate, self.evidence, self.builder.start)
+        self._take(found)
+        of = f" of smaller inputs ({', '.join(self.smaller_inputs)})" if self.smaller_inputs else ""
+        text = f"right on {self.evidence.families} input families{of}; not timed; {', '.join(found.tags)}"
+        if self.smaller_inputs:
+            self.profile.setdefault("screening", {})["smaller_inputs"] = self.smaller_inputs
+        missing = found.facts.get("missing") or {}
+        return Finding("screened", text + (f"; not shown: {', '.join(missing)}" if missing else ""))
 
     def _time(self, reference: RunnerHandle, candidate: RunnerHandle) -> RunnerHandle:
         """Time the candidate; a runner of it that is still alive."""
@@ -131,8 +162,8 @@ class Evaluation:
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
         self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
-        if self.pool.platform.timed == "cycles":
-            self.tags.append("cycles")
+        if self.pool.platform.timed != "wall":
+            self.tags.append(self.pool.platform.timed)
         if self.pool.request.cold:
             self.tags.append("cold")
         if self.pool.request.trial:
@@ -171,15 +202,17 @@ class Evaluation:
         elif low <= 1.0:
             self.tags.append("tie")
         checks, timed = self.evidence.families, self.pool.platform.timed
-        note = "" if timed == "wall" else f", timed: {timed}"
+        note = {"wall": "", "cycles": ", timed: cycles"}.get(timed, f", counted: {timed}")
+        calls = "counted" if timed == "instructions" else "timed"
         return Finding(
             "passed",
-            f"correct on {checks} input families and {self.timed_checks} timed calls; {value:.2f}x eager "
+            f"correct on {checks} input families and {self.timed_checks} {calls} calls; {value:.2f}x eager "
             f"({low:.2f} to {high:.2f}){note}",
         )
 
     def _report(self, finding: Finding) -> dict[str, Any]:
         passed = finding.verdict == "passed"
+        right = passed or finding.verdict == "screened"
         timed = self.measurement.timed()
         speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
         samples = {name: self.measurement.samples_ms(name) for name in timed}
@@ -189,13 +222,13 @@ class Evaluation:
             "code": finding.code,
             "message": finding.message,
             "detail": finding.detail,
-            "tags": self.tags if passed else [],
+            "tags": self.tags if right else [],
             "correctness": self.evidence.to_json(),
             "speedup": speedup if passed else None,
             "latency_ms": latency if passed else {},
             "champion": self._against_champion() if passed else None,
             "roofline": self.limit if passed else None,
-            "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if passed else {},
+            "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if right else {},
             "cost_s": self.cost_s,
             "seed": self.pool.seeds.secret.hex(),
             "compile_cache": self.baselines.packed,

@@ -158,7 +158,10 @@ class StartedContainer:
                 )
             },
             # Unlike `binds`, this is refused where the daemon's host has no such folder.
-            mounts=[Mount(f"/harness/{self._package.name}", str(self._package), type="bind", read_only=True)],
+            mounts=[
+                Mount(f"/harness/{self._package.name}", str(self._package), type="bind", read_only=True),
+                *tool_mounts(command.devices),
+            ],
             mem_limit=f"{limits.memory_mb}m",
             memswap_limit=f"{limits.memory_mb}m",
             pids_limit=limits.processes,
@@ -193,6 +196,11 @@ def _own_processors() -> str | None:
     """The processors that this process was confined to (taskset, systemd's CPUAffinity); None where it may use all."""
     own = os.sched_getaffinity(0)
     return None if len(own) == os.cpu_count() else ",".join(map(str, sorted(own)))
+
+
+def tool_mounts(devices: Devices) -> list[Mount]:
+    """What a container shows of the host's compilers for a device, read-only."""
+    return [Mount(f"/tools/{name}", path, type="bind", read_only=True) for name, path in devices.tools]
 
 
 def device_options(devices: Devices) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def build_image(
 ) -> str:
     """Make the image unless it is there, and return its tag. Takes 2-4 minutes and about 3.5 GB of disk.
 
-    `wheels` is a folder searched for wheels beside what pip is configured to use. `progress` gets one line a step.
+    An image that this one is made on is made first, unless it is there. `wheels` is a folder searched for wheels beside
+    what pip is configured to use. `progress` gets one line a step.
 
     Raises:
         SandboxUnavailable: no daemon, no base, or a package that cannot be had; says what to do.
@@ -54,7 +55,10 @@ def build_image(
         with tempfile.TemporaryDirectory(prefix="kernelwright-image-") as scratch:
             inputs = Path(scratch)
             collect_inputs(recipe, inputs, wheels=wheels, progress=progress)
-            base_name = make_base(client, base, progress)
+            if recipe.base is None:
+                base_name = make_base(client, base, progress)
+            else:
+                base_name = build_image(recipe.base, base=base, wheels=wheels, progress=progress)
             before = _image_id(client, tag)
             _install_and_commit(client, base_name, inputs, tag, progress)
         if before is not None and before != _image_id(client, tag):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """The recipe of a platform's image, on a base of Debian 12.
+    """The recipe of a platform's image, on a base of Debian 12 or on another platform's image.
 
     `install.sh` runs as root in the base, with this folder's files, wheels of the packages and the host's way to Debian
     at `/mnt`. It installs what `requirements.txt` pins and leaves:
@@ -16,17 +16,21 @@ class ImageRecipe:
       that lies in `/harness`, and kills it after so many seconds;
     - the folder `/harness`, and no file with a setuid bit.
 
+    On another image both are there already.
+
     Attributes:
         name: the image's repository is `kernelwright-NAME`.
         folder: holds the files.
         files: the names of the files that decide what is in the image, `install.sh` and `requirements.txt` among them.
         variables: the environment variables that the image sets besides those of every command.
+        base: the recipe of the image that this one is made on; None is Debian 12.
     """
 
     name: str
     folder: Path
     files: tuple[str, ...]
     variables: tuple[str, ...] = ()
+    base: "ImageRecipe | None" = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -40,8 +44,8 @@ class ImageRecipe:
 
     @property
     def tag(self) -> str:
-        """`kernelwright-NAME:HASH`; the hash covers the files."""
-        digest = hashlib.sha256()
+        """`kernelwright-NAME:HASH`; the hash covers the files, and those of the base."""
+        digest = hashlib.sha256(b"" if self.base is None else self.base.tag.encode())
         for path in self.paths:
             digest.update(path.read_bytes())
         return f"kernelwright-{self.name}:{digest.hexdigest()[:12]}"

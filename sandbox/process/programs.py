@@ -1,4 +1,4 @@
-"""Programs of the host that candidates need in the process sandbox."""
+"""What candidates need of the host: programs in the process sandbox, Python packages that any sandbox is shown."""
 
 from dataclasses import dataclass
 
@@ -17,4 +17,23 @@ class HostProgram:
     name: str
     purpose: str
     remedy: str
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class HostPackage:
+    """A package of the host's Python that sandboxes are shown, whichever it is.
+
+    Attributes:
+        name: what it is, for people.
+        purpose: what it is needed for, as a clause: `compiles kernels for GPUs`.
+        remedy: how to install it.
+        present: whether it is installed.
+        required: whether candidates fail without it.
+    """
+
+    name: str
+    purpose: str
+    remedy: str
+    present: bool
     required: bool = False

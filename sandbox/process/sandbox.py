@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from sandbox.base import Command, Completed, Devices, Limits, Promise, SandboxUnavailable
+from sandbox.base import Command, Completed, Limits, Promise, SandboxUnavailable
 from sandbox.environment import COMMAND_ENVIRONMENT
 from sandbox.jail.launch import is_host_root
 from sandbox.jail.spec import JailSpec
@@ -108,7 +108,7 @@ class ProcessSandbox:
             SandboxUnavailable: the jail cannot be made at present, or the command asks for devices.
             ValueError: the command's package cannot be run.
         """
-        if command.devices != Devices():
+        if command.devices.nodes or command.devices.gpus:
             raise SandboxUnavailable("The process sandbox opens no devices to a command.", "Use Docker.")
         limits = command.limits
         capture = OutputCapture(limits.output_bytes, on_stderr)

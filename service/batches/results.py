@@ -7,7 +7,7 @@ from typing import Literal
 
 from db.records import BestEvaluation, JobRecord, JobStatus, Measurements
 from service.batches.statistics import Figures, Sample, best_of, figures
-from tasks.outcomes import NOT_JUDGED, UNRANKED, Verdict, is_ranked
+from tasks.outcomes import NOT_JUDGED, RIGHT, UNRANKED, Verdict, is_ranked
 
 Baseline = Literal["eager", "compile"]
 Outcome = Literal["passed", "failed", "unjudged", "open"]
@@ -164,7 +164,7 @@ def _group(model: str, platform: str, jobs: Sequence[BatchJob], over: Baseline) 
 
 
 def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> BatchJob:
-    passed = best is not None and best.verdict == Verdict.PASSED and not best.retracted
+    passed = best is not None and best.verdict in RIGHT and not best.retracted
     return BatchJob(
         batch=batch_id,
         job=job.id,

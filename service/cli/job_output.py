@@ -6,13 +6,14 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from agents.llm.models import is_builtin
+from evaluator.evaluation import noise_of
 from service.cancellation import CancelToken
 from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.run import JobReport
 from service.views.wording import tokens_of_job
-from tasks.outcomes import CHECK_RESULTS, TAGS, TRIAL, Clock, Verdict, check_result, clock_of
+from tasks.outcomes import CHECK_RESULTS, GUARDED, RIGHT, TAGS, TRIAL, Clock, Verdict, check_result, clock_of, explain
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -84,7 +85,7 @@ def show_results(
         show_repeated(repeat_summary(results, repeat))
     else:
         show_evaluation(results[0])
-    passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] == Verdict.PASSED]
+    passed = [(number, result) for number, result in enumerate(results, 1) if result["verdict"] in RIGHT]
     if profile and passed:
         number, result = passed[0]
         _verbatim("" if repeat == 1 else f"\nprofile of evaluation {number} of {len(results)}:")
@@ -99,7 +100,15 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         last: the name of the candidate's row in the table.
     """
     verdict = result["verdict"] if result.get("code") is None else f"{result['verdict']} ({result['code']})"
-    if result["verdict"] != Verdict.PASSED:
+    if result["verdict"] == Verdict.SCREENED:
+        _line(f"verdict    {verdict}, {', '.join(result.get('tags') or ())}", explain(verdict))
+        for tag in TAGS.values():
+            if tag.name in (result.get("tags") or ()):
+                _line(f"  {tag.name}: {tag.text}")
+        screening = (result.get("profile") or {}).get("screening") or {}
+        for name, why in (screening.get("missing") or {}).items():
+            _line(f"  not shown: {name}", str(why)[:300])
+    elif result["verdict"] != Verdict.PASSED:
         _line(f"verdict    {verdict}", result.get("message") or "")
         if result.get("detail"):
             _verbatim(str(result["detail"])[:2000].rstrip())
@@ -117,7 +126,7 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         _line(f"roofline   {roofline['fraction']:.0%} of what the device allows ({limit}, {roofline['bound']} bound)")
     elif note := (result.get("profile") or {}).get("roofline_note"):
         _line("roofline   not known", str(note))
-    noise = (result.get("profile") or {}).get("others_cores_busy")
+    noise = noise_of(result.get("profile") or {})
     if noise is not None:
         _line(f"noise      {noise:g} (the load of other programs while calls were timed)")
     provenance = result.get("provenance") or {}
@@ -176,7 +185,7 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
         if check_result(check) == "skipped":
             _line(f"inputs     {check['inputs']}: {check['note']}")
     for check in (correctness.get("neighbours") or {}).get("checks") or ():
-        if check["result"] in ("wrong", "fails"):
+        if check["result"] in GUARDED:
             _line(f"beside     {check['inputs']}: {check['result']}", check["note"])
     if unknown := (correctness.get("state") or {}).get("not_compared"):
         _line(f"state that could not be compared: {', '.join(unknown)}")

@@ -22,6 +22,13 @@ Domain = Annotated[
     Literal["finite"] | None,
     typer.Option(metavar="finite", help="Judge on finite inputs only; such results have a board of their own."),
 ]
+Origin = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PLATFORM", help="Translate a kernel of this platform, such as cuda."),
+]
+SourceFile = Annotated[
+    Path | None, typer.Option("--source", metavar="FILE", help="The kernel to translate, if the op brings none.")
+]
 Server = Annotated[
     str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")
 ]

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from service.cli.output import make_console, plain, ratio
-from tasks.outcomes import DECISION_TEXTS, NO_CANDIDATE, Decision, Verdict, clock_of
+from tasks.outcomes import (
+    DECISION_TEXTS,
+    NO_CANDIDATE,
+    RIGHT,
+    UNDER_WAY,
+    Decision,
+    Verdict,
+    clock_of,
+    shown_untimed,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +51,8 @@ class ProgressState:
     best: str = "none yet"
     lines: list[tuple[str, str, str, str]] = field(default_factory=list)
     changes: dict[int, str] = field(default_factory=dict)
+    labels: dict[tuple[int, str], str] = field(default_factory=dict)  # of variants, by round and hash
+    places: dict[tuple[int, str], int] = field(default_factory=dict)  # in `lines`, by round and hash
     started: float = field(default_factory=time.monotonic)
 
     def apply(self, event: "Event") -> str | None:
@@ -74,6 +85,8 @@ class ProgressState:
                 return plain(data.get("message") or data.get("reason"))[:200]
             case "candidate":
                 self.changes[event.round] = plain(data["change"])
+                if data.get("label"):
+                    self.labels[event.round, data["hash"]] = plain(data["label"])
                 self.step = "evaluating"
                 return None
             case "evaluated":
@@ -92,6 +105,9 @@ class ProgressState:
                 self.changes.setdefault(event.round + 1, plain(data.get("change")))
                 return f"the Judge: {plain(data.get('change'))[:160]}"
             case "best":
+                if data["speedup"] is None:  # screened
+                    self.best = f"round {event.round}: {shown_untimed(data.get('tags') or ())}"
+                    return f"best so far: {self.best}"
                 over_eager = clock_of(data.get("tags") or ()).beside(f"{data['speedup']:.2f}x over eager")
                 self.best = f"{over_eager} in round {event.round}"
                 return f"best so far: {self.best}"
@@ -110,6 +126,7 @@ class ProgressState:
     def _evaluated(self, number: int, data: Mapping[str, Any]) -> str:
         line = self._line(number, data)
         *_, verdict, speedup = line
+        self.places[number, data["candidate_hash"]] = len(self.lines)
         self.lines.append(line)
         if data["verdict"] == Verdict.PASSED:
             beside = ""
@@ -117,23 +134,28 @@ class ProgressState:
                 over = ratio(data["over_champion"], data["over_champion_low"], data["over_champion_high"])
                 beside = f"; {over} over the best so far ({DECISION_TEXTS[Decision(data['decision'])]})"
             return clock_of(data.get("tags") or ()).beside(f"passed, {speedup} over eager{beside}")
+        if data["verdict"] == Verdict.SCREENED:
+            return f"{verdict}: {shown_untimed(data.get('tags') or ())}"
         return f"{verdict}: {plain(data['message'])[:200]}"
 
     def _proved(self, number: int, data: Mapping[str, Any]) -> str:
         """What the best candidate was measured to be in the end; it takes the place of its trial's figures."""
         line = self._line(number, data)
         *_, verdict, speedup = line
-        self.lines = [line if known[0] == str(number) else known for known in self.lines]
+        place = self.places.get((number, data["candidate_hash"]))
+        if place is not None:
+            self.lines[place] = line
         if data["verdict"] != Verdict.PASSED:
             return f"round {number}, the best so far, is refused: {verdict}: {plain(data['message'])[:160]}"
         self.best = clock_of(data.get("tags") or ()).beside(f"{speedup} over eager in round {number}, proven")
         return f"the best, measured once more: {speedup} over eager"
 
     def _line(self, number: int, data: Mapping[str, Any]) -> tuple[str, str, str, str]:
-        """A round's line of the table: number, change, verdict, speedup over eager."""
+        """A candidate's line of the table: round, change or what sets a variant apart, verdict, speedup over eager."""
         verdict = data["verdict"] if data["code"] is None else f"{data['verdict']} ({data['code']})"
         speedup = ratio(data["speedup"], data["speedup_low"], data["speedup_high"])
-        return str(number), self.change(number), plain(verdict), speedup
+        label = self.labels.get((number, data["candidate_hash"]))
+        return str(number), label or self.change(number), plain(verdict), speedup
 
     def change(self, number: int) -> str:
         """The change that the candidate of this round is meant to make."""
@@ -188,10 +210,10 @@ def _render(shown: ProgressState) -> "RenderableType":
     table.add_column("verdict")
     table.add_column("over eager", justify="right", no_wrap=True)
     for line in shown.lines[-12:]:
-        style = "green" if line[2] == "passed" else "red"
+        style = "green" if line[2] in RIGHT else "red"
         table.add_row(Text(line[0]), Text(line[1]), Text(line[2], style=style), Text(line[3]))
     if shown.round and str(shown.round) not in (line[0] for line in shown.lines):
-        table.add_row(Text(str(shown.round)), Text(shown.change(shown.round)), Text("under way", style="dim"), Text(""))
+        table.add_row(Text(str(shown.round)), Text(shown.change(shown.round)), Text(UNDER_WAY, style="dim"), Text(""))
     of = f"round {shown.round} of {shown.rounds}: " if shown.round else ""
     return Group(
         Text(shown.title, style="bold", overflow="fold"),

@@ -69,10 +69,7 @@ class ServerClient(ApiClient):
         best = None
         if job.best_evaluation_id is not None:
             best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
-        rounds = tuple(
-            RoundLine(**{**_fields_of(RoundLine, line), "tags": tuple(line.get("tags", ()))})
-            for line in found["rounds"]
-        )
+        rounds = tuple(round_line(line) for line in found["rounds"])
         end = JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"])
         return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""))
 
@@ -224,6 +221,13 @@ def _batch_line(values: Mapping[str, Any]) -> BatchLine:
 
 def _batch_job(row: Mapping[str, Any]) -> BatchJob:
     return BatchJob(**_fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])})
+
+
+def round_line(values: Mapping[str, Any]) -> RoundLine:
+    """A round as the API gives it; an older server gives no variants."""
+    found = _fields_of(RoundLine, values)
+    variants = tuple(round_line(each) for each in found.get("variants", ()))
+    return RoundLine(**found | {"tags": tuple(found.get("tags", ())), "variants": variants})
 
 
 def _fields_of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:

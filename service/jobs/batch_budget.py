@@ -19,7 +19,7 @@ def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
         return job.cost_usd + job.unsettled_usd
     if job.started_at is None:
         return 0.0
-    # What a process that died had begun stands in the job's events alone.
+    # Only the job's events tell of calls that a process had begun when it died.
     events = [
         Event(event.kind, event.round, {"reply": "", **event.data})
         for event in results.list_events(session, job.id, kinds=("llm_started", "llm_call", "llm_failed"))

@@ -18,7 +18,8 @@ from service.jobs.guard import guard_text, without_guard
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
-from tasks.outcomes import TAGS, Clock, check_result, clock_of
+from tasks.outcomes import TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
+from tasks.source_kernel import SourceKernel, source_kernel_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -86,6 +87,7 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
     lines = [
         f"{MARK} {program_version()}, job {job.id}, {best.created_at:%Y-%m-%d %H:%M} UTC.",
         f"# Task: {job.task.ref}, source SHA-256 {job.task.source_hash}",
+        *_translated_line(job),
         f"# Candidate: SHA-256 {best.candidate_hash} (of what follows this header, up to a guard)",
         f"# Model: {job.model or 'submitted'}; platform: {best.platform}; device: {best.device}",
         f"# Verdict: {best.verdict} in the {best.sandbox} sandbox; tags: {', '.join(best.tags) or 'none'}",
@@ -163,11 +165,11 @@ def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, progr
     """The report as Markdown. All that may come from a candidate or a model is escaped."""
     job, result, clock = details.job, best.result, clock_of(best.tags)
     sections = (
-        f"{REPORT_MARK}\n# {_cell(job.task.ref)}: a faster kernel for `{_cell(best.platform)}`\n",
+        f"{REPORT_MARK}\n# {_cell(job.task.ref)}: {_what(best)} for `{_cell(best.platform)}`\n",
         _summary(details, best),
-        "## Latency and speedup\n\n" + _latencies(result, clock),
-        "## Roofline\n\n" + _roofline(result.get("roofline"), clock),
+        *_figures(best, clock),
         "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
+        *_translated(job),
         "## Rounds\n\n" + _rounds(details.rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
         "## Measure it again\n\n" + _again(job, kernel),
@@ -188,6 +190,23 @@ def _summary(details: JobDetails, best: EvaluationRecord) -> str:
             "believe the numbers as far as you believe the candidate."
         )
     return "\n".join(lines) + "\n"
+
+
+def _what(best: EvaluationRecord) -> str:
+    return "a kernel, not timed yet," if best.verdict == Verdict.SCREENED else "a faster kernel"
+
+
+def _figures(best: EvaluationRecord, clock: Clock) -> tuple[str, ...]:
+    """The sections with figures; of a candidate that was screened, what was found out about it."""
+    result = best.result
+    if best.verdict == Verdict.SCREENED:
+        profile = load_platform(best.platform).profile_text(dict(result.get("profile") or {}))
+        lines = "".join(f"- {_cell(line)}\n" for line in profile.splitlines())
+        return ("## Without the device\n\n" + VERDICT_TEXTS[Verdict.SCREENED] + "\n\n" + lines,)
+    return (
+        "## Latency and speedup\n\n" + _latencies(result, clock),
+        "## Roofline\n\n" + _roofline(result.get("roofline"), clock),
+    )
 
 
 def _latencies(result: Mapping[str, Any], clock: Clock) -> str:
@@ -255,7 +274,32 @@ def _rounds(rounds: Sequence[RoundLine], clock: Clock) -> str:
     for line in rounds:
         speedup = "" if line.speedup is None else f"{line.speedup:.3f}"
         rows.append((f"{line.number}{' (best)' if line.best else ''}", line.change[:300], line.outcome, speedup))
+        for other in line.others:
+            speedup = "" if other.speedup is None else f"{other.speedup:.3f}"
+            rows.append((f"{line.number}, another variant", other.change, other.outcome, speedup))
     return _table(("round", "change", "verdict", clock.beside("speedup over eager")), rows)
+
+
+def _translated_line(job: JobRecord) -> tuple[str, ...]:
+    kernel = _source_kernel(job)
+    return () if kernel is None else (f"# Translated from a kernel for platform {kernel.platform}",)
+
+
+def _translated(job: JobRecord) -> tuple[str, ...]:
+    """The kernel that the job translated. Its lines are indented, so that nothing in it can end the block."""
+    kernel = _source_kernel(job)
+    if kernel is None:
+        return ()
+    said = f"The Coder saw this kernel for platform `{kernel.platform}` beside the op. It was not run."
+    about = [("entry", kernel.entry)] if kernel.entry else []
+    about += [("notes", kernel.notes)] if kernel.notes else []
+    table = "\n" + _table(("what", "value"), about) if about else ""
+    code = "".join(f"    {_one_line(line)}".rstrip() + "\n" for line in kernel.source.expandtabs(4).splitlines())
+    return (f"## Translated from\n\n{said}\n{table}\n{code}",)
+
+
+def _source_kernel(job: JobRecord) -> SourceKernel | None:
+    return source_kernel_of(job.task.source) if isinstance(job.task, TaskRecord) else None
 
 
 def _provenance(job: JobRecord, best: EvaluationRecord, program_version: str) -> str:
@@ -276,7 +320,10 @@ def _provenance(job: JobRecord, best: EvaluationRecord, program_version: str) ->
 
 def _again(job: JobRecord, kernel: Path) -> str:
     ref = str(job.options.get("ref") or job.task.ref)
-    return f"```\nkernelwright evaluate {shlex.quote(_one_line(ref))} {shlex.quote(_one_line(str(kernel)))}\n```\n"
+    command = ["kernelwright", "evaluate", _one_line(ref), _one_line(str(kernel))]
+    if job.platform != PLATFORM_NAMES[0]:  # the default
+        command += ["--platform", job.platform]
+    return f"```\n{shlex.join(command)}\n```\n"
 
 
 def _flat(prefix: str, value: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -1,18 +1,20 @@
 """The guard of an exported file: where its kernel has not been proven, the task's own code answers instead.
 
 A kernel that is tagged `specialised` is wrong or fails on inputs of other shapes, strides or alignment, though the
-task's own code takes them. The guard follows the kernel's source in the file, needs PyTorch alone, and sends a call to
-the kernel only if its inputs are like those that were judged.
+task's own code takes them, or there was no time to try it on them. The guard follows the kernel's source in the file,
+needs PyTorch alone, and sends a call to the kernel only if its inputs are like those that were judged.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from tasks.outcomes import Respect
+
 MARK = "# Guard, written by Kernelwright:"
 
 _GUARD = '''
 
-{mark} the kernel above is right for inputs like those of its task only. Calls with any other
+{mark} the kernel above is known to be right for inputs like those of its task only. Calls with any other
 # {respects} go to the task's own code, which follows as a string.
 
 import types as _guard_types
@@ -130,7 +132,7 @@ def guard_text(neighbours: Mapping[str, Any] | None, task_source: str) -> str:
 def guarded_respects(neighbours: Mapping[str, Any] | None) -> list[str]:
     """What must be as in the task for the kernel to be right, in words; nothing for a kernel that needs no guard."""
     guards = (neighbours or {}).get("guards") or ()
-    words = {"shape": "shapes", "stride": "strides", "alignment": "alignment"}
+    words = {Respect.SHAPE: "shapes", Respect.STRIDE: "strides", Respect.ALIGNMENT: "alignment"}
     return [words[name] for name in guards if name in words]
 
 

@@ -17,7 +17,7 @@ from db.store import Store
 from evaluator.evaluation import Comparison
 from service.jobs.liveness import require_owned
 from service.jobs.persistence import comparison_fields
-from tasks.outcomes import NOT_JUDGED, Verdict
+from tasks.outcomes import NOT_JUDGED, RIGHT
 
 
 def is_better_record(new: EvaluationRecord, best: EvaluationRecord | None) -> bool:
@@ -122,7 +122,7 @@ class Journal:
                 results.set_advice(session, job_id, number, data)
             case "best":
                 self._keep_best(session, data["hash"])
-            case "proved" if data["verdict"] == Verdict.PASSED:
+            case "proved" if data["verdict"] in RIGHT:
                 jobs.set_best(session, job_id, data["evaluation_id"])
             case "proved" if data["verdict"] not in NOT_JUDGED:
                 retractions.choose_best(session, job_id, is_better_record)
@@ -138,7 +138,8 @@ class Journal:
             return
         best = jobs.get_job(session, self._job_id).best_evaluation_id
         kept = None if best is None else results.get_evaluation(session, best)
-        # What was timed beside the kept one replaces it because the agents say so: it may be as good and simpler.
+        # A candidate that was timed beside the kept one replaces it: the agents say that it is better, or as good and
+        # simpler.
         beside = kept is not None and _ranked(new).champion_hash == kept.candidate_hash
         if beside or is_better_record(new, kept):
             jobs.set_best(session, self._job_id, new.id)

@@ -49,7 +49,7 @@ def is_dead(owner: Owner) -> bool:
 
 HEARTBEAT_S = 2.0
 LOST_AFTER_S = 15.0
-"""Who is silent for so long is given up."""
+"""An owner that is silent for so long is given up."""
 
 _GAP_S = 3 * HEARTBEAT_S
 
@@ -61,16 +61,16 @@ class Heartbeat:
 
     Args:
         store: where to write it.
-        beat: writes one heartbeat, and returns whether the owner still counts as alive.
+        write: writes one heartbeat, and returns whether the owner still counts as alive.
         on_lost: called once when the owner no longer counts as alive; `lost` is set before.
     """
 
     def __init__(
-        self, store: Store, beat: Callable[[Session], bool], on_lost: Callable[[], None] = lambda: None
+        self, store: Store, write: Callable[[Session], bool], on_lost: Callable[[], None] = lambda: None
     ) -> None:
         self.lost = threading.Event()
         self._store = store
-        self._beat = beat
+        self._write = write
         self._on_given_up = on_lost
         self._over = threading.Event()
         self._last = self._since = time.monotonic()
@@ -100,7 +100,7 @@ class Heartbeat:
         while not self._over.is_set():
             try:
                 with self._store.write(announce=False) as session:
-                    heard = self._beat(session)
+                    heard = self._write(session)
                 if not heard:
                     self.lost.set()
                     self._on_given_up()
@@ -112,7 +112,7 @@ class Heartbeat:
             except StoreError as error:
                 log.error("store: %s", error)
             except Exception:  # whatever it was, a worker that works must be heard of
-                log.exception("a beat failed")
+                log.exception("a heartbeat failed")
             self._over.wait(HEARTBEAT_S)
 
 

@@ -25,6 +25,7 @@ from service.jobs.run import JobReport, claim_queued_job, run_claimed_job
 from service.jobs.spec import MeasurementTarget, options_of, required_sandbox, settings_of, spec_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
+from service.translation import translated, translation_option
 from tasks.restrict import restrict
 from tasks.task import Task
 
@@ -44,21 +45,26 @@ def optimize(
     cancel: CancelToken,
     out: Path | None = None,
     domain: str | None = None,
+    origin: str | None = None,
+    kernel: str | None = None,
 ) -> JobReport:
     """Find a faster kernel for the op that `ref` names, and export it to `out` (default: the job's folder).
 
-    `domain` restricts the inputs that it must be right on (`tasks.restrict`).
+    `domain` restricts the inputs that it must be right on (`tasks.restrict`). `origin` names the platform whose kernel
+    is translated, and `kernel` is that one unless the task brings its own (`service.translation`).
 
     Raises:
         TaskError, BadRequest: the request is invalid; nothing was started.
         SandboxUnavailable: there is no sandbox to start in.
     """
     task = restrict(find_task(ref, store=store), domain)
+    task = translated(task, settings, origin=origin, kernel=kernel)
     if out is not None:
         check_target(out, keep=Path(ref))
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
+    options |= translation_option(task)
 
     def add(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
         spec_of(task, settings, device=target.device)  # refuses what the agents could not run

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from agents.protocols import JSON, Outcome
 from db.evaluations import results, tasks
 from db.records import Measurements
-from evaluator.evaluation import Comparison, Evaluation, Interval
+from evaluator.evaluation import Comparison, Evaluation, Interval, noise_of
 from evaluator.platforms import Platform
 from service.evaluation_context import EvaluationContext
 from tasks.outcomes import candidate_hash
@@ -20,6 +20,8 @@ MAX_METRICS = 120
 _DEPTH = 4
 _ROWS = 8
 _NO_FIGURES = frozenset({"samples_ms", "absent"})
+_SHARES_OF = {"time_by_file": "processor_time", "torch_operators_claimed": "operators"}
+"""Shares that the referee takes while it times, and the part of the detailed profile that has them by another way."""
 
 
 def measurements_of(evaluation: Evaluation) -> Measurements:
@@ -92,7 +94,8 @@ def accuracy_of(evaluation: Evaluation) -> dict[str, str]:
 def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
     """The figures that a Judge may cite, by dotted name; empty unless the candidate was measured.
 
-    Names from the candidate's process (operators, files) have been checked by the referee.
+    Names from the candidate's process (operators, files) have been checked by the referee. Where the detailed profile,
+    which is shown beside them, has shares of its own, these are left out: two ways to measure do not agree.
     """
     if not evaluation.latency_ms:
         return {}
@@ -100,7 +103,10 @@ def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
     found |= {f"speedup.{name}": interval.value for name, interval in (evaluation.speedup or {}).items()}
     if evaluation.roofline is not None:
         found |= {f"roofline.{name}": value for name, value in asdict(evaluation.roofline).items()}
-    found |= _figures("profile", evaluation.profile)
+    detail = evaluation.profile.get("detail")
+    parts = detail if isinstance(detail, Mapping) else {}
+    shown = {name: value for name, value in evaluation.profile.items() if _SHARES_OF.get(name) not in parts}
+    found |= _figures("profile", shown)
     return dict(list(found.items())[:MAX_METRICS])
 
 
@@ -126,12 +132,6 @@ def device_name(evaluation: Evaluation) -> str:
     """The device's name in tables and on the leaderboard."""
     device = evaluation.provenance.get("device")
     return str(device.get("name", "unknown")) if isinstance(device, Mapping) else "unknown"
-
-
-def noise(evaluation: Evaluation) -> float | None:
-    """The load of other programs while calls were timed; None if nothing was timed, or nobody knows."""
-    found = evaluation.profile.get("others_cores_busy")
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def _interval(evaluation: Evaluation, baseline: str) -> Interval | None:
@@ -184,6 +184,6 @@ def save_evaluation(
         tags=evaluation.tags,
         measurements=measurements_of(evaluation),
         result=evaluation.to_json(),
-        noise=noise(evaluation),
+        noise=noise_of(evaluation.profile),
     )
     return evaluation_id

@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.protocols import JSON, Event, ResumeState
+from agents.history import leading_place
+from agents.protocols import JSON, Event, Outcome, ResumeState
 from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
@@ -16,8 +17,8 @@ from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
-from service.views.pooled_figure import leaderboard_text
-from tasks.outcomes import NO_CANDIDATE
+from service.jobs.pooled_figure import leaderboard_text
+from tasks.outcomes import NO_CANDIDATE, NOT_EVALUATED, UNDER_WAY
 
 WORKER_LOST = "worker_lost"
 """The event of a job whose worker died or was cut off; others go on with it."""
@@ -34,6 +35,10 @@ class RoundLine:
         change: what the candidate was meant to change.
         retracted: whether the evaluation was taken back.
         tags: remarks on the candidate that passed; they also say what its figures are made of.
+        over_best: the speedup over the best candidate of that time; None: there was none, or it was not timed.
+        decision: what the trial says of it beside that one.
+        variants: the candidates of the round, in order, if the Coder handed in several; the round's own fields are then
+            those of the one that stands for it. A variant's `change` is what sets it apart.
     """
 
     number: int
@@ -48,6 +53,14 @@ class RoundLine:
     best: bool = False
     retracted: bool = False
     tags: tuple[str, ...] = ()
+    over_best: float | None = None
+    decision: str | None = None
+    variants: tuple["RoundLine", ...] = ()
+
+    @property
+    def others(self) -> tuple["RoundLine", ...]:
+        """The variants but the one that stands for the round."""
+        return tuple(each for each in self.variants if each.candidate_hash != self.candidate_hash)
 
     @property
     def outcome(self) -> str:
@@ -277,6 +290,9 @@ def round_lines(
         judged: what `db.evaluations.results.retractions` returns for the job.
     """
     lines: dict[int, RoundLine] = {}
+    candidates: dict[int, dict[str, RoundLine]] = {}  # by round and hash
+    said: dict[tuple[int, str], Mapping[str, Any]] = {}  # by round and hash: the last evaluation
+    best_in: dict[int, str] = {}  # by round: the candidate of it that became the best last
     changes = {1: "first candidate"}
     for event in events:
         number, data = event.round, event.data
@@ -284,29 +300,77 @@ def round_lines(
             case "advice":
                 changes[number + 1] = str(data.get("change", ""))
             case "round_started":
-                lines[number] = RoundLine(number, changes.get(number, ""), "under way")
+                lines[number] = RoundLine(number, changes.get(number, ""), UNDER_WAY)
             case "candidate" if number in lines:
-                change = str(data.get("change") or lines[number].change)
-                lines[number] = replace(lines[number], candidate_hash=str(data["hash"]), change=change)
-            case "evaluated" | "proved":  # what was proved in the end takes the place of the trial's figures
-                known = lines.get(number, RoundLine(number, changes.get(number, ""), ""))
+                change, digest = str(data.get("change") or lines[number].change), str(data["hash"])
                 lines[number] = replace(
-                    known,
-                    verdict=str(data["verdict"]),
-                    code=None if data.get("code") is None else str(data["code"]),
-                    message=str(data.get("message") or ""),
-                    speedup=_number(data.get("speedup")),
-                    speedup_low=_number(data.get("speedup_low")),
-                    speedup_high=_number(data.get("speedup_high")),
-                    candidate_hash=str(data["candidate_hash"]),
-                    tags=_texts(data.get("tags")),
+                    lines[number], candidate_hash=lines[number].candidate_hash or digest, change=change
                 )
+                own = RoundLine(number, str(data.get("label") or ""), UNDER_WAY, candidate_hash=digest)
+                candidates.setdefault(number, {})[digest] = own
+            case "evaluated" | "proved":  # what was proved in the end takes the place of the trial's figures
+                lines.setdefault(number, RoundLine(number, changes.get(number, ""), ""))
+                digest = str(data["candidate_hash"])
+                known = candidates.setdefault(number, {}).get(digest, RoundLine(number, "", ""))
+                candidates[number][digest] = _evaluated_line(known, data)
+                if event.kind == "evaluated" or (number, digest) not in said:
+                    said[number, digest] = data
+            case "best":
+                best_in[number] = str(data["hash"])
             case "round_done" if data.get("verdict") == NO_CANDIDATE and number in lines:
                 lines[number] = replace(lines[number], verdict=NO_CANDIDATE)
-    lines = {number: replace(line, retracted=_is_retracted(line, judged)) for number, line in lines.items()}
-    own = [number for number in sorted(lines) if best and lines[number].candidate_hash == best]
-    marked = next((number for number in own if not lines[number].retracted), None)
-    return tuple(replace(lines[number], best=number == marked) for number in sorted(lines))
+            case "round_done":
+                for digest, line in candidates.get(number, {}).items():
+                    if (number, digest) not in said:
+                        candidates[number][digest] = replace(line, verdict=NOT_EVALUATED)
+    shown = []
+    for number in sorted(lines):
+        found = [replace(each, retracted=_is_retracted(each, judged)) for each in candidates.get(number, {}).values()]
+        evaluated = [each for each in found if (number, each.candidate_hash) in said]
+        trials = [said[number, str(each.candidate_hash)] for each in evaluated]
+        leading = _leading(evaluated, trials, best_in.get(number), best)
+        line = lines[number] if leading is None else replace(leading, change=lines[number].change)
+        line = replace(line, retracted=_is_retracted(line, judged))
+        shown.append(replace(line, variants=tuple(found) if len(found) > 1 else ()))
+    marked = next((line.number for line in shown if best and line.candidate_hash == best and not line.retracted), None)
+    return tuple(_marked(line, best) if line.number == marked else line for line in shown)
+
+
+def _evaluated_line(known: RoundLine, data: Mapping[str, Any]) -> RoundLine:
+    """A candidate's line with the figures of its evaluation. A proof leaves what the trial said beside the best."""
+    over_best = _number(data.get("over_champion"))
+    return replace(
+        known,
+        verdict=str(data["verdict"]),
+        code=None if data.get("code") is None else str(data["code"]),
+        message=str(data.get("message") or ""),
+        speedup=_number(data.get("speedup")),
+        speedup_low=_number(data.get("speedup_low")),
+        speedup_high=_number(data.get("speedup_high")),
+        candidate_hash=str(data["candidate_hash"]),
+        tags=_texts(data.get("tags")),
+        over_best=known.over_best if over_best is None else over_best,
+        decision=known.decision if data.get("decision") is None else str(data["decision"]),
+    )
+
+
+def _leading(
+    evaluated: Sequence[RoundLine], trials: Sequence[Mapping[str, Any]], best_in: str | None, best: str | None
+) -> RoundLine | None:
+    """The candidate that stands for a round: the job's best, or else the one that the agents chose; None: none yet."""
+    if not evaluated:
+        return None
+    repeats = [place for place, data in enumerate(trials) if data.get("repeat_of_round") is not None]
+    for place, line in enumerate(evaluated):
+        if best and line.candidate_hash == best and place not in repeats:
+            return line
+    return evaluated[leading_place([Outcome.from_json(data) for data in trials], repeats, best_in)]
+
+
+def _marked(line: RoundLine, best: str | None) -> RoundLine:
+    """The line of the round with the job's best candidate."""
+    variants = tuple(replace(each, best=each.candidate_hash == best) for each in line.variants)
+    return replace(line, best=True, variants=variants)
 
 
 def _texts(value: JSON) -> tuple[str, ...]:

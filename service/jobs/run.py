@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
 from agents.job import JobResult, JobSpec, run_job
-from agents.llm.models import is_builtin
+from agents.llm.models import is_builtin, only_builtin
 from agents.protocols import LLM, NO_PREBUILDS, Outcome, ResumeState
 from agents.stop_rules import StopReason
 from agents.strategies.registry import SHOWS_PROFILES
@@ -31,7 +31,7 @@ from service.jobs.liveness import job_lost, require_owned
 from service.jobs.persistence import outcome_of, save_evaluation
 from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, last_end, load_resume_state, read_events
-from service.jobs.spec import spec_of
+from service.jobs.spec import DEVICE_TEXT, spec_of, told_device_text
 from tasks.outcomes import Verdict, candidate_hash
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
@@ -206,15 +206,28 @@ def run_claimed_job(
         JobLost: another process has the job now.
     """
     with store.read() as session:
-        device = str(jobs.get_job(session, job_id).options["device"])
+        job = jobs.get_job(session, job_id)
     events, resume_state = load_resume_state(store, job_id)
     journal = Journal(store, job_id, observe, events, owner=owner, write=write)
     journal.progress(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
+    settings = context.settings
+    told = told_device_text(job, begun=any(event.kind == "job_started" for event in events))
+
+    def device_text() -> str:
+        """What the job's models are told of the device: the same in all of its runs, for it is part of prompts."""
+        if told is not None:
+            return told
+        reads = not only_builtin(settings.model, settings.judge_model)
+        text = context.device_text(measure=reads, on_progress=journal.progress, cancel=cancel)
+        write(lambda: _keep_device_text(store, job_id, owner, text))
+        return text
+
     run = JobRun(
         store,
         job_id,
         owner,
-        spec=spec_of(context.task, context.settings, device=device),
+        spec=spec_of(context.task, settings, device=str(job.options["device"])),
+        device_text=device_text,
         journal=journal,
         evaluator=evaluator or LocalEvaluator(store, job_id, owner, context, journal.progress, cancel),
         platform=context.platform,
@@ -229,10 +242,17 @@ def run_claimed_job(
     return run.run(resume_state)
 
 
+def _keep_device_text(store: Store, job_id: int, owner: Owner, text: str) -> None:
+    with store.write() as session:
+        require_owned(session, job_id, owner)
+        jobs.update_options(session, job_id, **{DEVICE_TEXT: text})
+
+
 class JobRun:
     """One run of a job that `owner` has claimed.
 
     Args:
+        device_text: gives what prompts say of the device, before the first of them is written; None: what `spec` says.
         llm: answers the models' calls.
         evaluator: evaluates the candidates.
         worker_id: set for a job of the queue. Such a job is queued again if it ends because of this machine.
@@ -252,6 +272,7 @@ class JobRun:
         platform: Platform,
         llm: LLM,
         cancel: CancelToken,
+        device_text: Callable[[], str] | None = None,
         worker_id: str | None = None,
         builds: Prebuilder | None = None,
         changes: Changes | None = None,
@@ -265,6 +286,7 @@ class JobRun:
         self._platform = platform
         self._llm = llm
         self._cancel = cancel
+        self._device_text = device_text
         self._worker_id = worker_id
         self._builds = builds
         self._changes = changes
@@ -307,10 +329,13 @@ class JobRun:
 
     def _work(self, resume_state: ResumeState) -> tuple[str, str]:
         """Run the agents; the reason why they stopped, and one line of detail."""
-        self._evaluator.prepare()
         try:
+            spec = self._spec
+            if self._device_text is not None:
+                spec = replace(spec, device=self._device_text())
+            self._evaluator.prepare()
             result = run_job(
-                self._spec,
+                spec,
                 evaluate=self._try,
                 prove=self._prove,
                 prebuilds=self._builds or NO_PREBUILDS,

@@ -9,14 +9,19 @@ from agents.llm.budget import Budget
 from agents.llm.models import provider_of
 from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
+from agents.strategies.registry import NEEDS_TIMES, STRATEGIES
 from db.records import JobRecord, TaskRecord
 from evaluator.platforms import load_platform
 from service.errors import BadRequest
 from service.settings import Settings
+from service.translation import source_language
 from tasks.task import Task
 
 SANDBOX = "sandbox"
 """The option of a job that names the sandbox which it requires; without it any sandbox will do."""
+
+DEVICE_TEXT = "device_text"
+"""The option of a job that holds what its models are told of the device. It is stored once, before the first prompt."""
 
 # Settings that must be the same when a job is resumed, besides the columns of its row.
 _OPTIONS = (
@@ -69,11 +74,17 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
     Args:
         task: the task.
         settings: the job's settings.
-        device: the description of the device in prompts.
+        device: what prompts say of the device.
 
     Raises:
-        BadRequest: the strategy is unknown, a model cannot write for the platform, or a bound is out of range.
+        BadRequest: the strategy needs times and the platform has none, it is unknown, a model cannot write for the
+            platform, a bound is out of range, or the kernel that the task brings is for no platform that is known.
     """
+    if load_platform(settings.platform).timed == "nothing" and settings.strategy in NEEDS_TIMES:
+        raise BadRequest(
+            f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
+            f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
+        )
     price = None
     if settings.price is not None:
         prompt, reply = (float(dollars) / 1e6 for dollars in settings.price.split(","))
@@ -95,6 +106,7 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         price=price,
         plateau_rounds=settings.plateau_rounds,
         roofline_target=settings.roofline_target,
+        source_language=source_language(task),
     )
     try:
         check_spec(spec)
@@ -122,6 +134,15 @@ def started_device_class(job: JobRecord) -> str | None:
     return None if description is None else device_class_of(job.platform, str(description))
 
 
+def told_device_text(job: JobRecord, *, begun: bool) -> str | None:
+    """What a job's models have been told of the device; None if they have not been told anything yet.
+
+    A job that was begun by a version that stored no such text has told them the device's description.
+    """
+    text = job.options.get(DEVICE_TEXT) or (job.options.get("device") if begun else None)
+    return None if text is None else str(text)
+
+
 def required_sandbox(job: JobRecord) -> str | None:
     """The sandbox that a job began in, else the one that it asks for; None if any sandbox will do."""
     begun = job.sandbox if started_device_class(job) is not None else None
@@ -146,7 +167,6 @@ class MeasurementTarget:
         """The options that a job must store to be measured here; None if it may not be.
 
         A job stays with the device class and the sandbox that it began in, since speedups in others are not comparable.
-        Its prompts keep their description of the device.
 
         Args:
             job: the job.

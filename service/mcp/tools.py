@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.tasks import find_task, list_tasks
 from service.views.leaderboard import leaderboard_page
 from tasks.load import load_task, task_from_source
-from tasks.outcomes import Verdict, clock_of
+from tasks.outcomes import RIGHT
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 
@@ -155,14 +155,14 @@ def _evaluate(
     settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
 ) -> Mapping[str, Any]:
     record = _judged(settings, arguments, on_progress, cancel, profile=False).record
-    return {**record.result, "timed": clock_of(record.tags).name}
+    return {**record.result, "timed": load_platform(record.platform).timed}
 
 
 def _profile(
     settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
 ) -> Mapping[str, Any]:
     record = _judged(settings, arguments, on_progress, cancel, profile=True).record
-    passed = record.verdict == Verdict.PASSED
+    right = record.verdict in RIGHT
     profile = dict(record.result["profile"])
     return {
         "schema": "kernelwright.profile/1",
@@ -170,10 +170,10 @@ def _profile(
         "code": record.code,
         "message": record.message,
         "detail": record.result.get("detail", ""),
-        "text": load_platform(record.platform).profile_text(profile) if passed else "",
-        "profile": profile if passed else {},
+        "text": load_platform(record.platform).profile_text(profile) if right else "",
+        "profile": profile if right else {},
         "speedup": record.result.get("speedup"),
-        "timed": clock_of(record.tags).name,
+        "timed": load_platform(record.platform).timed,
         "evaluation_id": record.id,
     }
 

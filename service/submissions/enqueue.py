@@ -6,28 +6,16 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import provider_of
 from db.jobs import job_queue
-from db.store import Store
-from db.tables import LOCAL_USER
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
 from service.jobs.spec import SANDBOX, options_of, spec_of
 from service.settings import Settings
+from service.translation import translation_option
 from tasks.task import Task
 
 PRIORITIES = {"low": 1, "normal": 0, "high": -1}
 """Names of priorities, as the queue counts them: the lowest number first."""
-
-
-def submit(task: Task, *, settings: Settings, store: Store, user: str = LOCAL_USER, priority: str = "normal") -> int:
-    """Queue a job that optimizes `task` as the settings say; its id.
-
-    Raises:
-        BadRequest: the request is invalid; nothing was queued.
-    """
-    check_submission(task, settings, priority)
-    with store.write() as session:
-        return queue_job(session, task, settings=settings, user=user, priority=priority)
 
 
 def check_submission(task: Task, settings: Settings, priority: str) -> None:
@@ -72,7 +60,7 @@ def queue_job(
 
 def kept_options(task: Task, settings: Settings) -> dict[str, Any]:
     """The options that are stored with a queued job."""
-    return options_of(settings) | asked_sandbox(settings) | {"ref": task.id, "out": None}
+    return options_of(settings) | asked_sandbox(settings) | translation_option(task) | {"ref": task.id, "out": None}
 
 
 def asked_sandbox(settings: Settings) -> dict[str, Any]:

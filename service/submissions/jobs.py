@@ -18,6 +18,7 @@ from service.submissions.access import NotAllowed, Principal, Role, require, req
 from service.submissions.enqueue import check_submission, queue_job
 from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota, priced_models
+from service.translation import translated
 from tasks.task import Task
 
 OPTIONS = (
@@ -83,24 +84,27 @@ def submit_for(
     task: Task,
     *,
     options: Mapping[str, Any],
+    origin: str | None = None,
+    kernel: str | None = None,
     priority: str = "normal",
     settings: Settings,
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
-    """Queue a job.
+    """Queue a job. `origin` and `kernel` say which kernel it translates, if any (`service.translation`).
 
     Returns:
         The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: the request is invalid.
+        BadRequest, TaskError: the request is invalid.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
     if priority == "high":
         require(principal, Role.OPERATOR)
     wanted = settings_for(settings, principal, options)
+    task = translated(task, wanted, origin=origin, kernel=kernel)
     check_submission(task, wanted, priority)
     priced = priced_models(principal, [wanted])
 

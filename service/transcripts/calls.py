@@ -13,7 +13,10 @@ from tasks.outcomes import Verdict, candidate_hash
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """The candidate that a call led to. `verdict` is None until it has been evaluated."""
+    """The candidate that a call led to.
+
+    `verdict` is None until it has been evaluated. `label` is what sets it apart from other variants of its round.
+    """
 
     round: int
     candidate_hash: str
@@ -25,6 +28,7 @@ class CandidateResult:
     speedup_low: float | None = None
     speedup_high: float | None = None
     repeat_of_round: int | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,9 @@ class LinkedCall:
     `number` counts the job's calls from 1. `rejected` says why the reply could not be used. `key` is the call's key in
     the ledger.
 
-    `candidate` is None if the call led to no candidate. A Coder's reply leads to the candidate of its round; a Judge's
-    reply, to the candidate that follows its advice; a reply with tool calls, to the best of the candidates in these.
+    `candidate` is None if the call led to no candidate. A Coder's reply leads to the best candidate of its round; a
+    Judge's reply, to the best candidate that follows its advice; a reply with tool calls, to the best of the candidates
+    in these. `candidates` are all variants of that round, in order, if it has several.
     """
 
     number: int
@@ -56,6 +61,7 @@ class LinkedCall:
     truncated: bool = False
     rejected: str | None = None
     candidate: CandidateResult | None = None
+    candidates: tuple[CandidateResult, ...] = ()
     key: str | None = None
 
 
@@ -133,8 +139,8 @@ class _CandidateLinks:
         self._coder: int | None = None  # the Coder's last call, of any round
         self._with_tools: set[int] = set()  # rounds whose candidate is from the Coder's last call, of any round
         self._advice: dict[int, int] = {}  # by round: the Judge's call whose advice no candidate has followed yet
-        self._rounds: dict[int, list[int]] = {}  # by call: the rounds of the candidates that it led to
-        self._candidates: dict[int, CandidateResult] = {}  # by round
+        self._rounds: dict[int, list[int]] = {}  # by call: the rounds that it led to
+        self._candidates: dict[int, dict[str, CandidateResult]] = {}  # by round and hash
         self._rejected: dict[int, str] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
 
@@ -159,24 +165,30 @@ class _CandidateLinks:
                 if index is not None:
                     self._advice[number] = index
             case "candidate":
-                self._candidates[number] = CandidateResult(number, str(data.get("hash")))
+                of_round, digest = self._candidates.setdefault(number, {}), str(data.get("hash"))
+                first = not of_round
+                of_round[digest] = CandidateResult(number, digest, label=str(data.get("label") or ""))
                 writer = self._coder if number in self._with_tools else self._accepted("coder", number)
-                for index in (writer, self._follow(number)):
+                for index in (writer, self._follow(number)) if first else ():  # variants are of one reply
                     if index is not None:
                         self._rounds.setdefault(index, []).append(number)
             case "evaluated" | "proved":
-                self._candidates[number] = candidate_result(event)
+                of_round, digest = self._candidates.setdefault(number, {}), str(data.get("candidate_hash"))
+                label = of_round[digest].label if digest in of_round else ""
+                of_round[digest] = replace(candidate_result(event), label=label)
 
     def complete(self, index: int, call: LinkedCall) -> LinkedCall:
         facts = self._facts.get(index, {})
-        known = {candidate.candidate_hash: candidate for candidate in self._candidates.values()}
-        candidate = [self._candidates[number] for number in self._rounds.get(index, ())]
+        known = {digest: each for of_round in self._candidates.values() for digest, each in of_round.items()}
+        rounds = [tuple(self._candidates[number].values()) for number in self._rounds.get(index, ())]
+        candidate = [each for of_round in rounds for each in of_round]
         candidate += [known[digest] for digest in map(_hash_in, call.tool_calls) if digest in known]
         return replace(
             call,
             attempts=_whole(facts.get("attempts")) or 1,
             truncated=facts.get("truncated") is True,
             rejected=self._rejected.get(index),
+            candidates=next((of_round for of_round in rounds if len(of_round) > 1), ()),
             candidate=max(
                 candidate,
                 key=lambda each: (each.verdict == Verdict.PASSED, each.speedup or 0.0, each.round),

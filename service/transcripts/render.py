@@ -10,8 +10,9 @@ from typing import Any
 from agents.llm.models import is_builtin
 from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
+from service.jobs.query import REMEASURED
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
-from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of
+from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of, shown_untimed
 
 WIDTH = 80
 NO_TOKENS = "–"  # stands where the tokens of a compiler search would: it is no language model and has none
@@ -106,8 +107,8 @@ def transcript_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _call_json(call: LinkedCall) -> dict[str, Any]:
     values = asdict(call)
-    candidate = values.pop("candidate")
-    return {**values, "led": candidate}
+    candidate, variants = values.pop("candidate"), values.pop("candidates")
+    return {**values, "led": candidate, "variants": variants}
 
 
 def event_line(event: EventRecord) -> str | None:
@@ -129,15 +130,20 @@ def event_line(event: EventRecord) -> str | None:
             return f"advice after round {event.round}: {data.get('change')}"
         case "best":
             speedup = data.get("speedup")
-            shown = f"{speedup:.2f} times eager" if isinstance(speedup, int | float) else "speedup not known"
-            tags = data.get("tags")
-            clock = clock_of(tags if isinstance(tags, list | tuple) else ())
-            return f"best so far: round {event.round}, {clock.beside(shown)}"
+            told = data.get("tags")
+            tags = told if isinstance(told, list | tuple) else ()
+            if not isinstance(speedup, int | float):
+                return f"best so far: round {event.round}, {shown_untimed(tags)}"
+            return f"best so far: round {event.round}, {clock_of(tags).beside(f'{speedup:.2f} times eager')}"
         case "round_done" if data.get("verdict") == NO_CANDIDATE:
             return f"round {event.round} brought no candidate"
         case "job_stopped" | "ended":
             detail = f": {data['detail']}" if data.get("detail") else ""
-            return f"the job stops, {data.get('reason')}{detail}"
+            what = "the rounds end" if event.kind == "job_stopped" else "the job ends"  # the proof lies between
+            return f"{what}, {data.get('reason')}{detail}"
+        case kind if kind == REMEASURED:
+            outcome = "it counts now" if data.get("counts") else "it does not count yet"
+            return f"round {event.round}: measured again while the device was quiet: {data.get('verdict')}, {outcome}"
         case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
         case "proof_started" | "proved":
@@ -146,10 +152,17 @@ def event_line(event: EventRecord) -> str | None:
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
 
 
+def variant_text(data: Mapping[str, Any]) -> str:
+    """Which of several variants the data of a `candidate` event are about; empty if there is one candidate."""
+    return f", variant {data['variant']} of {data.get('variants')}: {data.get('label')}" if "variant" in data else ""
+
+
 def result_line(candidate: CandidateResult) -> str:
     """A candidate's result as one line."""
     code = f" ({candidate.code})" if candidate.code else ""
     shown = f"round {candidate.round}, {candidate.candidate_hash[:8]}: {candidate.verdict or 'not evaluated'}{code}"
+    if candidate.label:
+        shown = f"{candidate.label}: {shown}"
     if candidate.repeat_of_round is not None:
         shown += f", the same file as in round {candidate.repeat_of_round}"
     if candidate.speedup is not None:
@@ -198,8 +211,8 @@ def _call(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Li
         yield from _tool_call(tool_call, shown)
     if call.rejected is not None:
         yield from wrapped("result", f"=> rejected: {call.rejected}", indent="   ")
-    if call.candidate is not None:
-        yield from wrapped("result", f"=> {result_line(call.candidate)}", indent="   ")
+    for candidate in call.candidates or ((call.candidate,) if call.candidate is not None else ()):
+        yield from wrapped("result", f"=> {result_line(candidate)}", indent="   ")
     seen.messages, seen.answer, seen.number = call.messages, (call.reply, [*call.tool_calls]), call.number
 
 

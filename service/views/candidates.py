@@ -11,9 +11,9 @@ from db.leaderboard.standings import candidate_figure
 from db.records import AuditRecord, CandidateRecord, JobRecord
 from db.store import Store
 from service.audit import list_audit
+from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.spec import task_of
 from service.views.evaluation import EvaluationView, evaluation_view
-from service.views.pooled_figure import leaderboard_text
 
 REFERENCE = "reference"
 """The key that stands for the task's own source in place of another candidate's hash."""

@@ -8,7 +8,7 @@ from typing import Any
 from db.evaluations import results
 from db.records import EvaluationRecord
 from db.store import Store
-from tasks.outcomes import Clock, check_result, clock_of
+from tasks.outcomes import GUARDED, Clock, NeighbourResult, check_result, clock_of
 
 _MAX_SAMPLES = 2000  # of one series; more would only make the page larger
 
@@ -36,11 +36,21 @@ class CheckLine:
 
 @dataclass(frozen=True)
 class NeighbourLine:
-    """What a candidate makes of inputs beside the task's own: `result` is right, wrong, fails or skipped."""
+    """What a candidate makes of inputs beside the task's own: `result` is a `NeighbourResult`."""
 
     inputs: str
     result: str
     note: str
+
+    @property
+    def right(self) -> bool:
+        """Whether the candidate is right for them."""
+        return self.result == NeighbourResult.RIGHT
+
+    @property
+    def guarded(self) -> bool:
+        """Whether an exported file leaves them to the task's own code."""
+        return self.result in GUARDED
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,11 @@ class LatencyLine:
 
 @dataclass(frozen=True)
 class RooflineView:
-    """How close a kernel comes to the device's limits. A rate is None if nothing was counted."""
+    """How close a kernel comes to the device's limits. A rate is None if nothing was counted.
+
+    Of what bounds the op, `achieved` is `fraction` of `peak`: for bytes, `peak_gb_per_s` is what the device allows for
+    as much reading and writing as this op does. Where arithmetic bounds it, it is the rate of reading alone.
+    """
 
     bound: str
     limit_ms: float
@@ -211,16 +225,19 @@ def _roofline(roofline: Mapping[str, Any], profile: Mapping[str, Any]) -> Roofli
     limit, fraction = number(roofline.get("limit_ms")), number(roofline.get("fraction"))
     if limit is None or fraction is None:
         return None
-    in_cache = roofline.get("bound") == "cache"
+    bound, bytes_moved = str(roofline.get("bound", "")), number(profile.get("bytes_moved_min"))
+    peak = number(profile.get("peak_read_gb_per_s"))
+    if bound != "compute":
+        peak = bytes_moved / limit / 1e6 if bytes_moved and limit > 0 else None
     return RooflineView(
-        bound=str(roofline.get("bound", "")),
+        bound=bound,
         limit_ms=limit,
         fraction=fraction,
-        bytes_moved=number(profile.get("bytes_moved_min")),
+        bytes_moved=bytes_moved,
         flops=number(profile.get("flops")),
         achieved_gb_per_s=number(profile.get("achieved_gb_per_s")),
         achieved_gflop_per_s=number(profile.get("achieved_gflop_per_s")),
-        peak_gb_per_s=number(profile.get("peak_cached_read_gb_per_s" if in_cache else "peak_read_gb_per_s")),
+        peak_gb_per_s=peak,
         peak_gflop_per_s=number(profile.get("peak_gflop_per_s")),
     )
 

@@ -11,20 +11,21 @@ from db.jobs import job_queue, jobs
 from db.leaderboard.standings import candidate_figure
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
+from evaluator.evaluation import noise_of
+from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
-from service.transcripts.render import event_line, tokens_text
+from service.transcripts.render import event_line, tokens_text, variant_text
 from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
-from service.views.pooled_figure import leaderboard_text
 from service.views.wording import REMEDIES, STOPS, tokens_of_job
-from tasks.outcomes import WALL, Clock, clock_of, is_reliable
+from tasks.outcomes import UNRANKED, WALL, Clock, clock_of, is_ranked, is_reliable
 
 MAX_LOG_LINES = 400
 
 
 @dataclass(frozen=True)
 class JobLine:
-    """A job in a list, with the speedup of its best candidate, whether it can be relied on, and what it is made of."""
+    """A job in a list, with the speedup of its best candidate, whether it has no rank, and what it is made of."""
 
     job: JobRecord
     speedup: Ratio | None
@@ -49,14 +50,20 @@ class JobList:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round, with the latency of its candidate."""
+    """A round with the latency of its candidate, and the variants that do not stand for it, each as such a view."""
 
     line: RoundLine
+    others: tuple["RoundView", ...] = ()
     unreliable: bool = False
     repeat_of_round: int | None = None
     candidate_ms: float | None = None
     roofline_fraction: float | None = None
     speedup_compile: float | None = None
+
+    @property
+    def own_variant(self) -> RoundLine | None:
+        """The variant that stands for the round; None: the round has one candidate."""
+        return next((each for each in self.line.variants if each.candidate_hash == self.line.candidate_hash), None)
 
     @property
     def clock(self) -> Clock:
@@ -121,8 +128,19 @@ class JobView:
 
     @property
     def best_counts(self) -> bool:
-        """Whether the figures of the best candidate are vouched for; a trial's are, until there is a proof."""
-        return self.best is not None and is_reliable(self.best.tags)
+        """Whether the figures of the best candidate give it a rank; those of a trial do not."""
+        return self.best is not None and is_ranked(self.best.tags)
+
+    @property
+    def tags_without_rank(self) -> tuple[str, ...]:
+        """The tags of the best candidate that say why it has no rank."""
+        return () if self.best is None else tuple(tag for tag in self.best.tags if tag in UNRANKED)
+
+    @property
+    def noise(self) -> float | None:
+        """The load of other programs while the best candidate was timed; None if nobody knows."""
+        profile = None if self.best is None else self.best.result.get("profile")
+        return noise_of(profile) if isinstance(profile, Mapping) else None
 
     @property
     def is_open(self) -> bool:
@@ -225,16 +243,14 @@ def log_text(event: EventRecord) -> str | None:
     match event.kind:
         case "candidate":
             repeat = data.get("repeat_of_round")
-            return f"round {event.round}: {'the same file as in round ' + str(repeat) if repeat else 'a new candidate'}"
+            what = f"the same file as in round {repeat}" if repeat else "a new candidate"
+            return f"round {event.round}: {what}{variant_text(data)}"
         case "evaluation_started":
             return f"round {event.round}: evaluating"
         case "proof_started":
             return f"round {event.round}: measuring the best candidate once more, at full precision"
         case "evaluated" | "proved":
             return f"round {event.round}: {data.get('verdict')}, {data.get('message')}"
-        case "remeasured":
-            outcome = "it counts now" if data.get("counts") else "it does not count yet"
-            return f"round {event.round}: measured again while the device was quiet: {data.get('verdict')}, {outcome}"
         case "llm_call":
             tokens = tokens_text(str(data.get("model")), data.get("prompt_tokens"), data.get("completion_tokens"))
             return f"round {event.round}: the {data.get('role')} answered ({tokens})"
@@ -248,7 +264,7 @@ def _line(job: JobRecord, best: tuple[Measurements, tuple[str, ...]] | None) -> 
         return JobLine(job, None, False)
     measurements, tags = best
     speedup = ratio(measurements.speedup, measurements.speedup_low, measurements.speedup_high)
-    return JobLine(job, speedup, not is_reliable(tags), clock_of(tags))
+    return JobLine(job, speedup, not is_ranked(tags), clock_of(tags))
 
 
 def _log_line(event: EventRecord) -> LogLine | None:
@@ -260,15 +276,21 @@ def _rounds(
     events: Sequence[EventRecord], best: str | None, judged: Sequence[tuple[str, int, bool]]
 ) -> tuple[RoundView, ...]:
     lines = round_lines([Event(event.kind, event.round, event.data) for event in events], best, judged)
-    said = {event.round: event.data for event in events if event.kind in ("evaluated", "proved")}
-    return tuple(_round(line, said.get(line.number, {})) for line in lines)
+    said = {
+        (event.round, event.data.get("candidate_hash")): event.data
+        for event in events
+        if event.kind in ("evaluated", "proved")
+    }
+    return tuple(_round(line, said) for line in lines)
 
 
-def _round(line: RoundLine, data: Mapping[str, Any]) -> RoundView:
+def _round(line: RoundLine, said: Mapping[tuple[int, object], Mapping[str, Any]]) -> RoundView:
+    data = said.get((line.number, line.candidate_hash), {})
     latency = data.get("latency_ms")
     repeat = data.get("repeat_of_round")
     return RoundView(
         line=line,
+        others=tuple(_round(each, said) for each in line.others),
         unreliable=not is_reliable(line.tags),
         repeat_of_round=repeat if isinstance(repeat, int) else None,
         candidate_ms=number(latency.get("candidate")) if isinstance(latency, Mapping) else None,

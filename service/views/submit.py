@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from agents.strategies.registry import STRATEGIES
 from db.store import Store
+from evaluator.platforms import PLATFORM_NAMES
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES
 from service.submissions.jobs import allowed_models
@@ -13,13 +14,17 @@ from service.views.devices import PlatformLine, devices_view
 
 @dataclass(frozen=True)
 class SubmitChoices:
-    """The choices for each field. `tasks` holds names as suite/name; `models`, patterns that a submitter may use."""
+    """The choices for each field. `tasks` holds names as suite/name; `models`, patterns that a submitter may use.
+
+    `origins` are the platforms whose kernels can be translated.
+    """
 
     tasks: tuple[str, ...]
     platforms: tuple[PlatformLine, ...]
     models: tuple[str, ...]
     strategies: tuple[str, ...]
     priorities: tuple[str, ...]
+    origins: tuple[str, ...]
 
 
 def submit_choices(settings: Settings, store: Store) -> SubmitChoices:
@@ -30,4 +35,5 @@ def submit_choices(settings: Settings, store: Store) -> SubmitChoices:
         models=allowed_models(settings),
         strategies=STRATEGIES,
         priorities=tuple(PRIORITIES),
+        origins=PLATFORM_NAMES,
     )

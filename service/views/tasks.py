@@ -9,6 +9,7 @@ from db.records import TaskHead, TaskRecord
 from db.store import Store
 from service.tasks import find_task, known_task_heads
 from service.views.jobs import JobLine, job_lines
+from tasks.source_kernel import SourceKernel, source_kernel_of, without_source_kernel
 from tasks.suites import list_suites
 from tasks.task import LOCAL_SUITE, Task, TaskError
 
@@ -42,6 +43,7 @@ class TaskList:
 class TaskView:
     """A task with one of its sources and the jobs on that source.
 
+    `op_source` is the source as it is shown, and `source_kernel` the kernel that it brings, which is shown beside it.
     `named` says whether the task's name stands for this source now, so that it can be submitted by name. `versions`
     holds the hashes of all its sources.
     """
@@ -51,6 +53,8 @@ class TaskView:
     category: str
     dtype: str
     source: str
+    op_source: str
+    source_kernel: SourceKernel | None
     source_hash: str
     named: bool
     versions: tuple[str, ...]
@@ -135,7 +139,17 @@ def task_view(store: Store, suite: str, name: str, source_hash: str | None = Non
     if chosen not in hashes:  # older than the sources that the store lists
         hashes.append(chosen)
     return TaskView(
-        suite, name, task.category, task.dtype, task.source, chosen, named, tuple(hashes), job_lines(store, found)
+        suite,
+        name,
+        task.category,
+        task.dtype,
+        task.source,
+        without_source_kernel(task.source),
+        source_kernel_of(task.source),
+        chosen,
+        named,
+        tuple(hashes),
+        job_lines(store, found),
     )
 
 

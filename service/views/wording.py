@@ -9,6 +9,7 @@ STOPS = {
     "budget": "the budget is spent, or the next call could exceed it",
     "plateau": "too many rounds brought nothing better",
     "roofline": "the best candidate is within reach of the hardware's limit",
+    "shown": "all is shown of the best candidate that can be shown without the device",
     "judge": "the Judge sees nothing left worth trying",
     "submitted": "the Coder handed in what it found best",
     "cancelled": "someone cancelled it",

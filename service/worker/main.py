@@ -272,4 +272,4 @@ def _tell(worker: WorkerContext, *, stopped: bool) -> None:
                 job_queue.requeue_job(session, job_id, worker_id=worker.worker_id)
             workers.set_stopped(session, worker.worker_id)
     except StoreError as error:
-        log.error("store: %s; others will find out by the missing beats", error)
+        log.error("store: %s; others will find out by the missing heartbeats", error)

@@ -19,7 +19,7 @@ from service.settings import Settings
 from service.worker.context import WorkerContext
 from service.worker.queued_evaluator import QueuedEvaluator
 from service.worker.retry import retry_store
-from tasks.outcomes import Verdict
+from tasks.outcomes import RIGHT
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
         try:
             for source in sources.values():
                 found = evaluator(source, round_number=0, profile=profile, trial=False, champion=None)
-                best = found.id if found.verdict == Verdict.PASSED else best
+                best = found.id if found.verdict in RIGHT else best
         except Cancelled:
             reason = cancel.reason or "cancelled"
     if reason == INTERRUPTED:

@@ -29,9 +29,14 @@ IDLE_S = 60.0
 QUIET_LOAD = 0.1
 """The load of others before it begins, at most: less than what makes a result noisy."""
 
-_LOOK_S = 60.0
-_SAMPLE_S = 2.0
-_JOBS = 50  # the newest of a device, among which noisy ones are looked for
+SAMPLE_S = 2.0
+"""How long that load is looked at."""
+
+LOOK_S = 60.0
+"""Between two looks for a noisy result."""
+
+NEWEST_JOBS = 50
+"""The newest jobs of a device, among which noisy ones are looked for."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +61,7 @@ class Remeasurer:
             if mine and self._cancel is not None:
                 self._cancel.request("real work came")
         elif not mine and now - self._idle_since > IDLE_S and now >= self._next_look:
-            self._next_look = now + _LOOK_S
+            self._next_look = now + LOOK_S
             self._thread = threading.Thread(target=self._step, name="remeasure", daemon=True)
             self._thread.start()
 
@@ -127,7 +132,7 @@ class Remeasurer:
                 platform=worker.platform.name,
                 device=worker.device.name,
                 sandbox=worker.sandbox.name,
-                limit=_JOBS,
+                limit=NEWEST_JOBS,
             )
             for job_id, evaluation_id, tags in newest:
                 if NOISY in tags and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES:
@@ -135,7 +140,7 @@ class Remeasurer:
         return None
 
     def _is_quiet(self, cancel: CancelToken) -> bool:
-        busy = self._worker.platform.load(lambda: cancel.event.wait(_SAMPLE_S))
+        busy = self._worker.platform.load(lambda: cancel.event.wait(SAMPLE_S))
         if cancel.requested():
             raise Cancelled
         return busy is not None and busy <= QUIET_LOAD

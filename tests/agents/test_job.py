@@ -334,6 +334,50 @@ def test_best_is_never_lost_and_never_gets_slower(rounds: list[tuple[float, floa
         best = now
 
 
+def screened(*tags: str) -> dict[str, object]:
+    return {"verdict": "screened", "tags": tags, "message": f"not timed; {', '.join(tags)}"}
+
+
+ALL_SHOWN = ("compiled", "executed", "custom_kernel", "race_free", "in_bounds")
+
+
+@pytest.mark.parametrize(
+    ("new", "best", "better"),
+    [
+        (ALL_SHOWN, ("executed", "race_free"), True),
+        (("executed", "race_free"), ALL_SHOWN, False),
+        (ALL_SHOWN, ALL_SHOWN, False),
+        (("executed", "torch_only", "specialised"), ("compiled", "executed"), False),
+    ],
+)
+def test_where_nothing_is_timed_the_one_is_better_of_which_more_is_shown(
+    new: tuple[str, ...], best: tuple[str, ...], better: bool
+) -> None:
+    one, other = (Outcome(name, "screened", tags=tags) for name, tags in (("1", new), ("2", best)))
+    assert is_better(one, other) is better
+    assert is_better(one, None)
+
+
+def test_where_nothing_is_timed_a_job_ends_when_all_is_shown() -> None:
+    evaluator = FakeEvaluator(
+        {"a": failed(), "b": screened("executed"), "c": screened("compiled", "executed"), "d": screened(*ALL_SHOWN)}
+    )
+    replies = [code("a"), advice(), code("b"), advice(), code("c"), advice(), code("d")]
+    llm = ScriptedLLM(replies)
+    result = run(evaluator, llm, replace(SPEC, rounds=9))
+    assert (result.stop_reason, result.best_source) == (StopReason.SHOWN, candidate("d"))
+    assert [event["hash"] for event in evaluator.data("best")] == [candidate_hash(candidate(name)) for name in "bcd"]
+    assert llm.requests()[2::2] == ["repair", "improve", "improve"]
+    assert json.loads(llm.sections(6)["history"])[1]["message"] == "not timed; executed"
+
+
+def test_where_less_can_be_shown_a_plateau_ends_it() -> None:
+    evaluator = FakeEvaluator({name: screened("executed", "race_free") for name in "abc"})
+    replies = [code("a"), advice(), code("b"), advice(), code("c")]
+    result = run(evaluator, ScriptedLLM(replies), replace(SPEC, rounds=9, plateau_rounds=2))
+    assert (result.stop_reason, result.best_source) == (StopReason.PLATEAU, candidate("a"))
+
+
 def test_stop_at_the_roofline() -> None:
     evaluator = FakeEvaluator({"a": passed(1.5, roofline_fraction=0.6), "b": passed(2.4, roofline_fraction=0.96)})
     result = run(evaluator, ScriptedLLM([code("a"), advice(), code("b")]), replace(SPEC, rounds=9))
@@ -750,7 +794,174 @@ def test_of_two_that_are_alike_the_much_simpler_one_is_the_best() -> None:
     assert not replaces(EvaluatedCandidate(short, uneven, 2), best), "its figures are not reliable"
 
 
+@pytest.mark.parametrize("tags", [("trial",), ("trial", "noisy")])
+@pytest.mark.parametrize("best_tags", [("trial",), ("trial", "noisy"), ("noisy",), ()])
+@pytest.mark.parametrize("decision", ["better", "worse", "alike", "open"])
+def test_the_test_beside_the_best_decides_whatever_noise_either_met(
+    decision: str, best_tags: tuple[str, ...], tags: tuple[str, ...]
+) -> None:
+    best = Outcome(candidate_hash("b"), **passed(2.0, tags=best_tags))  # type: ignore[arg-type]
+    beside = {"champion_hash": best.candidate_hash, "decision": decision, "tags": tags}
+    new = Outcome(candidate_hash("c"), **passed(9.0 if decision == "worse" else 1.0, **beside))  # type: ignore[arg-type]
+    assert is_better(new, best) is (decision == "better")
+    long, short = "word " * 100, "word " * 80
+    known = EvaluatedCandidate(long, replace(best, candidate_hash=candidate_hash(long)), 1)
+    simpler = replace(new, candidate_hash=candidate_hash(short), champion_hash=candidate_hash(long))
+    assert replaces(EvaluatedCandidate(short, simpler, 2), known) is (decision in ("better", "alike"))
+
+
+@pytest.mark.parametrize("noise", [(), ("noisy",)])
+@pytest.mark.parametrize("tag", ["beyond_roofline", "too_short", "cold", "uneven"])
+def test_figures_that_are_wrong_for_another_reason_than_noise_win_by_no_test(tag: str, noise: tuple[str, ...]) -> None:
+    best = Outcome(candidate_hash("b"), **passed(2.0, tags=("trial", *noise)))  # type: ignore[arg-type]
+    beside = {"champion_hash": best.candidate_hash, "decision": "better"}
+    for met in ((), ("noisy",)):
+        new = Outcome(candidate_hash("c"), **passed(9.0, tags=("trial", tag, *met), **beside))  # type: ignore[arg-type]
+        assert not is_better(new, best)
+        assert is_better(replace(best, champion_hash=new.candidate_hash, decision="worse"), new)
+
+
+def test_a_noisy_proof_is_not_replaced_by_a_trial_that_it_was_not_timed_beside() -> None:
+    proof = Outcome("1", **passed(2.0, tags=("noisy",)))  # type: ignore[arg-type]
+    tried = Outcome("2", **passed(3.0, tags=("trial",)))  # type: ignore[arg-type]
+    assert not is_better(tried, proof)
+    assert is_better(proof, tried)
+
+
 def test_a_candidate_that_was_compared_with_another_one_is_not_better_by_that() -> None:
     best = Outcome(candidate_hash("b"), **passed(2.0, spread=0.5))  # type: ignore[arg-type]
     new = Outcome(candidate_hash("c"), **trial("better", "a"))  # type: ignore[arg-type]
     assert not is_better(replace(new, tags=()), best)
+
+
+def variants(*names: str) -> str:
+    """A reply with a variant for each name, which is its label, too."""
+    return "".join(fenced(candidate(name), before="", language=f"python variant: {name}") for name in names)
+
+
+def test_the_best_of_several_variants_goes_on_and_each_is_compared_with_the_best_of_its_moment() -> None:
+    results = {
+        "a": passed(1.5),
+        "b": trial("worse", "a"),
+        "c": trial("better", "a"),
+        "d": trial("alike", "c"),
+        "e": trial("worse", "c"),
+    }
+    evaluator = FakeEvaluator(results)
+    llm = ScriptedLLM([code("a"), advice(), variants("b", "c", "d"), advice(), code("e")])
+    result = run(evaluator, llm)
+    assert (result.best_source, result.rounds_done) == (candidate("c"), 3)
+    assert evaluator.champions == [None, "a", "a", "c", "c"]
+    shown = [event for event in evaluator.events if event.round == 2 and not event.kind.startswith("llm")]
+    assert [event.kind for event in shown] == [
+        "round_started",
+        *["candidate"] * 3,
+        *["evaluation_started", "evaluated"] * 2,
+        "best",
+        *["evaluation_started", "evaluated"],
+        "round_done",
+        "advice",
+        "proof_started",
+        "proved",
+    ]
+    second = [event.data for event in shown if event.kind == "candidate"]
+    assert [(data["variant"], data["variants"], data["label"]) for data in second] == [
+        (1, 3, "b"),
+        (2, 3, "c"),
+        (3, 3, "d"),
+    ]
+    judged = llm.sections(3)
+    assert judged["candidate"].strip() == candidate("c").strip(), "the Judge sees the best one"
+    told = json.loads(judged["history"])[1]
+    assert (told["variant"], told["over_best_so_far"]) == ("c", "1.050 (better)")
+    assert told["other_variants"] == [
+        "b: passed, 0.900 (worse) over the best so far",
+        "d: passed, 1.000 (alike) over the best so far",
+    ]
+
+
+def test_of_variants_that_all_failed_the_first_is_repaired_and_the_others_are_told() -> None:
+    evaluator = FakeEvaluator({"a": failed(), "b": failed("crashed", code=None), "c": passed(1.5)})
+    llm = ScriptedLLM([variants("a", "b"), advice(), code("c")])
+    run(evaluator, llm, replace(SPEC, rounds=2))
+    assert llm.sections(1)["candidate"].strip() == candidate("a").strip()
+    assert json.loads(llm.sections(2)["history"])[0]["other_variants"] == ["b: crashed: row 3 differs"]
+
+
+def test_variants_that_cannot_be_used_are_named_in_the_next_prompt() -> None:
+    evaluator = FakeEvaluator({"a": passed(1.5), "b": passed(1.2)})
+    broken = fenced("class ModelNew(:", language="python variant: broken")
+    llm = ScriptedLLM([variants("a") + broken, advice(), code("b")])
+    run(evaluator, llm, replace(SPEC, rounds=2))
+    assert evaluator.evaluated == ["a", "b"]
+    note = llm.sections(2)["note"]
+    assert "Round 1 had variants that were not judged" in note and "variant 2: the file is not valid" in note
+
+
+def test_each_variant_counts_as_an_evaluation_and_what_the_budget_leaves_is_delivered() -> None:
+    evaluator = FakeEvaluator({"a": passed(1.5), "b": trial("better", "a")})
+    spec = replace(SPEC, budget=Budget(evaluations=2))
+    result = run(evaluator, ScriptedLLM([variants("a", "b", "c")]), spec)
+    assert (result.stop_reason, result.best_source) == (StopReason.BUDGET, candidate("b"))
+    assert evaluator.evaluated == ["a", "b"] and result.spent.evaluations == 2
+    assert len(evaluator.data("candidate")) == 3, "what was written is kept"
+    more = FakeEvaluator({"c": trial("better", "b")})
+    again = resumed(more, ScriptedLLM([]), evaluator.events, replace(spec, budget=Budget(), rounds=1))
+    assert (more.evaluated, again.best_source) == (["c"], candidate("c"))
+
+
+def test_a_variant_that_was_evaluated_before_is_not_evaluated_again() -> None:
+    evaluator = FakeEvaluator({"a": passed(1.5), "b": trial("worse", "a")})
+    llm = ScriptedLLM([code("a"), advice(), variants("a", "b"), advice()])
+    result = run(evaluator, llm, replace(SPEC, rounds=2))
+    assert evaluator.evaluated == ["a", "b"] and result.spent.evaluations == 2
+    assert [data["repeat_of_round"] for data in evaluator.data("candidate")] == [None, 1, None]
+
+
+@pytest.mark.parametrize("verdict", ["sandbox_error", "task_invalid"])
+def test_variants_after_one_that_could_not_be_judged_are_left_to_a_resumed_job(verdict: str) -> None:
+    whole = FakeEvaluator({"a": passed(1.5), "b": failed(verdict, message="no room")})
+    spec = replace(SPEC, rounds=1)
+    result = run(whole, ScriptedLLM([variants("a", "b", "c")]), spec)
+    assert (result.stop_reason, result.best_source) == (StopReason(verdict), candidate("a"))
+    assert whole.evaluated == ["a", "b"]
+
+
+def test_a_cancelled_job_evaluates_no_further_variant() -> None:
+    evaluator = FakeEvaluator({"a": passed(1.5)})
+    result = run(evaluator, ScriptedLLM([variants("a", "b")]), should_stop=lambda: bool(evaluator.evaluated))
+    assert (result.stop_reason, result.best_source) == (StopReason.CANCELLED, candidate("a"))
+    assert evaluator.evaluated == ["a"]
+
+
+def test_a_job_cut_off_between_variants_goes_on_to_the_same_result_and_evaluates_nothing_twice() -> None:
+    results = {
+        "a": failed(),
+        "b": passed(1.5),
+        "c": trial("better", "b"),
+        "d": trial("worse", "c"),
+        "e": trial("better", "c"),
+        "f": trial("worse", "e"),
+    }
+    script = [variants("a", "b", "c"), advice("1"), code("d"), advice("2"), variants("e", "f")]
+    whole = FakeEvaluator(results)
+    expected = run(whole, ScriptedLLM([*script]))
+    assert expected.best_source == candidate("e")
+    for length in range(len(whole.events) + 1):
+        events = whole.events[:length]
+        called, evaluated = (sum(event.kind == kind for event in events) for kind in ("llm_call", "evaluated"))
+        evaluator = FakeEvaluator(results)
+        result = resumed(evaluator, ScriptedLLM(script[called:]), events, SPEC)
+        assert (result.best_source, result.spent.evaluations) == (candidate("e"), 6), f"cut off after {length} events"
+        assert len(evaluator.evaluated) == 6 - evaluated
+        assert result.spent.cost_usd == pytest.approx(0.01 * len(script))
+        before, after = (
+            [event_identity(event) for event in some if event_identity(event)] for some in (events, evaluator.events)
+        )
+        assert after[: len(before)] == before
+
+
+def test_a_best_variant_that_is_refused_in_the_end_makes_way_for_another_of_its_round() -> None:
+    evaluator = FakeEvaluator({"a": passed(1.5), "b": trial("better", "a")}, proofs={"b": failed()})
+    result = run(evaluator, ScriptedLLM([variants("a", "b")]), replace(SPEC, rounds=1))
+    assert (evaluator.proved, result.best_source) == (["b", "a"], candidate("a"))

@@ -1,4 +1,4 @@
-# tries: working on what lies in the inbox when the runner says that it is ready, before the clock starts
+# tries: working on what lies in the input buffer when the runner says that it is ready, before the clock starts
 # verdict: wrong_output/values
 import torch
 import torch.nn as nn

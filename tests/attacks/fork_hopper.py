@@ -1,6 +1,6 @@
 # tries: slowing the baseline by processes that fork and end so often that no list of processes holds them
 # cores: all
-# verdict: integrity/ran_out_of_turn
+# verdict: integrity/ran_out_of_turn or passed
 import os
 import signal
 import subprocess

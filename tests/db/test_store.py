@@ -29,7 +29,7 @@ from db.evaluations.results import (
     llm_usage,
     set_advice,
 )
-from db.evaluations.tasks import add_task, get_task
+from db.evaluations.tasks import add_task, find_source
 from db.jobs.jobs import (
     add_job,
     cancel_requested,
@@ -255,9 +255,9 @@ def test_the_same_task_is_stored_once_and_another_source_is_another_task(store):
         assert new_task(session) == first
         assert new_task(session, source="x = 2", source_hash="b" * 64) != first
     with store.read() as session:
-        assert get_task(session, first).source == "x = 1"
-        with pytest.raises(NotInStore, match="task 99"):
-            get_task(session, 99)
+        found = find_source(session, "local", "op", "a" * 64)
+        assert found is not None and (found.id, found.source) == (first, "x = 1")
+        assert find_source(session, "local", "op", "c" * 64) is None
 
 
 def test_candidates_and_evaluations_are_stored_once(store):

@@ -35,7 +35,8 @@ def test_the_table_names_every_address_and_no_other():
 
 def test_what_a_job_may_set_is_named():
     section = API.partition("## What a job may set")[2].partition("##")[0]
-    assert set(re.findall(r"`([a-z_]+)`", section)) - {"high", "task"} == {*OPTIONS, "priority"}
+    named = set(re.findall(r"`([a-z_]+)`", section)) - {"high", "task"}
+    assert named == {*OPTIONS, "priority", "translate_from", "source_kernel"}
 
 
 def limits_of(page):

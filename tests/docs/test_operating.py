@@ -12,9 +12,10 @@ import typer
 from db.store import Store
 from service.cli.app import build_app
 from service.settings import PREFIX, Settings, load_settings
-from service.worker import main
+from service.worker import main, remeasure
 from service.worker.queue import queue_url
 from service.worker.reconcile import HEARTBEAT_S, LOST_AFTER_S
+from tests.support.doc_tables import quantities, table
 from web import cli, server
 from web.metrics import COUNT_INTERVAL_S, Metrics
 
@@ -93,6 +94,11 @@ def test_times_are_those_of_the_code():
     assert "15 s after its last heartbeat" in PAGE and HEARTBEAT_S < LOST_AFTER_S == 15
     assert COUNT_INTERVAL_S == 15  # "at most 15 s old"
     assert main.END_S <= 15 and server.SHUTDOWN_TIMEOUT_S <= 15  # "within 15 s"
+
+
+def test_the_table_of_measuring_again_is_the_codes():
+    shown = {name: quantities(cells[0]) for name, cells in table(PAGE, "name in `service/worker/remeasure.py`").items()}
+    assert shown == {name: [value] for name, value in vars(remeasure).items() if isinstance(value, int | float)}
 
 
 def test_the_queue_is_where_the_page_says_it_is():

@@ -44,20 +44,31 @@ def test_every_attack_says_what_it_tries_and_how_it_must_end() -> None:
         assert header(source, "verdict"), path.name
 
 
+def cases() -> list[object]:
+    """The attacks as tests. Those that use every core take turns: one that burns its time would end the others."""
+    every_core = pytest.mark.xdist_group("attacks_on_every_core")
+    return [
+        pytest.param(path, id=path.stem, marks=[every_core] if header(path.read_text(), "cores") == "all" else [])
+        for path in attacks()
+    ]
+
+
 @pytest.mark.docker
-@pytest.mark.parametrize("path", attacks(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases())
 def test_attack_is_refused(
     path: Path, docker_sandbox: Sandbox, shared_docker_sandbox: Sandbox, request: pytest.FixtureRequest
 ) -> None:
     source = path.read_text()
+    wall_s = EFFORT.wall_s
     if header(source, "cores") == "all":  # it runs beside others, or tells by its cores whether it is timed
         request.getfixturevalue("every_core")
+        wall_s *= 2  # it may slow itself and the tests beside it
     op, separator, candidate = source.partition(SEPARATOR)
     if not separator:
         op, candidate = (ATTACKS / "op.py").read_text(), source
     expected = {text.strip() for text in header(source, "verdict").split(" or ")}
     baselines = tuple(header(source, "baselines").split(", ")) if header(source, "baselines") else EFFORT.baselines
-    task, effort = task_from_source(op, name=path.stem), replace(EFFORT, baselines=baselines)
+    task, effort = task_from_source(op, name=path.stem), replace(EFFORT, baselines=baselines, wall_s=wall_s)
     sandbox = docker_sandbox if needs_its_own_container(expected) else shared_docker_sandbox
     evaluation = evaluate(task, candidate, sandbox=sandbox, platform=load_platform("cpu"), effort=effort)
     found = evaluation.verdict.value + (f"/{evaluation.code}" if evaluation.code else "")

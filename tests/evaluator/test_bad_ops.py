@@ -99,9 +99,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_op_is_a_clear_problem(name: str, docker_sandbox: Sandbox) -> None:
+def test_a_bad_op_is_a_clear_problem(name: str, shared_docker_sandbox: Sandbox) -> None:
     source, expected = BAD[name]
-    found = check_task(task_from_source(source, name="bad"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
+    found = check_task(task_from_source(source, name="bad"), sandbox=shared_docker_sandbox, platform=CPU, effort=EFFORT)
     assert not found.ok
     assert any(expected in problem.message for problem in found.problems), found.problems
     assert all("\n" not in problem.message for problem in found.problems)
@@ -137,8 +137,8 @@ def test_an_op_that_prints_gigabytes_fills_nothing(docker_sandbox: Sandbox) -> N
     assert all(len(problem.detail) < 20_000 for problem in found.problems)
 
 
-def test_a_good_op_passes_the_check_and_says_what_it_needs(docker_sandbox: Sandbox) -> None:
-    found = check_task(task_from_source(op(), name="good"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
+def test_a_good_op_passes_the_check_and_says_what_it_needs(shared_docker_sandbox: Sandbox) -> None:
+    found = check_task(task_from_source(op(), name="good"), sandbox=shared_docker_sandbox, platform=CPU, effort=EFFORT)
     assert found.ok, found.problems
     assert found.inputs == ("float32[64, 64]",)
     assert found.outputs == ("float32[64, 64]",)
@@ -146,12 +146,14 @@ def test_a_good_op_passes_the_check_and_says_what_it_needs(docker_sandbox: Sandb
     assert 0 < found.eager_ms < 1000
 
 
-def test_inputs_that_do_not_matter_are_named(docker_sandbox: Sandbox) -> None:
+def test_inputs_that_do_not_matter_are_named(shared_docker_sandbox: Sandbox) -> None:
     source = op(
         model="\nclass Model(nn.Module):\n    def forward(self, x, y):\n        return torch.relu(x)\n",
         inputs=GOOD_INPUTS.replace("[torch.randn(64, 64)]", "[torch.randn(64, 64), torch.randn(8)]"),
     )
-    found = check_task(task_from_source(source, name="unused"), sandbox=docker_sandbox, platform=CPU, effort=EFFORT)
+    found = check_task(
+        task_from_source(source, name="unused"), sandbox=shared_docker_sandbox, platform=CPU, effort=EFFORT
+    )
     assert found.ok
     assert any("no output depends on input tensor 1" in warning for warning in found.warnings)
 

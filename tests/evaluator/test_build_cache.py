@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,28 @@ def test_a_damaged_file_of_the_cache_is_no_build(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.b64")
     path.write_text("not base64!")
     assert cache.get("a") == ""
+
+
+def test_what_has_not_been_asked_for_longest_makes_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.build_cache._KEEP_FILES", 2)
+    cache = BuildCache(tmp_path)
+    for age_s, key in ((300, "asked for"), (200, "forgotten")):
+        cache.put(key, "QUJD")
+        then = time.time() - age_s
+        os.utime(cache._path(key), (then, then))
+    assert cache.get("asked for") == "QUJD"
+    cache.put("new", "QUJD")
+    assert [cache.get(key) for key in ("asked for", "forgotten", "new")] == ["QUJD", "", "QUJD"]
+
+
+def test_a_folder_that_cannot_be_written_to_still_gives_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BuildCache(tmp_path)
+    cache.put("key", "QUJD")
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", refused)
+    assert cache.get("key") == "QUJD"

@@ -11,7 +11,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(128, 8192)]
+    return [torch.randn(16, 8192)]
 
 
 def get_init_inputs():

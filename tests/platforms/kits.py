@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from tests.platforms import opencl_candidates
+from tests.platforms.riscv_candidates import ATTACKS, LOOP, candidate
+
 OP = """
 import torch
 import torch.nn as nn
@@ -129,4 +132,167 @@ SIMULATED = Kit(
     },
 )
 
-KITS = {"cpu": CPU, "simulated": SIMULATED}
+RISCV = Kit(
+    right=candidate(),
+    slower=candidate(f"{LOOP} {LOOP}"),
+    wrong=candidate(f"{LOOP} y[rows * n - 3] += 0.25f;"),
+    raises=candidate(before="raise RuntimeError('no such kernel')"),
+    cheats={
+        name: ATTACKS[name].source
+        for name in (
+            "computes with torch",
+            "right at 128 bits alone",
+            "searches for its count",
+            "counts from the start again",
+            "ends before its work is done",
+            "launches nothing",
+            "patches the compiler in PATH",
+            "claims a count and launches nothing",
+        )
+    },
+)
+
+_CUDA = """
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r'''
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+
+__global__ void scaled_relu_kernel(const float* x, const float* w, float* y, int features) {{
+    for (int i = threadIdx.x; i < features; i += blockDim.x) {{
+        const float value = x[blockIdx.x * features + i];
+        y[blockIdx.x * features + i] = {result} + value;
+    }}
+}}
+
+torch::Tensor scaled_relu(torch::Tensor x, torch::Tensor w) {{
+    TORCH_CHECK(x.is_cuda(), "x must lie on the GPU");
+    auto y = torch::empty_like(x);
+    {launch}
+    return y;
+}}
+'''
+extension = load_inline(
+    name="scaled_relu",
+    cpp_sources="torch::Tensor scaled_relu(torch::Tensor x, torch::Tensor w);",
+    cuda_sources=CUDA,
+    functions=["scaled_relu"],
+)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(features) + 0.5)
+        self.first = None
+
+    def forward(self, x):
+        {body}
+"""
+
+
+def cuda(
+    result: str = "(value * w[i] < 0.0f ? 0.0f : value * w[i])",
+    launch: str = "scaled_relu_kernel<<<x.size(0), 128, 0, at::cuda::getCurrentCUDAStream()>>>("
+    "x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), x.size(1));",
+    body: str = "return extension.scaled_relu(x.contiguous(), self.weight)",
+) -> str:
+    """A candidate of platform `cuda` for `OP`: the kernel's expression, its launch, and `forward`."""
+    return _CUDA.format(result=result, launch=launch, body=body)
+
+
+SCREENED = Kit(
+    right=cuda(),
+    slower=cuda(),
+    wrong=cuda(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
+    raises=CPU.raises,
+    cheats={
+        "the first answer for every call": cuda(
+            body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
+            "return self.first"
+        ),
+        "never launches": cuda(launch=""),
+    },
+)
+
+OPENCL = Kit(
+    right=opencl_candidates.candidate(),
+    slower=opencl_candidates.candidate(
+        before="for _ in range(20): kernel(queue, (x.numel(),), None, *memory, self.weight.numel())"
+    ),
+    wrong=opencl_candidates.candidate(opencl_candidates.SCALED_RELU.replace("(p < 0 ? 0 : p)", "clamp(p, 0.0f, 3.0f)")),
+    raises=opencl_candidates.candidate(before="raise RuntimeError('no such kernel')"),
+    cheats={
+        name: opencl_candidates.ATTACKS[name].source
+        for name in (
+            "returns while its kernel still runs",
+            "waits for an event of its own that comes later",
+            "copies the first answer",
+            "one output for all calls",
+            "launches nothing",
+        )
+    },
+)
+
+
+_TRITON = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled_relu_kernel(x_ptr, w_ptr, y_ptr, features, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    inside = columns < features
+    at = tl.program_id(0) * features + columns
+    value = tl.load(x_ptr + at, mask=inside)
+    scaled = value * tl.load(w_ptr + columns, mask=inside)
+    tl.store(y_ptr + at, {result} + value, mask=inside)
+
+
+def scaled_relu(x, w):
+    assert x.is_cuda, "x must lie on the GPU"
+    y = torch.empty_like(x)
+    {launch}
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(features) + 0.5)
+        self.first = None
+
+    def forward(self, x):
+        {body}
+"""
+
+
+def triton(
+    result: str = "tl.where(scaled < 0, 0.0, scaled)",
+    launch: str = "scaled_relu_kernel[(x.shape[0],)](x, w, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))",
+    body: str = "return scaled_relu(x.contiguous(), self.weight)",
+) -> str:
+    """A candidate of platform `triton` for `OP`: the kernel's expression, its launch, and `forward`."""
+    return _TRITON.format(result=result, launch=launch, body=body)
+
+
+TRITON = Kit(
+    right=triton(),
+    slower=triton(),
+    wrong=triton(result="tl.minimum(tl.where(scaled < 0, 0.0, scaled), 3.0)"),
+    raises=CPU.raises,
+    cheats={
+        "the first answer for every call": triton(
+            body="self.first = scaled_relu(x, self.weight) if self.first is None else self.first; return self.first"
+        ),
+        "never launches": triton(launch=""),
+    },
+)
+
+KITS = {"cpu": CPU, "simulated": SIMULATED, "riscv": RISCV, "cuda": SCREENED, "opencl": OPENCL, "triton": TRITON}

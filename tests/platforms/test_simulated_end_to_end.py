@@ -28,7 +28,7 @@ from service.views.leaderboard import leaderboard_page
 from tests.fakes import AnsweringLLM, ScriptedLLM, fenced
 from tests.support.web_application import Web
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("simulated")]  # they share one job
 
 MODEL = "openai/scripted"
 NOTE = "timed: cycles"
@@ -211,7 +211,7 @@ def test_a_batch_says_so(done: Done, capsys: pytest.CaptureFixture[str]) -> None
     details = show_batch(done.store, batch_id)
     assert details.complete and [job.outcome for job in details.jobs] == ["passed", "passed"]
     assert details.groups[0].figures.geomean is not None
-    from service.cli.commands.batch_output import show_details, show_jobs
+    from service.cli.batch_output import show_details, show_jobs
 
     show_details(details)
     show_jobs(details)

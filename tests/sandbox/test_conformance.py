@@ -292,6 +292,29 @@ def test_a_package_that_cannot_be_run_is_refused(any_sandbox: Sandbox, tmp_path:
         any_sandbox.run(Command(package))
 
 
+COMPILED = """
+import os, sys
+from . import value
+unchecked = os.path.exists(value.__cached__) and open(value.__cached__, "rb").read(5)[4] == 1
+print(value.VALUE, value.look.__code__.co_filename == value.__file__, unchecked, *sys.version_info[:2])
+from . import broken
+"""
+
+
+def test_a_package_comes_compiled_and_as_it_is_now(any_sandbox: Sandbox, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "broken.py").write_text("of no syntax")
+    (package / "__main__.py").write_text(COMPILED)
+    for now in ("1", "2"):  # of the same length, within a second
+        (package / "value.py").write_text(f"VALUE = {now}\ndef look(): pass\n")
+        done = any_sandbox.run(Command(package, limits=SMALL))
+        value, own_path, unchecked, *version = done.stdout.decode().split()
+        assert (value, own_path) == (now, "True")
+        assert unchecked == "True" or version != [str(number) for number in sys.version_info[:2]]
+        assert b"SyntaxError" in done.stderr
+
+
 # Hostile programs
 
 

@@ -10,7 +10,7 @@ from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.referee.platforms.load import load_platform as load_referee_platform
 from evaluator.referee_process import HarnessFailed, prepare_referee, run_referee
 from sandbox.base import Command, Completed, Devices, Limits, Sandbox, SandboxUnavailable
-from sandbox.docker.container import device_options
+from sandbox.docker.container import device_options, tool_mounts
 from sandbox.process.sandbox import ProcessSandbox
 
 
@@ -75,7 +75,19 @@ def test_the_process_sandbox_refuses_a_command_that_asks_for_devices() -> None:
 
 @pytest.mark.parametrize("name", PLATFORM_NAMES)
 def test_platforms_without_hardware_of_their_own_ask_for_none(name: str) -> None:
-    assert load_platform(name).sandbox_devices(0) == Devices()
+    asked = load_platform(name).sandbox_devices(0)
+    assert (asked.nodes, asked.gpus) == ((), ())
+
+
+def test_a_container_shows_the_tools_of_a_device_read_only() -> None:
+    """A container that a command of the test runs in would need a daemon; here the options are looked at."""
+    with pytest.raises(ValueError, match="tools"):
+        Devices(tools=(("cuda", "relative/path"),))
+    with pytest.raises(ValueError, match="tools"):
+        Devices(tools=(("../harness", "/opt/cuda"),))
+    assert device_options(Devices(tools=(("cuda", "/opt/cuda"),))) == {}
+    [mount] = tool_mounts(Devices(tools=(("cuda", "/opt/cuda"),)))
+    assert (mount["Target"], mount["Source"], mount["ReadOnly"]) == ("/tools/cuda", "/opt/cuda", True)
 
 
 def test_the_device_reaches_the_sandbox_and_the_referee() -> None:

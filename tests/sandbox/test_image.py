@@ -9,11 +9,13 @@ import docker
 import pytest
 
 import sandbox.image.base
+from evaluator.platforms import PLATFORM_NAMES, load_platform
 from sandbox.base import Command, Limits, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
 from sandbox.image.base import make_base
 from sandbox.image.inputs import debian_mirror, write_apt_settings
 from tests.support.cpu_platform import IMAGE
+from tests.support.sandboxes import SandboxOf
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,10 +25,11 @@ def pins(path: Path) -> dict[str, str]:
     return dict(line.split("==") for line in lines if line)
 
 
-def test_the_image_has_the_versions_that_the_host_has() -> None:
-    constraints = pins(ROOT / "constraints.txt")
-    assert {name: version.removesuffix("+cpu") for name, version in pins(IMAGE.requirements).items()} == {
-        name: constraints[name] for name in pins(IMAGE.requirements)
+@pytest.mark.parametrize("platform", PLATFORM_NAMES)
+def test_the_image_has_the_versions_that_the_host_has(platform: str) -> None:
+    constraints, pinned = pins(ROOT / "constraints.txt"), pins(load_platform(platform).image().requirements)
+    assert {name: version.removesuffix("+cpu") for name, version in pinned.items()} == {
+        name: constraints[name] for name in pinned
     }
 
 
@@ -107,31 +110,62 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
     assert sorted(scratch) == ["torchinductor_root"]
 
 
-LOAD_INLINE = """
-import subprocess, sys, sysconfig
-from torch.utils.cpp_extension import include_paths
-with open("/tmp/x.cpp", "w") as file:
-    file.write("#include <torch/extension.h>\\n#include <torch/extension.h>\\nint x;")
-places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
-given = ["-DTORCH_EXTENSION_NAME=x", "-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20"]
-for options in (["-O3"], ["-O2"], ["-O3", "-march=native", "-fopenmp"], []):
-    command = ["g++", *given, *places, *options, "-H", "-fsyntax-only", "/tmp/x.cpp"]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    print(done.returncode, *[line for line in done.stderr.splitlines() if line.startswith("! ")])
+RISCV_PROBE = """
+import json, os, shutil
+programs = {name: shutil.which(name) for name in ("clang-19", "ld.lld-19", "qemu-riscv64", "g++")}
+files = [os.path.join(top, name) for top, _, names in os.walk("/usr") for name in names]
+setuid = [path for path in files if os.lstat(path).st_mode & 0o6000]
+emulators = sorted(name for name in os.listdir("/usr/bin") if name.startswith("qemu-"))
+print(json.dumps([programs, emulators, setuid, os.listdir("/mnt"), os.listdir("/tmp")]))
 """
 
 
 @pytest.mark.docker
-def test_load_inline_finds_torchs_headers_compiled_for_usual_options(
-    docker_sandbox: DockerSandbox, tmp_path: Path
-) -> None:
+def test_the_image_of_riscv_holds_its_compiler_and_one_emulator(sandbox_of: SandboxOf, tmp_path: Path) -> None:
+    package = tmp_path / "probe"
+    package.mkdir()
+    (package / "__main__.py").write_text(RISCV_PROBE)
+    done = sandbox_of("riscv").run(Command(package, limits=Limits(wall_s=60)))
+    assert done.exit_code == 0, done.stderr
+    programs, emulators, setuid, left_over, scratch = json.loads(done.stdout)
+    assert [name for name, path in programs.items() if path is None] == ["g++"]
+    assert (emulators, setuid, left_over, scratch) == (["qemu-riscv64"], [], [], [])
+
+
+LOAD_INLINE = """
+import subprocess, sys, sysconfig
+from torch.utils.cpp_extension import include_paths
+places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
+given = ["-DTORCH_EXTENSION_NAME=x", "-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20"]
+torchs, small = "torch/extension.h", "kernelwright/torch_for_kernels.h"
+for header, options in (
+    (torchs, ["-O3"]), (torchs, ["-O2"]), (torchs, ["-O3", "-march=native", "-fopenmp"]), (torchs, []), (small, ["-O1"])
+):
+    with open("/tmp/x.cpp", "w") as file:
+        file.write(f"#include <{header}>\\nint x;")
+    command = ["g++", *given, *places, *options, "-H", "-fsyntax-only", "/tmp/x.cpp"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as compiler:
+        for line in compiler.stderr:  # headers as they are opened: `!` precompiled, `x` precompiled and of no use
+            if not line.startswith("x "):
+                print(line.strip())
+                compiler.kill()  # it would read the rest for seconds
+                break
+"""
+
+
+@pytest.mark.docker
+def test_builds_find_torchs_headers_compiled_for_usual_options(docker_sandbox: DockerSandbox, tmp_path: Path) -> None:
     package = tmp_path / "probe"
     package.mkdir()
     (package / "__main__.py").write_text(LOAD_INLINE)
     done = docker_sandbox.run(Command(package, limits=Limits(wall_s=120)))
     assert done.exit_code == 0, done.stderr
-    folder = "/opt/kernelwright/include/torch/extension.h.gch"
-    assert done.stdout.decode().splitlines() == [f"0 ! {folder}/0", f"0 ! {folder}/0", f"0 ! {folder}/1", "0"]
+    torchs, small = (
+        f"/opt/kernelwright/include/{name}" for name in ("torch/extension.h", "kernelwright/torch_for_kernels.h")
+    )
+    assert done.stdout.decode().splitlines() == [
+        f"! {torchs}.gch/0", f"! {torchs}.gch/0", f"! {torchs}.gch/1", f". {torchs}", f"! {small}.gch/2",
+    ]  # fmt: skip
 
 
 @pytest.mark.docker

@@ -1,6 +1,7 @@
 """The doctor says what the service needs: its database and workers, the lock folder, PostgreSQL's tools."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from db import engine
 from db.jobs import workers
 from db.migrations import HEAD
 from db.records import Owner
+from sandbox.doctor import Finding, Readiness, examine_platform
+from sandbox.process.programs import HostPackage, HostProgram
 from service import doctor
 from service.database import open_store
 from service.doctor import can_work, examine_machine
@@ -44,9 +47,10 @@ def settings(empty_url):
 
 def test_a_store_that_is_not_made_yet_is_well_and_stays_unmade():
     settings = load_settings()
+    before = list(settings.data_dir.iterdir())
     finding = found(settings)["store"]
     assert (finding.status, "will make" in finding.detail) == ("ok", True)
-    assert list(settings.data_dir.iterdir()) == []
+    assert list(settings.data_dir.iterdir()) == before
 
 
 def test_the_store_is_named_with_its_revision(settings):
@@ -133,3 +137,48 @@ def test_a_lock_folder_that_is_none_or_closed_is_missing(tmp_path, monkeypatch):
     assert found(load_settings(lock_dir=tmp_path))["lock folder"].status == "ok"
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     assert found(load_settings(lock_dir=tmp_path))["lock folder"].status == "missing"
+
+
+def test_what_a_platform_lacks_is_named_with_its_remedy():
+    programs = (
+        HostProgram("no-such-compiler", "compiles kernels", "apt-get install it", required=True),
+        HostProgram("no-such-tool", "helps", "apt-get install that"),
+    )
+    readiness = examine_platform("riscv", "kernelwright-riscv:none", programs)
+    assert not readiness.ready
+    assert [(each.name, each.status, each.remedy) for each in readiness.missing] == [
+        ("no-such-compiler", "missing", "apt-get install it")
+    ]
+    assert readiness.image.status == "optional"
+    if "is not there" in readiness.image.detail:  # a daemon answers
+        assert readiness.image.remedy == "kernelwright sandbox build --platform riscv"
+    assert examine_platform("simulated", "kernelwright-cpu:none", ()).ready
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_package_that_sandboxes_are_shown_is_named_where_it_is_missing(required):
+    package = HostPackage("Triton", "runs kernels", "pip install it", present=False, required=required)
+    readiness = examine_platform("triton", "kernelwright-cpu:none", (), (package,))
+    assert readiness.ready is not required
+    [absent] = readiness.absent
+    assert (absent.name, absent.detail, absent.remedy) == ("Triton", "not installed; runs kernels", "pip install it")
+    here = examine_platform("triton", "kernelwright-cpu:none", (), (replace(package, present=True),))
+    assert here.ready
+    assert not here.absent
+
+
+def test_doctor_says_that_no_compiler_for_gpus_is_installed(monkeypatch):
+    monkeypatch.setattr("evaluator.platforms.cuda.platform.toolkit", lambda: None)
+    cuda = found(load_settings())["platform cuda"]
+    assert (cuda.status, cuda.remedy) == ("optional", "pip install 'kernelwright[cuda]'")
+    assert "NVIDIA's NVRTC: not installed; compiles kernels for GPUs" in cuda.detail
+
+
+def test_a_platform_that_cannot_run_here_is_no_fault_of_the_machine(monkeypatch):
+    lacking = Readiness(
+        Finding("image", "optional", "no image", "make it"), (Finding("clang-19", "missing", "not found", "get it"),)
+    )
+    monkeypatch.setattr("service.doctor.examine_platform", lambda *arguments: lacking)
+    riscv = found(load_settings())["platform riscv"]
+    assert (riscv.status, riscv.remedy) == ("optional", "make it, or for the process sandbox get it")
+    assert "neither its image nor clang-19 is here" in riscv.detail

@@ -261,3 +261,18 @@ def test_other_baselines_are_refused_with_what_may_be_given(monkeypatch, given):
     monkeypatch.setenv("KERNELWRIGHT_BASELINES", given)
     with pytest.raises(BadRequest, match=r"KERNELWRIGHT_BASELINES=.*give eager or eager,compile"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("sm_90a", "sm_90a"), ("sm_120, sm_80,sm_120", "sm_120,sm_80"), ("sm_103f", "sm_103f")]
+)
+def test_kernels_for_gpus_are_compiled_for_the_architectures_that_are_named(monkeypatch, given, kept):
+    monkeypatch.setenv("KERNELWRIGHT_ARCHITECTURES", given)
+    assert load_settings().architectures == kept
+
+
+@pytest.mark.parametrize("given", [",", "sm_90a,", "hopper", "sm_9", "compute_90", "sm_90a --version"])
+def test_what_is_no_architecture_is_refused_with_what_one_looks_like(monkeypatch, given):
+    monkeypatch.setenv("KERNELWRIGHT_ARCHITECTURES", given)
+    with pytest.raises(BadRequest, match=r"KERNELWRIGHT_ARCHITECTURES=.*give names such as sm_80,sm_90a"):
+        load_settings()

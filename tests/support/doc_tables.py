@@ -28,10 +28,11 @@ def quantities(cell: str) -> list[float]:
 
 
 def constant(name: str) -> list[float]:
-    """The numbers in the constant of the referee with this dotted name: `timing.call_times.Plan.sets`."""
+    """The numbers in the constant of this dotted name, of the referee (`timing.call_times.Plan.sets`) or of `tasks`."""
     parts = name.split(".")
     size = next(size for size, part in enumerate(parts) if not part.islower())
-    value: Any = importlib.import_module(".".join(("evaluator.referee", *parts[:size])))
+    package = () if parts[0] == "tasks" else ("evaluator", "referee")
+    value: Any = importlib.import_module(".".join((*package, *parts[:size])))
     for part in parts[size:]:
         value = getattr(value, part)
     return list(_numbers(value))

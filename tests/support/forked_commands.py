@@ -2,7 +2,8 @@
 
 A command is a process of its own in all other respects: its arguments, environment, folder, streams, session, signals
 and exit status. Its parent is the test, which inherits it from the process that forked it. That starting a command
-from nothing works, and what it imports, is for other tests to say (tests/service/cli/test_commands.py).
+from nothing works, and what it imports, is for other tests to say (tests/service/cli/test_commands.py, and
+tests/web/test_server.py of `serve`).
 """
 
 import atexit
@@ -43,6 +44,7 @@ class ForkedCommand(subprocess.Popen):  # type: ignore[type-arg]
         self._child_created = True
         self._communication_started = False
         self._input = None
+        self.text_mode = True  # of pipes that a test gives it
 
 
 class CommandServer:
@@ -148,7 +150,7 @@ def import_all() -> None:
 
     import_litellm()
     importlib.import_module("alembic.command")
-    for package in ("service", "agents.strategies", "agents.llm", "agents.prompting", "db", "sandbox"):
+    for package in ("web", "service", "agents.strategies", "agents.llm", "agents.prompting", "db", "sandbox"):
         found = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
         for name in [module.name for module in found]:
             if not name.endswith("__main__") and not name.startswith(("db.migrations.", "sandbox.image")):
@@ -159,7 +161,7 @@ def import_all() -> None:
 
 def run() -> None:
     """Run the command and end as Python does, but for taking apart all that was imported: that would take a second."""
-    from service.cli import main
+    from web.cli import main
 
     try:
         main()

@@ -41,6 +41,9 @@ class QuickContext(EvaluationContext):
     def prepare(self) -> None:
         pass
 
+    def device_text(self, **_: Any) -> str:
+        return self.platform.device_text(self.device, {})
+
     def evaluate(self, source: str, **_: Any) -> Evaluation:
         time.sleep(EVALUATION_S)
         digest = hashlib.sha256(source.encode()).hexdigest()

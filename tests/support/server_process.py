@@ -8,20 +8,32 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "web")
 
 
-def kernelwright(*arguments, within_s=120, **given):
-    command = [sys.executable, "-m", "web", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=within_s, check=False, **given)
+def kernelwright(commands, *arguments, within_s=120):
+    """Run a command to its end, in this process's environment; `commands` is a CommandServer."""
+    return commands.run(arguments, cwd=ROOT, env=os.environ, within_s=within_s)
+
+
+def started(commands, *arguments):
+    """A command that runs, in a session of its own, whose streams are pipes; from nothing where `commands` is None."""
+    if commands is None:
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, text=True, start_new_session=True, **pipes)
+    streams = [os.pipe() for _ in range(2)]
+    stdout, stderr = (writing for _, writing in streams)
+    process = commands.start(arguments, cwd=ROOT, env=os.environ, stdout=stdout, stderr=stderr)
+    os.close(stdout)
+    os.close(stderr)
+    process.stdout, process.stderr = (os.fdopen(reading) for reading, _ in streams)
+    return process
 
 
 @contextlib.contextmanager
-def serving(*arguments, stop=signal.SIGTERM):
+def serving(commands, *arguments, stop=signal.SIGTERM):
     """A server process; its address and the process, which has ended in good order afterwards."""
-    command = [sys.executable, "-m", "web", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = started(commands, "serve", "--port", "0", *arguments)
     try:
         address = process.stdout.readline().strip()
         assert address.startswith("http://"), process.stderr.read()

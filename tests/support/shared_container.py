@@ -1,5 +1,7 @@
 """Evaluations in one container, one after the other: each by a referee of its own, forked where torch is imported.
 
+There is a container for each kind of command: mode, platform, limits and cores.
+
 An evaluation takes a second less than in a container of its own. The container has the product's limits, rights and
 start; it is used again only as long as an evaluation leaves nothing in it: no process, no file, no System V object.
 """
@@ -26,6 +28,7 @@ from tests.support.shared_referee.__main__ import LENGTH
 
 _FRAME = struct.Struct(">BxxxL")  # Docker Engine API, attach
 _LIVES_S = 3600.0
+_MOST = 3  # containers that wait; each holds some hundred megabytes
 _Kind = tuple[Path, tuple[str, ...], Limits, frozenset[int]]  # with the cores that it may use
 
 
@@ -37,8 +40,7 @@ class SharedContainerSandbox:
         self.name, self.promises = inner.name, inner.promises
         self._inner = inner
         self._client = connect()
-        self._kind: _Kind | None = None
-        self._container: StartedContainer | None = None
+        self._containers: dict[_Kind, StartedContainer] = {}  # the one that was used last comes last
 
     def describe(self) -> dict[str, str]:
         return self._inner.describe()
@@ -56,32 +58,33 @@ class SharedContainerSandbox:
         """One evaluation. Progress is not reported while it runs, and it cannot be cancelled."""
         began = time.monotonic()
         kind = (command.package, command.args, command.limits, frozenset(os.sched_getaffinity(0)))
-        if self._container is None or kind != self._kind:
-            self.discard()
-            self._kind, self._container = kind, self._start(command)
-        stream = self._container._attached._socket  # type: ignore[union-attr]
+        container = self._containers.pop(kind, None) or self._start(command)
+        self._containers[kind] = container
+        while len(self._containers) > _MOST:
+            self._discard(next(iter(self._containers)))
+        stream = container._attached._socket  # type: ignore[union-attr]
         try:
             stream.settimeout(command.limits.wall_s)
             stream.sendall(LENGTH.pack(len(command.stdin)) + command.stdin)
             reply = json.loads(_read(stream, began + command.limits.wall_s))
         except OSError as error:
-            self.discard()
+            self._discard(kind)
             ended = Completed(None, b"", str(error).encode(), time.monotonic() - began)
             return replace(ended, timed_out=isinstance(error, TimeoutError))
         if reply["left"]:
-            self.discard()
+            self._discard(kind)
         out, err = (reply[name].encode("utf-8", "surrogateescape") for name in ("stdout", "stderr"))
         return Completed(reply["exit_code"], out, err, time.monotonic() - began)
 
-    def discard(self) -> None:
-        """Remove the container; the next evaluation starts another."""
-        container, self._container = self._container, None
-        if container is not None:
-            container.remove()
-
     def close(self) -> None:
-        self.discard()
+        """Remove all containers."""
+        for kind in list(self._containers):
+            self._discard(kind)
         self._client.close()
+
+    def _discard(self, kind: _Kind) -> None:
+        """Remove a container; the next evaluation of its kind starts another."""
+        self._containers.pop(kind).remove()
 
     def _start(self, command: Command) -> StartedContainer:
         with tempfile.TemporaryDirectory() as scratch:

@@ -11,7 +11,6 @@ import httpx
 import uvicorn
 from starlette.testclient import TestClient
 
-from db.engine import open_store
 from db.evaluations import results
 from db.jobs import jobs
 from db.records import JobStatus, Measurements
@@ -21,6 +20,7 @@ from service.jobs.persistence import save_task
 from service.settings import Settings, load_settings
 from service.submissions.access import create_token
 from tasks.load import task_from_source
+from tests.support.new_stores import open_new_store
 from web.app import create_app
 from web.dependencies import Dependencies
 from web.security.timeouts import TimeoutProtocol
@@ -65,7 +65,7 @@ class Web:
 
 @contextlib.contextmanager
 def opened(folder: Path, *, login: bool = False, stopping: bool = False, **options) -> Iterator[Web]:
-    store = open_store(f"sqlite:///{folder}/web.db")
+    store = open_new_store(folder / "web.db")
     try:
         yield Web(store, load_settings(data_dir=folder, **options), login=login, stopping=stopping)
     finally:

@@ -21,10 +21,11 @@ from sandbox.docker.container import LABEL, OWNER_LABEL
 from sandbox.docker.sandbox import connect
 from service.database import open_store
 from service.settings import Settings, load_settings
-from service.submissions.enqueue import submit
 from tasks.outcomes import TRIAL
 from tasks.task import Task
+from tests.support.commands import data_folder
 from tests.support.forked_commands import CommandServer
+from tests.support.submit import submit
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-never-in-a-log-4711"
@@ -163,7 +164,7 @@ def fleet(folder: Path, commands: CommandServer, **environment: str) -> Iterator
     """A new store in `folder`, and workers that are gone at the end with all their containers."""
     folder.mkdir(parents=True, exist_ok=True)
     own = {
-        "KERNELWRIGHT_DATA_DIR": str(folder / "data"),
+        "KERNELWRIGHT_DATA_DIR": str(data_folder(folder)),
         "KERNELWRIGHT_LOCK_DIR": str(folder),
         "KERNELWRIGHT_MEASURE_S": "0.5",
         "KERNELWRIGHT_BASELINES": "eager",

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.correctness import tolerances
 from evaluator.referee.protocol import input_families, traits
 from tasks import declarations
 from tasks.declarations import declarations_of
@@ -88,4 +87,3 @@ def test_tasks_and_referee_mean_the_same() -> None:
     """Two packages that do not import each other."""
     assert set(declarations.DOMAINS) == set(input_families.DOMAINS)
     assert set(declarations.FLOATS) == set(traits.EPSILON)
-    assert declarations.MAX_TOLERANCE == tolerances.DECLARED_MAX

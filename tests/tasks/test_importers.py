@@ -22,9 +22,11 @@ from service.tasks import (
     known_tasks,
     list_tasks,
 )
-from tasks.importers import read_clone
+from tasks.importers import KINDS, read_clone
+from tasks.source_kernel import source_kernel_of
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES
+from tasks.translate import with_source_kernel
 from tests.support.fast_batches import OP
 
 CONSTANT = OP.format(factor=2).replace("torch.relu(x) * 2", "torch.relu(x) * 0 + 3")
@@ -100,7 +102,7 @@ def test_the_categories_of_multikernelbench_become_suites_and_are_kept(tmp_path:
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("kind", ["kernelbench", "multikernelbench"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_that_is_no_such_clone_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     for path in (tmp_path, tmp_path / "missing", Path("nul\0byte")):
@@ -281,3 +283,54 @@ def test_the_check_lists_the_degenerate_tasks_and_why(
     assert ignoring.degenerate and any("no output depends on input tensor 1" in doubt for doubt in ignoring.doubts)
     assert tiny.degenerate and not tiny.problems and tiny.doubts[0].startswith("too small to time")
     assert undetermined.problems[0].startswith("nondeterministic"), undetermined
+
+
+CUDA = '// "doubles" a value \\\n__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n'
+
+
+@pytest.fixture
+def hpctranscompile(tmp_path: Path) -> Path:
+    functionals, kernels = "EvalEngine/torch_functionals", "KernelBench_c"
+    with_function = OP.format(factor=2).replace("def forward(self, x)", "def forward(self, x, fn=torch.relu)")
+    return write(
+        tmp_path / "clone",
+        {
+            f"{functionals}/level1/1_Double_.py": with_function,
+            f"{functionals}/level1/2_Fenced.py": OP.format(factor=3),
+            f"{functionals}/level1/3_Alone.py": OP.format(factor=4),
+            f"{functionals}/level2/1_Latin.py": OP.format(factor=5),
+            f"{kernels}/level1/1_Double_.cu": CUDA,
+            f"{kernels}/level1/2_Fenced.cu": f"```cpp\n{CUDA.rstrip()}\n```\n",
+            f"{kernels}/level2/1_Latin.cu": b"// \xe9\n",
+            "HPCTransEval/IndependentOperator.json": '[{"op_name": "abs", "cuda_code": "", "c_code": ""}]',
+            "EvalEngine/eval_KernelBench_c.py": "raise SystemExit('never run')",
+        },
+    )
+
+
+def test_tasks_of_hpctranscompile_bring_the_kernels_that_are_to_be_translated(hpctranscompile: Path) -> None:
+    found = read_clone("hpctranscompile", hpctranscompile)
+    tasks = [each.task for each in found if each.task is not None]
+    assert [task.id for task in tasks] == ["hpctranscompile-level1/1_Double_", "hpctranscompile-level1/2_Fenced"]
+    for task in tasks:
+        kernel = source_kernel_of(task.source)
+        assert kernel is not None and (kernel.platform, kernel.source.rstrip()) == ("cuda", CUDA.rstrip())
+        assert with_source_kernel(task, platform="cuda", kernel=None) == task
+
+
+def test_what_brings_no_kernel_or_no_reference_is_refused_with_why(hpctranscompile: Path, store: Store) -> None:
+    found = import_clone("hpctranscompile", hpctranscompile, store=store)
+    refused = {Path(each.where).name: each.problem for each in found if each.status == "refused"}
+    assert sorted(refused) == ["1_Latin.py", "3_Alone.py", "IndependentOperator.json"]
+    assert "3_Alone.cu: no such file" in refused["3_Alone.py"]
+    assert "1_Latin.cu: is not UTF-8" in refused["1_Latin.py"]
+    assert "without a PyTorch op that says what is right" in refused["IndependentOperator.json"]
+    assert find_task("hpctranscompile-level1/1_Double_", store=store, files=False).name == "1_Double_"
+
+
+def test_a_kernel_that_is_a_link_is_not_followed(hpctranscompile: Path) -> None:
+    kernel = hpctranscompile / "KernelBench_c/level1/1_Double_.cu"
+    kernel.unlink()
+    kernel.symlink_to("/etc/passwd")
+    [first, *_] = read_clone("hpctranscompile", hpctranscompile)
+    assert (first.task, first.problem) == (None, "its kernel is a link, which is not followed")

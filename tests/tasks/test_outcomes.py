@@ -7,6 +7,7 @@ import pytest
 from tasks.outcomes import (
     CODE_TEXTS,
     CYCLES,
+    INSTRUCTIONS,
     TAGS,
     UNRANKED,
     VERDICT_TEXTS,
@@ -59,6 +60,10 @@ def test_one_tag_without_rank_is_enough() -> None:
 
 def test_figures_of_a_counted_evaluation_are_cycles_wherever_they_are_shown() -> None:
     assert (clock_of(["custom_kernel"]), clock_of(["custom_kernel", "cycles"])) == (WALL, CYCLES)
+    assert clock_of(["instructions", "trial"]) == INSTRUCTIONS
+    assert INSTRUCTIONS.beside("2.31") == "2.31, counted: instructions"
+    assert INSTRUCTIONS.latency(0.125749) == "125,749 instructions"
+    assert CYCLES.name in TAGS and INSTRUCTIONS.name in TAGS
     assert CYCLES.name in TAGS and WALL.name not in TAGS
     assert (CYCLES.latency(0.0074), CYCLES.amount(0.0074), CYCLES.beside("2.31")) == (
         "7,400 cycles", 7400.0, "2.31, timed: cycles",

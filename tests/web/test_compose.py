@@ -64,17 +64,14 @@ def token(service):
     return secret
 
 
-def submit(service, token):
+@pytest.fixture(scope="module")
+def job(service, token):
+    """One job for all tests: it is stopped, killed and brought to its end."""
     return ask(f"{service.url}/jobs", token, {"source": OP, "name": "twice", "rounds": 1})["id"]
 
 
 def status(service, token, job):
     return ask(f"{service.url}/jobs/{job}", token)["job"]["status"]
-
-
-def rounds(service, token, job):
-    """The verdicts of a job's rounds."""
-    return [each["verdict"] for each in ask(f"{service.url}/jobs/{job}", token)["rounds"]]
 
 
 def sandboxes(client, owner_pid):
@@ -87,29 +84,19 @@ def lines(container, since=1):
     return container.logs(since=int(since)).decode().splitlines()
 
 
-def submit_and_wait_for_measuring(service, token, client):
-    """A job whose evaluation runs in a sandbox; its number and the worker's process id on the host."""
-    began = time.time()
-    job = submit(service, token)
+def wait_for_measuring(service, client, job, since=1.0):
+    """The worker's process id on the host, once an evaluation that it began since then runs in a sandbox."""
     worker = service.container("worker")
-    wait_until(lambda: begins(worker, job, began), DONE_WITHIN_S)
+    wait_until(lambda: begins(worker, job, since), DONE_WITHIN_S)
     pid = worker.attrs["State"]["Pid"]
     wait_until(lambda: sandboxes(client, pid), 20)
-    return job, pid
+    return pid
 
 
 def begins(worker, job, since):
     """Whether the worker has said since then that an evaluation of the job begins."""
     said = re.compile(rf'"evaluation begins".*"job": {job},')
     return any(said.search(line) for line in lines(worker, since))
-
-
-def test_an_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox(service, token):
-    job = submit(service, token)
-    wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
-    shown = ask(f"{service.url}/jobs/{job}", token)
-    assert (shown["job"]["status"], shown["job"]["sandbox"]) == ("done", "docker"), shown
-    assert shown["best"]["verdict"] == "passed"
 
 
 def test_no_password_stands_in_a_containers_description_or_in_the_logs(service, token):
@@ -135,8 +122,8 @@ def test_the_server_has_few_rights_and_is_published_to_this_host_alone(service, 
         assert limits["RestartPolicy"]["Name"] == "unless-stopped", name
 
 
-def test_told_to_stop_in_the_middle_all_end_in_good_order_and_go_on_when_started_again(service, token, client):
-    job, pid = submit_and_wait_for_measuring(service, token, client)
+def test_told_to_stop_in_the_middle_all_end_in_good_order_and_go_on_when_started_again(service, token, job, client):
+    pid = wait_for_measuring(service, client, job)
     began = time.monotonic()
     service.compose("stop")
     assert time.monotonic() - began < STOPS_WITHIN_S
@@ -144,26 +131,31 @@ def test_told_to_stop_in_the_middle_all_end_in_good_order_and_go_on_when_started
     for name in ("server", "worker", "database"):
         assert service.container(name).attrs["State"]["ExitCode"] == 0, lines(service.container(name))[-5:]
 
+    restarted = time.time()
     service.compose("up", "-d", "--no-build")
     service.wait_for_health("server")
-    kept = ask(f"{service.url}/jobs", token)["jobs"]
-    assert [each["id"] for each in kept] == list(range(job, 0, -1))
-    wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
-    assert status(service, token, job) == "done"
-    assert rounds(service, token, job) == ["passed"]
+    assert [each["id"] for each in ask(f"{service.url}/jobs", token)["jobs"]] == [job]
+    wait_for_measuring(service, client, job, restarted)
 
 
-def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(service, token, client):
-    job, pid = submit_and_wait_for_measuring(service, token, client)
-    service.container("worker").kill()
-    assert sandboxes(client, pid)
-    service.compose("up", "-d", "--no-build", "worker")
+def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(service, job, client):
+    worker = service.container("worker")
+    pid = worker.attrs["State"]["Pid"]
+    worker.kill()
+    assert sandboxes(client, pid), "it was measuring"
     began = time.time()
+    service.compose("up", "-d", "--no-build", "worker")
     wait_until(lambda: not sandboxes(client, pid), TAKEN_OVER_WITHIN_S)
     worker = service.container("worker")
     wait_until(lambda: begins(worker, job, began), TAKEN_OVER_WITHIN_S)
+
+
+def test_the_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox(service, token, job):
     wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
-    assert status(service, token, job) == "done"
+    shown = ask(f"{service.url}/jobs/{job}", token)
+    assert (shown["job"]["status"], shown["job"]["sandbox"]) == ("done", "docker"), shown
+    assert shown["best"]["verdict"] == "passed"
+    assert [each["verdict"] for each in shown["rounds"]] == ["passed"], "no round was paid for twice"
 
 
 def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, token):

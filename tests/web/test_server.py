@@ -3,8 +3,6 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import httpx
@@ -13,7 +11,7 @@ import pytest
 from service.database import open_store
 from service.settings import load_settings
 from service.submissions.access import create_token
-from tests.support.server_process import ROOT, kernelwright, serving
+from tests.support import server_process
 from tests.support.web_application import OP, add_done_job
 from web.server import is_loopback, session_key
 from web.worker_process import Supervisor, worker_command
@@ -33,13 +31,13 @@ def ask(address, path, method="GET", **given):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_it_prints_its_address_answers_and_ends_in_good_order(stop):
-    with serving("--no-worker", stop=stop) as (address, _):
+def test_started_from_nothing_it_prints_its_address_answers_and_ends_in_good_order(stop):
+    with server_process.serving(None, "--no-worker", stop=stop) as (address, _):
         assert ask(address, f"{API}/health/ready").json()["status"] == "ok"
         assert ask(address, f"{API}/me").json()["role"] == "operator"
 
 
-def test_a_stream_that_is_open_does_not_keep_it_from_ending(store):
+def test_a_stream_that_is_open_does_not_keep_it_from_ending(store, serving):
     with serving("--no-worker") as (address, process):
         job = ask(address, f"{API}/jobs", "POST", json={"source": OP}).json()["id"]
         with httpx.stream("GET", f"{address}{API}/jobs/{job}/events", trust_env=False) as response:
@@ -52,7 +50,7 @@ def test_a_stream_that_is_open_does_not_keep_it_from_ending(store):
             assert time.monotonic() - began < 5
 
 
-def test_a_port_that_is_taken_is_one_clear_line():
+def test_a_port_that_is_taken_is_one_clear_line(kernelwright):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -64,21 +62,21 @@ def test_a_port_that_is_taken_is_one_clear_line():
 
 
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--login"], ["--host", "::"]])
-def test_without_a_token_it_does_not_open_to_others(arguments):
+def test_without_a_token_it_does_not_open_to_others(arguments, kernelwright):
     done = kernelwright("serve", "--no-worker", "--port", "0", *arguments)
     assert done.returncode == 2
     assert "kernelwright tokens create" in done.stderr
     assert done.stdout == ""
 
 
-def test_with_a_token_it_asks_everyone_for_one(store):
+def test_with_a_token_it_asks_everyone_for_one(store, serving):
     _, secret = create_token(store, name="ada", role="viewer")
     with serving("--no-worker", "--login") as (address, _):
         assert ask(address, f"{API}/me").status_code == 401
         assert ask(address, f"{API}/me", headers={"Authorization": f"Bearer {secret}"}).json()["user"] == "ada"
 
 
-def test_logs_are_json_lines_with_the_requests_ids_and_no_tokens(store):
+def test_logs_are_json_lines_with_the_requests_ids_and_no_tokens(store, serving):
     _, secret = create_token(store, name="ada", role="viewer")
     with serving("--no-worker", "--login", "--log-format", "json") as (address, process):
         headers = {"Authorization": f"Bearer {secret}", "X-Request-ID": "my-request-1"}
@@ -158,7 +156,7 @@ def test_the_worker_beside_the_server_is_the_worker_command(isolated_settings):
     assert command[1:] == ["-m", "service.cli", "worker", "--platform", "cpu", "--log-format", "json"]
 
 
-def test_jobs_and_leaderboard_of_a_server_look_as_they_do_here(store):
+def test_jobs_and_leaderboard_of_a_server_look_as_they_do_here(store, kernelwright, serving):
     job = add_done_job(store)
     by_cost = ["leaderboard", "--sort", "cost", "--order", "desc"]
     with serving("--no-worker") as (address, _):
@@ -179,7 +177,7 @@ def _without_options(value):
     return [_without_options(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_job_of_a_server_is_cancelled_from_here(store):
+def test_a_job_of_a_server_is_cancelled_from_here(store, kernelwright, serving):
     with serving("--no-worker") as (address, _):
         job = str(ask(address, f"{API}/jobs", "POST", json={"source": OP}).json()["id"])
         done = kernelwright("jobs", "cancel", job, "--server", address, "--json")
@@ -188,14 +186,9 @@ def test_a_job_of_a_server_is_cancelled_from_here(store):
         assert (again.returncode, "job 99 is not in the store" in again.stderr) == (2, True)
 
 
-def test_ctrl_c_leaves_the_servers_job_alone_and_says_how_to_get_back(store):
+def test_ctrl_c_leaves_the_servers_job_alone_and_says_how_to_get_back(store, serving, started):
     with serving("--no-worker") as (address, _):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "web", "optimize", "starter/rmsnorm_gelu", "--server", address],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = started("optimize", "starter/rmsnorm_gelu", "--server", address)
         line = ""
         while "waiting for a worker" not in line:
             line = process.stderr.readline()
@@ -203,24 +196,20 @@ def test_ctrl_c_leaves_the_servers_job_alone_and_says_how_to_get_back(store):
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
         assert process.wait(20) == 130
+        process.stdout.close()
         process.stderr.close()
         assert f"kernelwright jobs cancel 1 --server {address}" in said
         assert ask(address, f"{API}/jobs/1").json()["job"]["status"] == "queued"
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["a task of the server", "a file of this machine"])
-def test_a_server_optimizes_on_finite_inputs_what_is_named_so(store, tmp_path, own):
+def test_a_server_optimizes_on_finite_inputs_what_is_named_so(store, tmp_path, own, serving, started):
     (tmp_path / "op.py").write_text(OP)
     op, named = (
         (str(tmp_path / "op.py"), "local/op.finite") if own else ("starter/gelu_tanh", "starter.finite/gelu_tanh")
     )
     with serving("--no-worker") as (address, _):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "web", "optimize", op, "--domain", "finite", "--server", address],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = started("optimize", op, "--domain", "finite", "--server", address)
         while "waiting for a worker" not in (line := process.stderr.readline()):
             assert line
         process.send_signal(signal.SIGINT)
@@ -232,7 +221,7 @@ def test_a_server_optimizes_on_finite_inputs_what_is_named_so(store, tmp_path, o
         assert named in ask(address, f"/tasks/{suite}/{name}").text
 
 
-def test_what_only_the_server_may_set_is_refused_here(tmp_path):
+def test_what_only_the_server_may_set_is_refused_here(tmp_path, kernelwright):
     op = tmp_path / "op.py"
     op.write_text(OP)
     done = kernelwright("optimize", str(op), "--server", "http://127.0.0.1:9", "--image", "x")
@@ -248,7 +237,7 @@ def test_what_only_the_server_may_set_is_refused_here(tmp_path):
         ("http://user:pw@host", 2, "KERNELWRIGHT_TOKEN"),
     ],
 )
-def test_a_server_that_is_none_is_one_clear_line(server, status, words):
+def test_a_server_that_is_none_is_one_clear_line(server, status, words, kernelwright):
     done = kernelwright("jobs", "list", "--server", server)
     assert done.returncode == status
     assert words in done.stderr
@@ -256,7 +245,7 @@ def test_a_server_that_is_none_is_one_clear_line(server, status, words):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_token_is_sent_from_the_setting_and_its_lack_is_explained(store, monkeypatch):
+def test_a_token_is_sent_from_the_setting_and_its_lack_is_explained(store, monkeypatch, kernelwright, serving):
     _, secret = create_token(store, name="ada", role="viewer")
     with serving("--no-worker", "--login") as (address, _):
         monkeypatch.setenv("KERNELWRIGHT_SERVER", address)
@@ -268,7 +257,7 @@ def test_a_token_is_sent_from_the_setting_and_its_lack_is_explained(store, monke
         assert (refused.returncode, "role" in refused.stderr) == (2, True)
 
 
-def test_an_op_is_optimized_through_a_server_with_its_own_worker(tmp_path, monkeypatch):
+def test_an_op_is_optimized_through_a_server_with_its_own_worker(tmp_path, monkeypatch, kernelwright, serving):
     op, out = tmp_path / "op.py", tmp_path / "best.py"
     op.write_text(OP.replace("torch.randn(8)", "torch.randn(128, 512)"))
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")

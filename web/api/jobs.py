@@ -38,6 +38,8 @@ def submit(body: JobRequest, response: Response, deps: Deps, principal: Submitte
         principal,
         task,
         options=body.options(),
+        origin=body.translate_from,
+        kernel=body.source_kernel,
         priority=body.priority,
         settings=deps.settings,
         store=deps.store,
@@ -81,7 +83,7 @@ def cancel(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
 
 @router.post("/{job_id}/resume", responses=problems(404, 409))
 def resume(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
-    """Put a job that ended early back into the queue. What it has done and paid for is not repeated."""
+    """Put a job that ended early back into the queue. Work that is done and paid for is not repeated."""
     return Job.of(resume_for(principal, job_id, settings=deps.settings, store=deps.store))
 
 

@@ -102,7 +102,8 @@ def _context(view: JobView, principal: Principal) -> dict[str, Any]:
          "sure": not each.unreliable}
         for point, each in zip(view.curve, view.rounds, strict=True)
     ]  # fmt: skip
-    ratios = [_ratio(each.line) for each in view.rounds if not each.line.retracted]
+    lines = [line for each in view.rounds for line in (each.line, *each.line.others)]
+    ratios = [_ratio(line) for line in lines if not line.retracted]
     return {
         "view": view,
         "axis": speedup_bars.axis(ratios),

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from service.errors import BadRequest
 from service.submissions.jobs import submit_for
 from service.tasks import find_task
+from service.translation import MAX_KERNEL_BYTES
 from service.views.submit import submit_choices
 from service.views.tasks import task_view
 from tasks.load import task_from_source
@@ -42,6 +43,8 @@ class FormValues:
     budget_usd: str = ""
     budget_s: str = ""
     priority: str = "normal"
+    origin: str = ""
+    kernel: str = ""
 
 
 @router.get("")
@@ -77,6 +80,8 @@ def submit(
     budget_usd: _Text = "",
     budget_s: _Text = "",
     priority: _Text = "normal",
+    origin: _Text = "",
+    kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
@@ -86,7 +91,8 @@ def submit(
         source = data.decode("utf-8", "replace")
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
-    form = FormValues(task, source, name, platform, model, strategy, rounds, budget_usd, budget_s, priority)
+    search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
+    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"))
     try:
         op = _op(deps, form)
         if do == "check":
@@ -94,7 +100,14 @@ def submit(
                 request, deps, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
             )
         job_id, _ = submit_for(
-            principal, op, options=_options(form), priority=form.priority, settings=deps.settings, store=deps.store
+            principal,
+            op,
+            options=_options(form),
+            origin=form.origin or None,
+            kernel=form.kernel or None,
+            priority=form.priority,
+            settings=deps.settings,
+            store=deps.store,
         )
     except (TaskError, BadRequest) as error:
         line = _LINE_NUMBER.match(str(error)) if isinstance(error, TaskError) and not form.task else None

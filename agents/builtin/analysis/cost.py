@@ -15,8 +15,8 @@ from agents.builtin.analysis.accesses import GUARD, POINTER, narrowed_ranges, po
 from agents.builtin.analysis.buffers import ITEM_BYTES, Buffers, read_buffers
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, parse_body, walk
+from agents.builtin.analysis.reductions import read_update
 from agents.builtin.compilation_unit import CompilationUnit
-from agents.builtin.transforms.unroll_sums import read_update
 
 CYCLES_PER_S = 2.5e9
 BYTES_PER_S = 20e9

@@ -6,46 +6,17 @@ parallel.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, make_loop, map_lines, parse_body, render_body, walk
+from agents.builtin.analysis.reductions import Update, read_update
 from agents.builtin.compilation_unit import CompilationUnit
 
 ACCUMULATORS = (4, 2)  # the first number that leaves each accumulator MIN_STEPS steps is used
 MIN_STEPS = 2
 _ACCUMULATOR = re.compile(r"^(?:float|double|int64_t|int32_t|Vectorized\w*<.*?>|Welford<.*>) (\w*tmp_acc\w*) = [^;]+;$")
 _HELPER = re.compile(r"^(?:CascadeSum|Welford)Helper<.*> (\w*_helper\d+)\([^;]*\);$")
-_SUM = re.compile(r"^(?P<acc>\w+) = (?P=acc) (?P<op>[+*]) (?P<value>[^;]+);$")
-_PICK = re.compile(
-    r"^(?P<acc>\w+) = (?P<op>maximum|minimum|max_propagate_nan|min_propagate_nan)\((?P=acc), (?P<value>[^;]+)\);$"
-)
-_MASKED = re.compile(r"^(?P<acc>\w+) = (?P<op>sum|prod|max|min)_masked_reduce\((?P=acc), (?P<value>[^;]+)\);$")
-_CASCADE = re.compile(r"^(?P<acc>\w+) = cascade_sum_combine\((?P<value>[^;&]+), &(?P<helper>\w+)\);$")
-_WELFORD = re.compile(r"^(?P<acc>\w+) = welford_combine\((?P=acc), (?P<value>[^;&]+?)(?:, &(?P<helper>\w+))?\);$")
-_OPERATIONS = {"sum": "+", "prod": "*", "max": "maximum", "min": "minimum"}
-
-
-@dataclass(frozen=True)
-class Update:
-    """An update of `accumulator` in a loop; `operation` is +, *, the name of a function, cascade or welford."""
-
-    accumulator: str
-    operation: str
-    helper: str | None = None
-
-    def merge(self, part: int) -> str:
-        """The line that adds another part of the accumulator to it."""
-        whole, other = self.accumulator, _part(self.accumulator, part)
-        if self.operation == "cascade":
-            assert self.helper is not None
-            return f"{self.helper}.total = {self.helper}.total + cascade_sum_final(&{_part(self.helper, part)});"
-        if self.operation == "welford":
-            value = other if self.helper is None else f"welford_combine({other}, &{_part(self.helper, part)})"
-            return f"{whole} = welford_combine({whole}, {value});"
-        if self.operation in ("+", "*"):
-            return f"{whole} = {whole} {self.operation} {other};"
-        return f"{whole} = {self.operation}({whole}, {other});"
 
 
 def unroll_sums(unit: CompilationUnit) -> CompilationUnit:
@@ -77,7 +48,7 @@ def _with_parts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         count, unrolled = parts
         names = {update.accumulator for update in updates} | {update.helper for update in updates if update.helper}
         result = _declare(result, {declared[name]: name for name in names}, count)
-        result += [unrolled, *(Line(update.merge(part)) for update in updates for part in range(1, count))]
+        result += [unrolled, *(Line(_merged(update, part)) for update in updates for part in range(1, count))]
         declared = {}  # their positions have changed; an accumulator has only one loop
     return tuple(result)
 
@@ -111,18 +82,18 @@ def _updates(loop: Block, declared: set[str]) -> tuple[Update, ...] | None:
     return tuple(found.values()) if len(helpers) == len(set(helpers)) else None
 
 
-def read_update(text: str) -> Update | None:
-    """A line of a loop as an update; None: it is none."""
-    for pattern in (_SUM, _PICK, _MASKED, _CASCADE, _WELFORD):
-        match = pattern.match(text)
-        if match is None:
-            continue
-        if re.search(rf"\b{match['acc']}\b", match["value"]):
-            return None
-        if pattern in (_CASCADE, _WELFORD):
-            return Update(match["acc"], "cascade" if pattern is _CASCADE else "welford", match["helper"])
-        return Update(match["acc"], _OPERATIONS.get(match["op"], match["op"]))
-    return None
+def _merged(update: Update, part: int) -> str:
+    """The line that adds another part of the accumulator to it."""
+    whole, other = update.accumulator, _part(update.accumulator, part)
+    if update.operation == "cascade":
+        assert update.helper is not None
+        return f"{update.helper}.total = {update.helper}.total + cascade_sum_final(&{_part(update.helper, part)});"
+    if update.operation == "welford":
+        value = other if update.helper is None else f"welford_combine({other}, &{_part(update.helper, part)})"
+        return f"{whole} = welford_combine({whole}, {value});"
+    if update.operation in ("+", "*"):
+        return f"{whole} = {whole} {update.operation} {other};"
+    return f"{whole} = {update.operation}({whole}, {other});"
 
 
 def _texts(loop: Block) -> list[str]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.platforms.base import Device, PromptFiles
+from evaluator.platforms.cpu.device_text import device_text, sharing_cores
 from evaluator.platforms.cpu.image import RECIPE
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
 from evaluator.referee.platforms.cpu.proc_stat import busy_s
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
-from sandbox.process.programs import HostProgram
+from sandbox.process.programs import HostPackage, HostProgram
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -28,6 +29,7 @@ class CpuPlatform:
     language: str = "C++17 with OpenMP, compiled by g++"
     timed: str = "wall"
     baselines: tuple[str, ...] = ("eager", "compile")
+    measurable: bool = True
 
     def device(self, index: int = 0) -> Device:
         """Processor, cores, vector extensions, caches and memory, read from /proc and /sys."""
@@ -41,6 +43,11 @@ class CpuPlatform:
         }
         return Device(self.name, f"{model}, {cores} core{'s' if cores != 1 else ''}", facts, index)
 
+    def device_text(self, device: Device, figures: Mapping[str, Any]) -> str:
+        """See `device_text.device_text`."""
+        _, flags = _processor(_CPUINFO.read_text())
+        return device_text(device, flags, sharing_cores(), figures)
+
     def image(self) -> ImageRecipe:
         """The files in `image/`."""
         return RECIPE
@@ -52,6 +59,10 @@ class CpuPlatform:
             HostProgram("ninja", "builds load_inline extensions in the process sandbox", "apt-get install ninja-build"),
             HostProgram("openssl", "TorchInductor hashes headers with it", "apt-get install openssl"),
         )
+
+    def host_packages(self) -> tuple[HostPackage, ...]:
+        """None."""
+        return ()
 
     def sandbox_devices(self, index: int) -> Devices:
         """None: the processor is there in every sandbox."""
@@ -90,13 +101,14 @@ class CpuPlatform:
         `(claimed)` marks what the candidate's own process said.
         """
         rows = (
-            ("bytes that must move", "bytes_moved_min", "{:,} B"),
+            ("bytes that the reference touches", "bytes_moved_min", "{:,} B"),
             ("achieved bandwidth", "achieved_gb_per_s", "{} GB/s"),
             ("measured peak bandwidth, reading", "peak_read_gb_per_s", "{} GB/s"),
             ("measured peak bandwidth, writing", "peak_write_gb_per_s", "{} GB/s"),
+            ("measured peak bandwidth, copying", "peak_copy_gb_per_s", "{} GB/s"),
             ("the same from the caches, reading", "peak_cached_read_gb_per_s", "{} GB/s"),
             ("the same into the caches, writing", "peak_cached_write_gb_per_s", "{} GB/s"),
-            ("floating-point operations", "flops", "{:,} FLOP (matrix products and convolutions only)"),
+            ("floating-point operations", "flops", "{:,} FLOP (at least; arithmetic of every kind)"),
             ("achieved compute", "achieved_gflop_per_s", "{} GFLOP/s"),
             ("measured peak compute", "peak_gflop_per_s", "{} GFLOP/s"),
             ("cores kept busy", "cpu_utilization_cores", "{}"),

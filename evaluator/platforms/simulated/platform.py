@@ -14,7 +14,7 @@ from evaluator.platforms.cpu.image import RECIPE
 from evaluator.referee.protocol import cycles
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
-from sandbox.process.programs import HostProgram
+from sandbox.process.programs import HostPackage, HostProgram
 
 _WIDTH = 100
 
@@ -27,6 +27,7 @@ class SimulatedPlatform:
     language: str = "Python that builds a program of the array machine (module `array_machine`)"
     timed: str = "cycles"
     baselines: tuple[str, ...] = ("eager",)
+    measurable: bool = False
 
     def device(self, index: int = 0) -> Device:
         """The machine as `cycles` describes it."""
@@ -39,12 +40,20 @@ class SimulatedPlatform:
         }
         return Device(self.name, "array machine", facts, index)
 
+    def device_text(self, device: Device, figures: Mapping[str, Any]) -> str:
+        """Its description says all."""
+        return device.describe()
+
     def image(self) -> ImageRecipe:
         """That of platform `cpu`: the reference needs torch, the machine is a part of the referee."""
         return RECIPE
 
     def host_programs(self) -> tuple[HostProgram, ...]:
         """None: programs are data."""
+        return ()
+
+    def host_packages(self) -> tuple[HostPackage, ...]:
+        """None."""
         return ()
 
     def sandbox_devices(self, index: int) -> Devices:

@@ -2,13 +2,13 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..errors import RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
+from ..isolation.procfs import same_bytes
 from ..platforms.base import Places
 from ..protocol.tensors import TensorRow, Tree
 from . import accuracy
@@ -16,15 +16,20 @@ from .accuracy import Wrong, flatten
 from .layout import kept_apart
 
 _OVERWRITTEN = 32  # elements of each output
+_PIECE_BYTES = 1 << 20  # stays in the cache
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The outputs of one call by path, and the bytes of the inputs that the call has changed, by number."""
+    """The outputs of one call by path, and the bytes of the inputs that the call has changed, by number.
+
+    `contents` are the bytes of the outputs that are tensors. `values` are made of them.
+    """
 
     tree: Tree
     values: dict[str, torch.Tensor]
     changed: dict[int, torch.Tensor]
+    contents: dict[str, torch.Tensor]
 
 
 def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
@@ -33,8 +38,13 @@ def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
     Raises:
         RunnerFailed: the runner's memory cannot be read.
     """
-    values = {path: value_of(handle, leaf) for path, leaf in flatten(call.outputs).items()}
-    return Answer(call.outputs, values, mutations(handle, call, inputs))
+    leaves = flatten(call.outputs)
+    contents = {path: handle.read(leaf) for path, leaf in leaves.items() if isinstance(leaf, TensorRow)}
+    values = {
+        path: tensor(leaf, contents[path]) if isinstance(leaf, TensorRow) else _number(leaf)
+        for path, leaf in leaves.items()
+    }
+    return Answer(call.outputs, values, mutations(handle, call, inputs), contents)
 
 
 def wrong_form(expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree) -> Wrong | None:
@@ -80,10 +90,7 @@ def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
 
 def _places(handle: RunnerHandle, outputs: Tree) -> tuple[dict[str, TensorRow], Places]:
     rows = tensors_of(outputs)
-    try:
-        return rows, handle.platform.places(handle, list(rows.values()))
-    except OSError:
-        raise RunnerFailed("died", "the process is gone before its outputs could be read") from None
+    return rows, handle.places(list(rows.values()))
 
 
 def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
@@ -143,10 +150,27 @@ def value_of(handle: RunnerHandle, leaf: object) -> torch.Tensor:
     Raises:
         RunnerFailed: the runner's memory cannot be read.
     """
-    if isinstance(leaf, TensorRow):
-        return tensor(leaf, handle.read(leaf))
+    return tensor(leaf, handle.read(leaf)) if isinstance(leaf, TensorRow) else _number(leaf)
+
+
+def _number(leaf: object) -> torch.Tensor:
     number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31
     return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
+
+
+def unchanged(handle: RunnerHandle, row: TensorRow, content: torch.Tensor) -> bool:
+    """Whether a tensor's bytes in the runner's memory are still those of `content`; compared piece by piece.
+
+    Raises:
+        RunnerFailed: the runner's memory cannot be read.
+    """
+    for start in range(0, content.numel(), _PIECE_BYTES):
+        expected = content[start : start + _PIECE_BYTES]
+        size = expected.numel()
+        piece = replace(row, place=row.place + start, dtype="uint8", shape=(size,), stride=(1,))
+        if not same_bytes(handle.read(piece), expected):
+            return False
+    return True
 
 
 def input_path(index: int) -> str:

@@ -1,5 +1,6 @@
 """The correctness check of a candidate: every input family through the reference, the oracle and the candidate."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +10,11 @@ import torch
 from ..errors import Finding, RunnerFailed, of_candidate, of_task
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
-from ..isolation.procfs import same_bytes
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, bytes_needed
-from . import accuracy, call_outputs, state_check
+from . import accuracy, call_outputs, difference, state_check
 from .accuracy import Comparison, Wrong, flatten
 from .call_outputs import Answer, input_path, value_of
 from .findings import Evidence, check
@@ -135,10 +135,12 @@ def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, 
         Finding: the candidate is wrong, or the task is invalid.
     """
     evidence.tolerances = Tolerances(declared=pool.request.tolerance)
-    evidence.names = pool.names
+    # On a machine that counts, kernels read the reference's state by its names, whatever tensors the candidate has.
+    evidence.names = pool.names if pool.platform.timed in ("wall", "nothing") else state_check.Names()
     examination = Examination(pool, reference, candidate, evidence)
     refused: Finding | None = None
-    for family in input_families.FAMILIES:
+    for number, family in enumerate(input_families.FAMILIES):
+        examination.following = input_families.FAMILIES[number + 1 :]
         try:
             examination.family(family)
         except Finding as finding:
@@ -165,6 +167,9 @@ class Examination:
     evidence: Evidence
     earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
     roomy: bool = False  # whether the input buffers are larger than the task's own inputs need
+    generated: InputSet | None = None  # the first inputs as generated
+    following: Sequence[str] = ()  # the families that come next
+    begun: input_supply.Begun | None = None  # inputs of one of these, which the reference is making
 
     def family(self, family: str) -> None:
         """Run one family, or record why it is left out.
@@ -177,9 +182,7 @@ class Examination:
             self.evidence.skip(family, reason)
             return
         try:
-            dtypes = [row.dtype for row in self.evidence.input_rows]
-            alike = input_families.may_end_a_process(family, dtypes)
-            inputs = input_supply.make_inputs(self.pool, self.reference, family, alike=alike)
+            inputs = self._inputs(family)
         except Finding as finding:
             if not family.startswith(input_families.GROUP) or finding.code != "out_of_memory":
                 raise
@@ -202,8 +205,35 @@ class Examination:
             raise
         if family.startswith(input_families.GENERATED):
             _allow(want, self.evidence)
+            self._look_for_what_is_always_the_same(inputs)
         if family.startswith(input_families.GROUP):
             self.evidence.group_trees.append(inputs.tree)
+
+    def _inputs(self, family: str) -> InputSet:
+        begun, self.begun = self.begun, None
+        if begun is not None:
+            inputs = begun.finish()
+            if begun.family == family:
+                return inputs
+        return input_supply.make_inputs(self.pool, self.reference, family, alike=self._is_alike(family))
+
+    def _is_alike(self, family: str) -> bool:
+        return input_families.may_end_a_process(family, [row.dtype for row in self.evidence.input_rows])
+
+    def _begin_next(self) -> None:
+        """Have the reference make the next family's inputs while the referee judges the present one's outputs."""
+        family = next((family for family in self.following if not self._skipped(family)), None)
+        if family is not None:
+            self.begun = input_supply.begin_inputs(self.pool, self.reference, family, alike=self._is_alike(family))
+
+    def _look_for_what_is_always_the_same(self, inputs: InputSet) -> None:
+        if self.generated is None:
+            self.generated = inputs
+            return
+        sets = zip(inputs.tree.tensors, self.generated.contents, inputs.contents, strict=False)
+        self.evidence.always_same = any(
+            math.prod(row.shape) > 1 and torch.equal(first, second) for row, first, second in sets
+        )
 
     def outputs(self) -> None:
         """Check that the kept outputs of earlier calls are unchanged: a caller of the model may have kept them, too.
@@ -247,7 +277,7 @@ class Examination:
 
     def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor]]]) -> None:
         for rows in calls:
-            if any(not same_bytes(self.candidate.read(row), content) for row, content in rows):
+            if any(not call_outputs.unchanged(self.candidate, row, content) for row, content in rows):
                 text = "an output of an earlier call changed during a later one"
                 raise Finding("wrong_output", text, "buffer_reused")
 
@@ -312,18 +342,32 @@ class Examination:
         candidate, timeout_s = self.candidate, self.pool.request.call_timeout_s
         try:
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+            self._begin_next()
             if "kernelbench" in self.pool.request.rules and family.startswith(input_families.GENERATED):
                 self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
-            wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, call.outputs)
-            if wrong is not None:
-                refuse(family, wrong, self.evidence)
-            worst = judge(family, call_outputs.read(candidate, call, inputs), want, inputs, self.evidence)
+            worst: Comparison | None = None
+            answers: list[Answer] = []
+            for each in call.each:
+                wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, each.outputs)
+                if wrong is not None:
+                    refuse(family + each.where, wrong, self.evidence)
+                answer = call_outputs.read(candidate, each, inputs)
+                answers.append(answer)
+                try:
+                    found = judge(family, answer, want, inputs, self.evidence, where=each.where)
+                except Finding as finding:
+                    if each.where:  # a device of settings is an emulator, whose users look at memory
+                        finding.detail = difference.describe(answer.values, want.values)
+                    raise
+                if found is not None and (worst is None or found.severity > worst.severity):
+                    worst = found
             if worst is not None:
                 self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
             self._see_unchanged(self.earlier[-_KEPT_CALLS:])
             # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
-            own = [row for path, row in call_outputs.tensors_of(call.outputs).items() if path not in want.shared]
-            self.earlier.append([(row, candidate.read(row)) for row in own])
+            rows = call_outputs.tensors_of(call.outputs)
+            own = [(row, answers[0].contents[path]) for path, row in rows.items() if path not in want.shared]
+            self.earlier.append(own)
             most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
             del self.earlier[:-most]
         except RunnerFailed as failure:
@@ -338,7 +382,7 @@ def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     """
     if not pool.request.shape_groups:
         return []
-    message = {"op": "inputs", "seeds": [1], "family": input_families.COUNT_GROUPS}
+    message = {"op": "inputs", "seeds": [1], "families": [input_families.COUNT_GROUPS]}
     try:
         [tree] = reference.reveal_each(message, timeout_s=60)
     except RunnerFailed as failure:

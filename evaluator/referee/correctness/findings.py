@@ -33,6 +33,7 @@ class Evidence:
     shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
     numbers: set[str] = field(default_factory=set)  # outputs that are Python floats
     may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask
+    always_same: bool = False  # whether an input tensor is the same under two seeds
     has_nan: bool = False  # whether the reference gives NaN on the task's own inputs
     names: Names = field(default_factory=Names)  # the names of the candidate's parameters
     changing: frozenset[str] = frozenset()  # state that the reference's calls change and that the candidate has, too

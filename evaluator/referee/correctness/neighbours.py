@@ -1,7 +1,8 @@
 """Inputs beside the task's own: whether a candidate takes the generator's shapes, strides or alignment for granted.
 
-Nothing of this is part of the verdict: the task's generator says what the candidate must be right for. It says what
-else it is right for, so that who uses the kernel is told, and protected by a guard in the exported file.
+Nothing of this is part of the verdict: the candidate must be right for the inputs of the task's generator. The result
+says for which other inputs it is right. Users of the kernel are told, and a guard in the exported file protects them.
+Inputs that it was not tried on are guarded like those on which it failed.
 
 Each neighbour is derived from one generated set of inputs by a rule: a size that is one smaller or one larger, other
 strides, other alignment. The reference decides what it takes; the candidate is compared with it and with the oracle.
@@ -16,25 +17,26 @@ from typing import Any
 import torch
 
 from ..errors import Finding, RunnerFailed
-from ..isolation.calls import InputSet, tensor
+from ..isolation.calls import InputSet, tensor, with_values
 from ..isolation.handle import RunnerHandle
 from ..platforms.base import InputBuffer
 from ..pool.candidate_builder import Builder
 from ..pool.input_supply import make_inputs
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
-from ..protocol.tensors import DTYPES, TensorRow, Tree, bytes_needed
+from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from . import call_outputs
 from .check import judge
 from .findings import Evidence
 from .reference import ask_reference, says_nothing
 
 BUDGET_S = 15.0  # for all of them
-_CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never end
+CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never end
 _MOST_LEAVES = 64  # of a task's inputs, to be listed for a guard
 _FAMILY = input_families.FAMILIES[0]
 
 SHAPE, STRIDE, ALIGNMENT = "shape", "stride", "alignment"
+RIGHT, WRONG, FAILS, UNTRIED, SKIPPED = "right", "wrong", "fails", "untried", "skipped"
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Neighbours:
 
     @property
     def guards(self) -> list[str]:
-        """The respects in which the candidate is right for the task's own inputs only."""
-        wrong = {check["respect"] for check in self.checks if check["result"] in ("wrong", "fails")}
-        return [respect for respect in (SHAPE, STRIDE, ALIGNMENT) if respect in wrong]
+        """The respects in which the candidate is known to be right for the task's own inputs only."""
+        unproven = {check["respect"] for check in self.checks if check["result"] in (WRONG, FAILS, UNTRIED)}
+        return [respect for respect in (SHAPE, STRIDE, ALIGNMENT) if respect in unproven]
 
     def to_json(self) -> dict[str, Any]:
         """The `neighbours` object of an evaluation's `correctness`."""
@@ -92,15 +94,30 @@ def examine(
     inputs = make_inputs(pool, reference)
     found.judged = [listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed]
     trial = _Trial(pool, reference, candidate, builder, evidence)
-    began = time.perf_counter()
-    for neighbour in neighbours(inputs):
-        result, note = "skipped", "no time was left"
-        if time.perf_counter() - began < BUDGET_S:
-            result, note = trial.result(neighbour)
-        found.checks.append({"respect": neighbour.respect, "inputs": neighbour.name, "result": result, "note": note})
+    found.checks = try_each(neighbours(inputs), trial.result)
     if trial.candidate is not None:
         pool.stop(trial.candidate)
     return found
+
+
+def try_each(
+    each: Sequence[Neighbour], result_of: Callable[[Neighbour], tuple[str, str]], budget_s: float = BUDGET_S
+) -> list[dict[str, str]]:
+    """Try one neighbour after the other while there is time.
+
+    Args:
+        each: the neighbours.
+        result_of: the result of a neighbour and a note.
+        budget_s: for all of them; none is begun after that.
+    """
+    began = time.perf_counter()
+    checks = []
+    for neighbour in each:
+        result, note = UNTRIED, "no time was left"
+        if time.perf_counter() - began < budget_s:
+            result, note = result_of(neighbour)
+        checks.append({"respect": neighbour.respect, "inputs": neighbour.name, "result": result, "note": note})
+    return checks
 
 
 def neighbours(inputs: InputSet) -> list[Neighbour]:
@@ -151,21 +168,7 @@ def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> lis
 
 
 def _maker(inputs: InputSet, values: list[torch.Tensor]) -> Callable[[], InputSet]:
-    return lambda: _with_values(inputs, values)
-
-
-def _with_values(inputs: InputSet, values: Sequence[torch.Tensor]) -> InputSet:
-    """The same nesting and scalars with other tensors; each keeps its strides."""
-    rows, contents = [], []
-    for value in values:
-        name = str(value.dtype).removeprefix("torch.")
-        row = TensorRow(0, name, tuple(value.shape), tuple(value.stride()))
-        content = torch.zeros(row.span_bytes, dtype=torch.uint8)
-        if content.numel():
-            content.view(DTYPES[name]).as_strided(row.shape, row.stride).copy_(value)
-        rows.append(row)
-        contents.append(content)
-    return replace(inputs, tree=Tree(inputs.tree.spec, tuple(rows)), contents=contents)
+    return lambda: with_values(inputs, values)
 
 
 def _resized(value: torch.Tensor, dims: Sequence[int], size: int) -> torch.Tensor:
@@ -224,7 +227,7 @@ class _Trial:
     evidence: Evidence
 
     def result(self, neighbour: Neighbour) -> tuple[str, str]:
-        """`right`, `wrong`, `fails` or `skipped`, and a note.
+        """A result and a note: `right`, `wrong`, `fails`, `untried`, or `skipped` if the reference tells nothing.
 
         Raises:
             Finding: a process of the candidate's cannot be killed.
@@ -234,7 +237,7 @@ class _Trial:
         for way in neighbour.ways:
             inputs = way()
             if 3 * inputs.nbytes > self.pool.memory_bytes // 3:
-                return "skipped", "too large for the sandbox's memory"
+                return UNTRIED, "too large for the sandbox's memory"
             try:
                 self._prepare(self.reference, inputs)
                 want = ask_reference(self.pool, self.reference, inputs, evidence, first=False)
@@ -242,27 +245,29 @@ class _Trial:
                 reason = f"the reference does not take them: {failure.message.rpartition(': ')[2][:120]}"
                 continue
             if silent := says_nothing(neighbour.name, want, evidence):
-                return "skipped", silent
+                return SKIPPED, silent
             try:
                 candidate = self._candidate()
                 self._prepare(candidate, inputs, neighbour.skew_bytes)
-                timeout_s = min(_CALL_S, self.pool.request.call_timeout_s)
+                timeout_s = min(CALL_S, self.pool.request.call_timeout_s)
                 call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
-                wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, call.outputs)
-                if wrong is not None:
-                    return "wrong", wrong.message[:200]
-                judge(_FAMILY, call_outputs.read(candidate, call, inputs), want, inputs, evidence)
+                for each in call.each:
+                    wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, each.outputs)
+                    if wrong is not None:
+                        return WRONG, wrong.message[:200]
+                    answer = call_outputs.read(candidate, each, inputs)
+                    judge(_FAMILY, answer, want, inputs, evidence, where=each.where)
             except Finding as finding:
                 if finding.verdict == "wrong_output":
-                    return "wrong", finding.message.removesuffix(f" (inputs: {_FAMILY})")[:200]
+                    return WRONG, finding.message.removesuffix(f" (inputs: {_FAMILY})")[:200]
                 self._give_up()
-                return "fails", finding.message[:200]
+                return FAILS, finding.message[:200]
             except RunnerFailed as failure:
                 if failure.kind != "error":
                     self._give_up()
-                return "fails", failure.message[:200]
-            return "right", ""
-        return "skipped", reason
+                return FAILS, failure.message[:200]
+            return RIGHT, ""
+        return SKIPPED, reason
 
     def _prepare(self, handle: RunnerHandle, inputs: InputSet, skew_bytes: int = 0) -> None:
         """Give a runner an input buffer with room for the inputs, and the state that earlier calls have changed."""

@@ -11,7 +11,7 @@ from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
-from ..protocol.tensors import TensorRow, Tree
+from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from ..protocol.traits import Traits
 from . import accuracy, call_outputs
 from .accuracy import Allowance, flatten
@@ -209,6 +209,33 @@ def says_nothing(family: str, want: Expected, evidence: Evidence) -> str:
         if own.distance > oracle_limit(path, value, evidence):
             return f"the reference itself is off by {own.distance:.1%} here"
     return ""
+
+
+def takes_as_generated(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence) -> bool:
+    """Whether the reference takes changed inputs as it takes those as generated, so that a timed call may be on them.
+
+    It does so if it raises no error, returns outputs of the same form, changes the same inputs and gives no NaN that it
+    does not give on the task's own inputs.
+
+    Raises:
+        Finding: the reference's process is gone.
+    """
+    assert evidence.expected is not None
+    if bytes_needed(inputs.tree) > pool.input_bytes:
+        return False
+    timeout_s = max(60.0, pool.request.call_timeout_s)
+    try:
+        call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
+        if call_outputs.wrong_form(evidence.expected, evidence.shared, reference, call.outputs) is not None:
+            return False
+        answer = call_outputs.read(reference, call, inputs)
+        reference.ask({"op": "release"}, timeout_s=60)
+    except RunnerFailed as failure:
+        if failure.kind != "error":
+            raise of_task(failure, doing="its forward pass") from None
+        return False
+    after = {input_path(index): tensor(inputs.tree.tensors[index], found) for index, found in answer.changed.items()}
+    return set(answer.changed) <= evidence.mutated and (evidence.has_nan or not _has_nan(answer.values | after))
 
 
 def _parts_of_oracle(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:

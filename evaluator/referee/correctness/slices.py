@@ -33,7 +33,7 @@ NEGLIGIBLE = 2.0**-40  # share of the largest element: the oracle's own rounding
 _MOST_SHARE = 0.5  # upper limit of the share: zeros are wrong in any type
 _WRONG_ELEMENTS = 0.25  # share of the nonzero elements that must be wrong: one pole or flipped choice is not enough
 _GROSS = (1024.0, 0.1)  # own errors of so many roundings, or this share of the largest element, are not rounding
-_BLOCK = 1 << 14
+_BLOCK = 1 << 16
 _SAMPLE = 1 << 14  # elements of a timed call's output that are checked
 
 
@@ -128,8 +128,8 @@ def _share(value: torch.Tensor, slack: float) -> float:
 def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, share: float) -> bool:
     """Whether any slice has `|error|² > share² * |values|²`. This needs two sums a slice only."""
 
-    def measure(c: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return _squares(c - t, t)
+    def measure(c: torch.Tensor, t: torch.Tensor) -> list[torch.Tensor]:
+        return [_square(c - t), _square(t)]
 
     least = LEAST * min(NEGLIGIBLE * scale, 1e150) ** 2  # a float64 mask's smallest number has no square
     return any(
@@ -138,18 +138,17 @@ def _suspicious(candidate: torch.Tensor, truth: torch.Tensor, scale: float, shar
     )
 
 
-def _squares(*values: torch.Tensor) -> torch.Tensor:
-    stacked = torch.stack(values)
-    return torch.view_as_real(stacked).square().sum(-1) if stacked.is_complex() else stacked.square_()
+def _square(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value).square().sum(-1) if value.is_complex() else value.square()
 
 
-def _measure(share: float) -> Callable[..., torch.Tensor]:
-    def measure(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
-        squares = _squares(c - o, o, r - o)
-        usable = torch.isfinite(squares).all(0)
-        error, size, own = torch.where(usable, squares, 0.0)
+def _measure(share: float) -> Callable[..., list[torch.Tensor]]:
+    def measure(c: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> list[torch.Tensor]:
+        squares = [_square(c - o), _square(o), _square(r - o)]
+        usable = torch.isfinite(squares[0]) & torch.isfinite(squares[1]) & torch.isfinite(squares[2])
+        error, size, own = (torch.where(usable, square, 0.0) for square in squares)
         counts = (error > torch.maximum(share**2 * size, OWN_FACTOR**2 * own), size > 0.0, usable)
-        return torch.stack([error, size, own, *(part.double() for part in counts)])
+        return [error, size, own, *(part.double() for part in counts)]
 
     return measure
 
@@ -166,7 +165,7 @@ def _place(dim: int | None, index: int, shape: torch.Size, dims: list[int]) -> s
     return f"row [{', '.join(str(int(place)) for place in where)}]"
 
 
-def _sums(measure: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> _Sums:
+def _sums(measure: Callable[..., list[torch.Tensor]], *tensors: torch.Tensor) -> _Sums:
     """What is measured of each element, summed over each slice of at least `LEAST` elements.
 
     The output is walked as a matrix of its rows along the last dimension, block by block, so that what is measured in
@@ -185,12 +184,16 @@ def _sums(measure: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> _Sums
         for left in range(0, width, columns_at_once):
             where = (slice(top, top + rows_at_once), slice(left, left + columns_at_once))
             each = measure(*(_double(matrix[where]) for matrix in matrices))
-            if not math.isfinite(float(each.sum())):
-                each = torch.where(torch.isfinite(each).all(0), each, 0.0)
+            of_rows = torch.stack([part.sum(1) for part in each])
+            if not math.isfinite(float(of_rows.sum())):
+                usable = torch.stack(each).isfinite().all(0)
+                each = [torch.where(usable, part, 0.0) for part in each]
+                of_rows = torch.stack([part.sum(1) for part in each])
             if not rows.numel():
-                rows, columns = each.new_zeros(len(each), height), each.new_zeros(len(each), width)
-            rows[:, where[0]] += each.sum(2)
-            columns[:, where[1]] += each.sum(1)
+                rows, columns = of_rows.new_zeros(len(each), height), of_rows.new_zeros(len(each), width)
+            rows[:, where[0]] += of_rows
+            for column_sums, part in zip(columns, each, strict=True):
+                column_sums[where[1]] += part.sum(0)
     last = len(shape) - 1
     lead = rows.view(-1, *shape[:-1])
     found: _Sums = []

@@ -42,8 +42,6 @@ EQUAL_TERMS = {"float64": 3e-13, "float32": 1.6e-4}
 # type. Then it is not used as the oracle.
 ORACLE_LIMITS = {"float64": 1e-6, "float32": 1e-2, "float16": 0.1, "bfloat16": 0.25}
 
-DECLARED_MAX = 0.1  # a declared tolerance at or above this would let constants pass
-
 
 @dataclass(frozen=True)
 class Tolerances:

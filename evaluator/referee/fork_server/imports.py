@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..runner.platforms.load import load_imports
-from . import compiler_folder
 
 
 @contextlib.contextmanager
@@ -35,13 +34,13 @@ def import_torch(platform: str) -> None:
     Raises:
         RuntimeError: torch is imported already, and would not read these settings any more.
     """
+    # Where Triton is installed, TorchInductor asks it about GPUs, which takes a second and changes what it does. Only
+    # a platform whose own imports need it puts it in place of this.
+    sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
     load_imports(platform).before_torch()
     affinity = os.sched_getaffinity(0)
     # Read by torch when it is imported. One compile worker, because a pool would run beside timed calls.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if not compiler_folder.READY.exists():
-        # Building a precompiled header takes longer than the one or two kernels of a task.
-        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     import torch
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
@@ -70,7 +69,7 @@ def import_compiler(platform: str) -> None:
         # Dynamo uses it where it is installed; it must not start a thread in what will be forked.
         importlib.import_module("tqdm").tqdm.monitor_interval = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
-        compiler_folder.prepare(Path(folder) / "inductor")
+        load_imports(platform).prepare_compiler_folder(Path(folder) / "inductor")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
         load_imports(platform).look_up_compiler()

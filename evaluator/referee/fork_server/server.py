@@ -8,15 +8,17 @@ import contextlib
 import ctypes
 import os
 import resource
+import select
 import signal
 import socket
+import time
 import traceback
 from pathlib import Path
 
 from ..protocol import framing
 from ..runner.main import Runner
-from ..runner.platforms.load import load_runner_platform
-from . import compiler_folder, imports
+from ..runner.platforms.load import load_imports, load_runner_platform
+from . import imports, syscall_filter
 
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
@@ -24,19 +26,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _SA_NOCLDSTOP = 1
 _OPEN_FILES = 1024
 _PENDING_SIGNALS = 256
+_SIGNAL_S = 0.5  # that a signal to all processes of a user may take
+_WANTED_S = 0.3  # by then the referee has read a request that lay ready, and ended the server that it does not need
 
 
 def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None:
-    """Fork a runner for each `spawn` message, reap for each `reap`, until the connection closes.
+    """Fork a runner for each `spawn` message, reap for each `reap`, signal for each `signal`, until it closes.
 
     Args:
         sock: the connection to the referee.
         platform: what its runners are for.
-        compiler: import torch.compile's machinery first, so that none of the runners forked here needs to.
+        compiler: import torch.compile's machinery first, so that none of the runners forked here needs to. This begins
+            a moment later, because an evaluation without that baseline ends the server at once.
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     load_runner_platform(platform)  # for its imports: once, not in each runner
     if compiler:
+        select.select([sock], [], [], _WANTED_S)
         imports.import_compiler(platform)
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
     # Orphans of a runner become children of this process. If they were not reaped, they would use up the sandbox's
@@ -65,6 +71,8 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
             for fd in fds:
                 os.close(fd)
             framing.send(sock, {"error": problem} if problem else {"pid": pid})
+        elif message["op"] == "signal":
+            framing.send(sock, {"done": _signal_all(message["uid"], message["number"])})
         else:
             framing.send(sock, {"status": runners.get(message["pid"])})
 
@@ -99,6 +107,34 @@ def _collect(runners: dict[int, int | None]) -> None:
                 runners[pid] = status
 
 
+def _signal_all(uid: int, number: int) -> bool:
+    """Send a signal to all processes of a user at once, as that user: kill(2) with -1, which no fork escapes.
+
+    Returns:
+        Whether it was sent. The user's processes may kill or stop the one that sends it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setresuid(uid, uid, uid)
+                os.kill(-1, number)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        deadline = time.monotonic() + _SIGNAL_S
+        while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.0005)
+        return ended[1] == 0
+    except OSError:
+        return False
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
 def _become_runner(sock: socket.socket, log: int, message: framing.Message, platform: str) -> None:
     """Set up this fresh child as a runner, serve, and never return."""
     status = 1
@@ -114,11 +150,12 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message, plat
             os.setresgid(message["uid"], message["uid"], message["uid"])
             os.setresuid(message["uid"], message["uid"], message["uid"])
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        syscall_filter.refuse_io_uring()
         home = Path(message["home"])
         home.mkdir(mode=0o700)
         os.chdir(home)
         built = home / "built"
-        compiler_folder.prepare(built / "inductor")
+        load_imports(platform).prepare_compiler_folder(built / "inductor")
         # Without a user name in the environment, libraries look up the uid's name, and this uid has none.
         os.environ.update(
             HOME=str(home),
@@ -154,5 +191,8 @@ def _limit(message: framing.Message) -> None:
     )
     for kind, wanted in limits:
         hard = resource.getrlimit(kind)[1]  # the sandbox may have set a tighter one
-        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if wanted == resource.RLIM_INFINITY:
+            bound = hard
+        else:
+            bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(kind, (bound, bound))

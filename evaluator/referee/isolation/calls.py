@@ -1,7 +1,7 @@
 """The input and the result of a runner's call, as values in the referee's own memory."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -30,6 +30,9 @@ class Call:
         threads: the number of threads that the runner had after setup.
         cpu_s: processor time of the runner's first process in the call.
         state: where the model's tensors lie that the request asked for, after the call; None if it asked for none.
+        where: what to add to the name of the inputs in a report, if the call was made in one of several settings of the
+            device.
+        others: the same call in the other settings. All of them must be right.
     """
 
     outputs: Tree
@@ -39,6 +42,13 @@ class Call:
     threads: int
     cpu_s: float
     state: Tree | None = None
+    where: str = ""
+    others: "tuple[Call, ...]" = ()
+
+    @property
+    def each(self) -> "tuple[Call, ...]":
+        """The call in each setting of the device."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,20 @@ def tensor(row: TensorRow, content: torch.Tensor) -> torch.Tensor:
     if content.numel() == 0:
         return torch.empty(row.shape, dtype=dtype)
     return content.view(dtype).as_strided(row.shape, row.stride)
+
+
+def with_values(inputs: InputSet, values: Sequence[torch.Tensor]) -> InputSet:
+    """The same nesting and scalars with other tensors; each keeps its strides."""
+    rows, contents = [], []
+    for value in values:
+        name = str(value.dtype).removeprefix("torch.")
+        row = TensorRow(0, name, tuple(value.shape), tuple(value.stride()))
+        content = torch.zeros(row.span_bytes, dtype=torch.uint8)
+        if content.numel():
+            content.view(DTYPES[name]).as_strided(row.shape, row.stride).copy_(value)
+        rows.append(row)
+        contents.append(content)
+    return replace(inputs, tree=Tree(inputs.tree.spec, tuple(rows)), contents=contents)
 
 
 def copy_value(handle: Readable, tree: Tree, limit_bytes: int) -> tuple[Tree, list[torch.Tensor]]:

@@ -9,6 +9,8 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +59,11 @@ def short(before: dict[str, float]) -> list[str]:
     return [name for name, share in before.items() if share > _BOUNDS[name].short]
 
 
+def named(resources: list[str]) -> str:
+    """The resources in words."""
+    return " and ".join(_BOUNDS[name].what for name in resources)
+
+
 def hoarded(before: dict[str, float], after: dict[str, float]) -> tuple[str, str] | None:
     """The short resource that a candidate's end has freed, as code and text; None if its end made no difference."""
     for name in short(before):
@@ -66,14 +73,25 @@ def hoarded(before: dict[str, float], after: dict[str, float]) -> tuple[str, str
     return None
 
 
-def clean_up(uid: int, scratch: str) -> None:
-    """Remove the files and System V objects that a user's processes have left behind. All of them have ended."""
+def clean_up(uids: Iterable[int], scratch: str) -> None:
+    """Remove the files and System V objects that these users' processes have left behind. All of them have ended."""
     command = [sys.executable, "-I", "-S", str(Path(cleanup.__file__)), scratch, *_FOLDERS]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        subprocess.run(
-            command, user=uid, group=uid, extra_groups=[], cwd="/", timeout=_TIMEOUT_S, check=False, env=_ENVIRONMENT,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+    deadline = time.monotonic() + _TIMEOUT_S
+    running = []
+    for uid in uids:
+        with contextlib.suppress(OSError):
+            running.append(
+                subprocess.Popen(
+                    command, user=uid, group=uid, extra_groups=[], cwd="/", env=_ENVIRONMENT,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )
+            )  # fmt: skip
+    for process in running:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _processes() -> float:

@@ -1,6 +1,7 @@
 """The referee's handle on a runner: it starts the runner, sends it messages, times its answers, stops and kills it."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import select
@@ -10,15 +11,33 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import torch
 
 from ..errors import RunnerFailed, names_role, of_end, of_refusal
-from ..platforms.base import Account, InputBuffer, Platform
+from ..platforms.base import Account, InputBuffer, Places, Platform
 from ..protocol import call_reply, framing
 from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _or_its_end(method: _Method) -> _Method:
+    """Make a method that looks at the stopped runner tell the runner's end, if that is why it failed."""
+
+    @functools.wraps(method)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except (RunnerFailed, OSError):
+            self._refuse_if_ended()
+            raise
+
+    return cast("_Method", told)
+
 
 FOREIGN_ROLES = ("candidate", "champion")
 """Roles whose runners have loaded foreign code: the candidate that is judged, and the one that it is compared with."""
@@ -65,7 +84,7 @@ class RunnerShared:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimedReply:
     """One answer of a runner.
 
     `answered_s` counts from the moment when the runner was continued until the answer had arrived; `seconds`, until the
@@ -162,6 +181,7 @@ class RunnerHandle:
         self._newest, self._frozen_at = newest, time.perf_counter()
 
     @names_role
+    @_or_its_end
     def see_still(self) -> None:
         """Check that the runner has not run since its turn ended, for example while its outputs were read.
 
@@ -180,13 +200,17 @@ class RunnerHandle:
         start = max(0, size - _LOG_TAIL_BYTES)
         return os.pread(self._log, _LOG_TAIL_BYTES, start).decode("utf-8", "replace")
 
+    def kill(self) -> None:
+        """Send SIGKILL to all processes of the runner without waiting for their end. `close` comes afterwards."""
+        procfs.kill(self.members())
+
     def close(self) -> bool:
         """Kill the runner with all processes that it started.
 
         Returns:
             Whether all of them ended.
         """
-        gone = procfs.kill_all(self.members)
+        gone = procfs.kill_all(self.members, at_once=self._at_once)
         if self.uid is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -198,7 +222,7 @@ class RunnerHandle:
             self.input_buffer.close()
         return gone
 
-    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> Turn:
+    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> TimedReply:
         """Continue the runner until its whole answer has arrived and all its processes have been seen to stop.
 
         Raises:
@@ -238,7 +262,7 @@ class RunnerHandle:
         self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in all_pids}
         self._newest, self._frozen_at = newest, time.perf_counter()
         account.stopped()
-        return Turn(body, answered_s, seconds)
+        return TimedReply(body, answered_s, seconds)
 
     def _refuse_to_begin(self) -> None:
         """Raise the failure of a runner of which a stopped process runs: it is being killed, or continued itself.
@@ -246,11 +270,20 @@ class RunnerHandle:
         Raises:
             RunnerFailed: always.
         """
+        self._refuse_if_ended()
+        raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
+
+    @names_role
+    def _refuse_if_ended(self) -> None:
+        """Check that the runner has not ended, nor ends now. It takes `_DYING_S` if the runner lives.
+
+        Raises:
+            RunnerFailed: it has ended.
+        """
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
         if ended.poll(_DYING_S * 1000):
             raise self._death()
-        raise RunnerFailed("out_of_turn", "processes of it that had been stopped went on before it was their turn")
 
     def _await(self, timeout_s: float, deadline: float) -> bytes:
         ready = self._poll.poll(timeout_s * 1000)
@@ -282,11 +315,21 @@ class RunnerHandle:
                 return None if status is None else int(status)
             time.sleep(0.01)
 
+    @property
+    def _at_once(self) -> Callable[[int], bool] | None:
+        """What signals all processes of the runner at once; None if it has no user of its own."""
+        return None if self.uid is None else self._signal_all
+
+    def _signal_all(self, number: int) -> bool:
+        with self._shared.lock:
+            framing.send(self._shared.fork_server, {"op": "signal", "uid": self.uid, "number": int(number)})
+            return framing.receive(self._shared.fork_server)["done"] is True
+
     def _freeze(self) -> None:
         try:
-            self.stopped = procfs.freeze(self.members)
+            self.stopped = procfs.freeze(self.members, at_once=self._at_once)
         except procfs.FreezeError as error:
-            raise RunnerFailed("protocol", str(error)) from None
+            raise RunnerFailed("timed_out", str(error)) from None
 
     @names_role
     def ask(self, message: framing.Message, *, timeout_s: float) -> framing.Message:
@@ -409,6 +452,7 @@ class RunnerHandle:
         return [self.tree_of(tree) for tree in trees]
 
     @names_role
+    @_or_its_end
     def read(self, row: TensorRow) -> torch.Tensor:
         """The bytes of a tensor (its whole span), read from the memory of the stopped runner.
 
@@ -418,6 +462,7 @@ class RunnerHandle:
         return self.platform.read(self, row)
 
     @names_role
+    @_or_its_end
     def flip(self, row: TensorRow, elements: Sequence[int]) -> None:
         """Change the values of elements of a tensor's span. A second call restores them.
 
@@ -426,9 +471,19 @@ class RunnerHandle:
         """
         self.platform.flip(self, row, elements)
 
+    @names_role
+    @_or_its_end
+    def places(self, rows: Sequence[TensorRow]) -> Places:
+        """Where tensors of the stopped runner lie.
+
+        Raises:
+            RunnerFailed: the runner has ended.
+        """
+        return self.platform.places(self, rows)
+
     def exchange(
         self, message: framing.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[framing.Message, Turn]:
+    ) -> tuple[framing.Message, TimedReply]:
         """Send a message, continue the runner until it has answered, and stop it.
 
         Args:
@@ -453,7 +508,9 @@ class RunnerHandle:
         except OSError:
             raise self._death() from None
 
-    def _answer(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> tuple[framing.Message, Turn]:
+    def _answer(
+        self, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[framing.Message, TimedReply]:
         turn = self._turn(timeout_s, meanwhile)
         try:
             binary = turn.body.startswith(call_reply.MARK)

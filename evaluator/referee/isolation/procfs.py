@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 _libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_TIMERSLACK = 29
+_LOOKS_EVERY_S = 20e-6
+_SCANS = 3  # before all processes are signalled at once
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -93,10 +96,18 @@ def descendants(roots: Iterable[int]) -> list[int]:
     return [pid for pid in wanted if pid in parents]
 
 
-def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[int]:
+def freeze(
+    members: Callable[[], list[int]], *, at_once: Callable[[int], bool] | None = None, timeout_s: float = 5.0
+) -> list[int]:
     """Stop the processes that `members` returns until none of them runs.
 
     It scans again after each round of signals, because a process may have forked in between. A stopped process cannot.
+    A scan during which something has forked may have missed what forks and ends all the time.
+
+    Args:
+        members: finds the living processes.
+        at_once: sends a signal to all of them at once, for those that a scan may miss; whether it was sent.
+        timeout_s: the most that it may take.
 
     Returns:
         The stopped processes.
@@ -105,12 +116,20 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
         FreezeError: a process still runs after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
+    scans, sent = 0, False
     while True:
+        newest = newest_pid()
         pids = members()
         running = [pid for pid in pids if not is_stopped(pid)]
-        if not running:
+        forked = newest_pid() != newest
+        if not running and (at_once is None or sent or not forked):
             return pids
-        stop(running)
+        scans += 1
+        # What only stops late, on a busy machine, is waited for: sending to all at once takes processor time.
+        if at_once is not None and forked and scans >= _SCANS:
+            sent = at_once(signal.SIGSTOP)
+        else:
+            stop(running)
         wait_stopped(running)
         if time.monotonic() > deadline:
             raise FreezeError(f"processes {running} did not stop within {timeout_s} s")
@@ -118,6 +137,9 @@ def freeze(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> list[
 
 def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
     """Wait until processes that were sent SIGSTOP have stopped.
+
+    A thread needs a processor to stop, which may be the referee's, so the referee sleeps between two looks. With
+    sched_yield(2) in its place, a thread that had run for longer than the referee waited for up to a tick (4 ms).
 
     Returns:
         Whether all have stopped within `timeout_s`.
@@ -127,8 +149,13 @@ def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
         while not is_stopped(pid):
             if time.monotonic() > deadline:
                 return False
-            os.sched_yield()  # the process may need this processor to stop
+            time.sleep(_LOOKS_EVERY_S)
     return True
+
+
+def sleep_exactly() -> None:
+    """Let short sleeps of the calling thread end in time: the kernel adds up to 50 µs otherwise (prctl(2))."""
+    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def wait_off_processor(pids: Iterable[int]) -> None:
@@ -166,18 +193,45 @@ def thaw(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def kill_all(members: Callable[[], list[int]], *, timeout_s: float = 5.0) -> bool:
+def kill(pids: Iterable[int]) -> None:
+    """Send SIGKILL to processes, without waiting until they are gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_all(
+    members: Callable[[], list[int]],
+    *,
+    at_once: Callable[[int], bool] | None = None,
+    timeout_s: float = 5.0,
+    dying_s: float = 60.0,
+) -> bool:
     """Kill the processes that `members` returns until there are none.
 
+    A killed process runs no more of its program, however long a busy machine takes to end it, so only a process that
+    is seen for the first time shows that killing does not keep up.
+
+    Args:
+        members: finds the living processes.
+        at_once: sends a signal to all of them at once, for those that fork faster than a scan finds them.
+        timeout_s: the time after which no further process may be found.
+        dying_s: the time within which killed processes must be gone.
+
     Returns:
-        Whether all were gone within `timeout_s`.
+        Whether all were gone in time.
     """
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    killed: set[int] = set()
+    scans = 0
     while pids := members():
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
+        fresh = bool(killed) and not killed.issuperset(pids)
+        scans += 1
+        if at_once is not None and fresh and scans > _SCANS:
+            at_once(signal.SIGKILL)
+        kill(pids)
+        killed.update(pids)
+        if time.monotonic() - began > (timeout_s if fresh else dying_s):
             return False
         time.sleep(0.001)
     return True

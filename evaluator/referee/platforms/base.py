@@ -18,6 +18,8 @@ from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow, Tree
 
 if TYPE_CHECKING:
+    from ..correctness.findings import Evidence
+    from ..errors import Finding
     from ..isolation.handle import RunnerHandle
     from ..pool.runner_pool import RunnerPool
     from ..timing.call_times import Plan
@@ -128,6 +130,14 @@ class OwnCode:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Screening:
+    """What was proven of a candidate whose calls are not timed: tags, and figures for the profile."""
+
+    tags: tuple[str, ...]
+    facts: dict[str, Any]
+
+
 class Platform(Protocol):
     """What differs between kinds of device, for one evaluation."""
 
@@ -143,7 +153,10 @@ class Platform(Protocol):
 
     @property
     def timed(self) -> str:
-        """What `Call.seconds` is made of: `wall`, a clock; or `cycles`, a count at a nominal rate."""
+        """What `Call.seconds` is made of.
+
+        `wall`: a clock. `cycles` or `instructions`: a count at a nominal rate. `nothing`: calls are screened.
+        """
         ...
 
     @property
@@ -159,6 +172,15 @@ class Platform(Protocol):
     @property
     def rotation_bytes(self) -> int:
         """The footprint that inputs should rotate over, so that no cache holds those of the next call."""
+        ...
+
+    @property
+    def most_work(self) -> int | None:
+        """The most operations that a call may consist of; inputs are made smaller where it has more. None: any."""
+        ...
+
+    def open(self, pool: "RunnerPool") -> None:
+        """Learn the pool of the evaluation that this object serves, before any runner is started."""
         ...
 
     def plan(self, plan: "Plan") -> "Plan":
@@ -271,6 +293,16 @@ class Platform(Protocol):
         """
         ...
 
+    def repeated_call_s(
+        self, handle: "RunnerHandle", inputs: InputSet, *, call_s: float, timeout_s: float
+    ) -> float | None:
+        """The time of a call among calls that follow each other at once; None where that is no other time.
+
+        Raises:
+            RunnerFailed: the runner failed meanwhile.
+        """
+        ...
+
     def cache_bytes(self) -> int:
         """The size of the largest cache."""
         ...
@@ -283,12 +315,56 @@ class Platform(Protocol):
         """
         ...
 
+    def device_figures(self, pool: "RunnerPool") -> dict[str, Any]:
+        """Figures of the device for those who write kernels for it; empty where the description of it says all.
+
+        Raises:
+            RunnerFailed: they cannot be measured.
+        """
+        ...
+
     def limit_facts(self) -> dict[str, Any]:
         """Figures of the device for the profile, beside its peaks."""
         ...
 
     def versions(self) -> Mapping[str, str | None]:
         """The versions and device settings that a result depends on."""
+        ...
+
+    def screen(
+        self,
+        pool: "RunnerPool",
+        reference: "RunnerHandle",
+        candidate: "RunnerHandle",
+        evidence: "Evidence",
+        start_candidate: "Callable[[], RunnerHandle]",
+    ) -> Screening:
+        """What else is proven of a candidate whose outputs are right, where calls are not timed (`timed`: `nothing`).
+
+        Args:
+            pool: the runner pool.
+            reference: the reference's runner.
+            candidate: the runner whose outputs are right.
+            evidence: of the correctness check.
+            start_candidate: starts another runner of the candidate.
+
+        Raises:
+            Finding: the candidate is refused.
+        """
+        ...
+
+    def explain(
+        self, pool: "RunnerPool", finding: "Finding", start_candidate: "Callable[[], RunnerHandle]"
+    ) -> "tuple[Finding, Screening]":
+        """What this platform makes of a finding that ended an evaluation, and what is proven all the same.
+
+        Whatever it raises leaves the finding as it is.
+
+        Args:
+            pool: in which no runner is left.
+            finding: what ended the evaluation.
+            start_candidate: starts a runner of the candidate, with what was built before.
+        """
         ...
 
     def profile(self, pool: "RunnerPool") -> dict[str, Any]:

@@ -21,4 +21,22 @@ def load_platform(name: str, device: int) -> Platform:
         from .simulated import SimulatedPlatform
 
         return SimulatedPlatform(device)
+    if name == "riscv":
+        from .riscv import RiscvPlatform
+
+        return RiscvPlatform(device)
+    if name == "cuda":
+        from .screened.cuda import Cuda
+        from .screened.platform import ScreenedPlatform
+
+        return ScreenedPlatform(name, Cuda(), device)
+    if name == "triton":
+        from .screened.platform import ScreenedPlatform
+        from .screened.triton import Triton
+
+        return ScreenedPlatform(name, Triton(), device)
+    if name == "opencl":
+        from .opencl import OpenclPlatform
+
+        return OpenclPlatform(device)
     raise ValueError(f"platform: unknown {name!r}")

@@ -8,7 +8,7 @@ from ..isolation.handle import RunnerHandle
 from . import build_archive
 from .runner_pool import RunnerPool
 
-_SLOW_S = 3.0  # the files of builds that take longer are kept for later evaluations, too
+_SLOW_S = 3.0  # a runner that takes longer to start is timed in the first process set, too
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Builder:
     source: str
     packed: str = ""
     slow: bool = False  # whether the last start took longer than `_SLOW_S`, with an archive or without
-    _spares_much: bool = False  # whether the archive is of this evaluation and of a slow build
+    _fresh: bool = False  # whether the archive is of this evaluation
 
     def start(self) -> RunnerHandle:
         """A runner with the candidate built and its parameters loaded.
@@ -44,9 +44,9 @@ class Builder:
         self.slow = time.perf_counter() - start > _SLOW_S
         if not restored:
             self.packed = build_archive.keep(handle)
-            self._spares_much = self.slow
+            self._fresh = True
         return handle
 
     def for_later(self) -> str:
-        """The archive if later evaluations should have it, else empty: others' archives would make way for it."""
-        return self.packed if self._spares_much else ""
+        """The archive if it is new, so that later evaluations need not build the candidate again; else empty."""
+        return self.packed if self._fresh else ""

@@ -21,8 +21,10 @@ from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
+from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.tensors import Tree, bytes_needed
 from .seeds import Seeds
+from .smaller_inputs import Smaller
 
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
@@ -52,12 +54,14 @@ class Request:
     shape_groups: bool = False  # whether the task has a get_input_groups()
     cold: bool = False  # whether timed calls find none of their data in the caches
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
+    architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
     peaks: dict[str, tuple[float, int]] = field(default_factory=dict)  # what the device has shown: rate, how often
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Request":
         """Read the host's request."""
-        tuples = {name: tuple(data.get(name, getattr(cls, name))) for name in ("baselines", "domain", "rules")}
+        several = ("baselines", "domain", "rules", "architectures")
+        tuples = {name: tuple(data.get(name, getattr(cls, name))) for name in several}
         peaks = {name: (float(rate), int(times)) for name, (rate, times) in data.get("peaks", {}).items()}
         return cls(**{**data, **tuples, "peaks": peaks})
 
@@ -81,12 +85,14 @@ class RunnerPool:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
+    smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
     def __post_init__(self) -> None:
         """Load the platform that the request names."""
         self.platform = load_platform(self.request.platform, self.request.device)
+        self.platform.open(self)
         self.account = self.platform.account()
 
     @property
@@ -116,26 +122,33 @@ class RunnerPool:
         self.running.append(handle)
         return handle
 
-    def stop(self, handle: RunnerHandle) -> None:
-        """Kill a runner and all processes that it started.
+    def stop(self, *handles: RunnerHandle) -> None:
+        """Kill runners and all processes that they started. They end side by side: giving memory back takes a while.
 
         Raises:
             Finding: a process could not be killed.
         """
-        self.running.remove(handle)
-        if not handle.close():
-            text = f"processes of the {handle.role} runner could not be killed"
-            if handle.role == "champion":
+        for handle in handles:
+            handle.kill()
+        left = []
+        for handle in handles:
+            self.running.remove(handle)
+            if not handle.close():
+                left.append(handle.role)
+        foreign = [handle.uid for handle in handles if handle.role in FOREIGN_ROLES and handle.uid is not None]
+        if left:
+            role = next((role for role in left if role != "champion"), "champion")
+            text = f"processes of the {role} runner could not be killed"
+            if role == "champion":
                 raise Finding("sandbox_error", text)
             raise Finding("integrity", text, "unkillable")
-        if handle.role in FOREIGN_ROLES and handle.uid is not None:
-            exhaustion.clean_up(handle.uid, self.scratch)
+        exhaustion.clean_up(foreign, self.scratch)
 
     def check_hoarding(self) -> None:
         """Check that no candidate hoards a resource that all runners need.
 
         Raises:
-            Finding: a candidate did. It has been stopped.
+            Finding: a candidate did, or the sandbox is short of it in any case. The candidate has been stopped.
         """
         for handle in [handle for handle in self.running if handle.role == "champion"]:
             self.stop(handle)  # what it holds is no fault of the candidate
@@ -144,16 +157,19 @@ class RunnerPool:
             return
         for handle in [handle for handle in self.running if handle.role == "candidate"]:
             self.stop(handle)
-        hoarded = exhaustion.hoarded(before, exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID))
+        after = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
+        hoarded = exhaustion.hoarded(before, after)
         if hoarded is not None:
             code, text = hoarded
             raise Finding("out_of_memory", f"the candidate held {text}, which left too little for others", code)
+        if lacking := exhaustion.short(after):
+            text = "the sandbox is short of " + exhaustion.named(lacking)
+            raise Finding("sandbox_error", text)
 
     def stop_all(self) -> None:
         """Kill all remaining runners. Errors are ignored, because the verdict is settled."""
-        for handle in list(self.running):
-            with contextlib.suppress(Exception):
-                self.stop(handle)
+        with contextlib.suppress(Exception):
+            self.stop(*self.running)
 
     def start_reference(self) -> RunnerHandle:
         """Start the reference's runner, load the task and build its model. Sets `init`, `state` and `input_bytes`.
@@ -174,7 +190,7 @@ class RunnerPool:
             self.platform.set_state(state_check.values_by_name(*self.state))
         with task_step("making inputs"):
             [tree] = handle.reveal_each(
-                {"op": "inputs", "seeds": [1], "family": input_families.FAMILIES[0]}, timeout_s=60
+                {"op": "inputs", "seeds": [1], "families": [input_families.GENERATED]}, timeout_s=60
             )
             self.input_bytes = bytes_needed(tree)
             if self.input_bytes > limit:

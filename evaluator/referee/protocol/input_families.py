@@ -11,17 +11,21 @@ GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
 FLIPPED = "sign flipped"
 SHUFFLED = "slices in another order"
 VARIED = "what is always the same varied"
+SPARSE = "a few elements changed"
 NEGATIVE = "negative where the generator gives none"
 UP, DOWN = "scaled up", "scaled down"
 TIES = "zeros, ties and tiny values"
 ENDS = "large last elements"
+OUTLIER = "one large element"
 LOW_BITS = "low bits that narrower types lose"
 NON_FINITE = "NaN and Inf"
 INTEGERS = "large integers"
 FAMILIES = (
-    GENERATED, OTHER_SEED, SHUFFLED, VARIED, FLIPPED, UP, DOWN, TIES, ENDS, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
+    GENERATED, OTHER_SEED, SHUFFLED, VARIED, SPARSE, FLIPPED, UP, DOWN, TIES, ENDS, OUTLIER, LOW_BITS, NON_FINITE,
+    NEGATIVE, INTEGERS,
 )  # fmt: skip
-NAN_REFUSES = frozenset({NEGATIVE, SHUFFLED, VARIED})  # NaN outputs mean that the reference does not take the inputs
+ANY_TYPE = (SHUFFLED, VARIED, SPARSE)  # they change tensors of any type, and keep ascending rows in order themselves
+NAN_REFUSES = frozenset({NEGATIVE, OUTLIER, *ANY_TYPE})  # NaN outputs mean that the reference does not take the inputs
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
 # The values of a task's DOMAIN, each with the families whose inputs would lie outside it.
@@ -30,7 +34,7 @@ DOMAINS: dict[str, frozenset[str]] = {
     "finite": frozenset({NON_FINITE}),
     "nonnegative": frozenset({FLIPPED, NEGATIVE, NON_FINITE}),
     "positive": frozenset({FLIPPED, NEGATIVE, TIES, NON_FINITE}),
-    "unit": frozenset({FLIPPED, NEGATIVE, UP, ENDS, NON_FINITE, INTEGERS}),
+    "unit": frozenset({FLIPPED, NEGATIVE, UP, ENDS, OUTLIER, NON_FINITE, INTEGERS}),
     "bounded": frozenset({INTEGERS}),
     "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
 }
@@ -39,7 +43,7 @@ LOW_BITS_SLACK = 8.0  # on these inputs the rounding errors of float32 itself do
 
 def may_end_a_process(family: str, dtypes: Sequence[str]) -> bool:
     """Whether the family changes integers: among them may be indexes, sizes or offsets, which can end a process."""
-    return family in (INTEGERS, SHUFFLED, VARIED) and any("int" in dtype for dtype in dtypes)
+    return family in (INTEGERS, *ANY_TYPE) and any("int" in dtype for dtype in dtypes)
 
 
 def slack(family: str) -> float:
@@ -55,7 +59,7 @@ def skipped(family: str, domains: Sequence[str], dtypes: Sequence[str]) -> str:
     if family == INTEGERS:
         if not any("int" in dtype for dtype in dtypes):
             return "no integer input"
-    elif family == SHUFFLED:
+    elif family in (SHUFFLED, SPARSE):
         if not dtypes:
             return "no tensor input"
     elif family != VARIED and not floats:

@@ -58,8 +58,9 @@ class Runner:
             "init_inputs": self.init_inputs,
             "inputs": self.inputs,
             "call": self.call,
+            "repeat": self.repeat,
             "oracle": self.oracle,
-            "flops": self.flops,
+            "work": self.work,
             "compile": self.compile,
             "settle": self.settle,
             "give_way": self.give_way,
@@ -108,7 +109,8 @@ class Runner:
         sys.modules[name] = self.module
         sys.modules.update(self.platform.modules())
         torch.manual_seed(message["seed"])
-        spec.loader.exec_module(self.module)
+        with self.platform.foreign_code():
+            spec.loader.exec_module(self.module)
         getattr(self.module, message["needs"])
         return {}
 
@@ -120,7 +122,8 @@ class Runner:
         """Build the model under a seed and reveal its tensors by name."""
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
-        model = getattr(self.module, message["class"])(*arguments)
+        with self.platform.foreign_code():
+            model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
         self.model = model
@@ -151,17 +154,17 @@ class Runner:
         return self.reveal(model_state.all_tensors(self.model))
 
     def inputs(self, message: framing.Message) -> framing.Message:
-        """Make a set of inputs for each seed with the task's generator, and change it as the input family says.
+        """Make a set of inputs for each seed with the task's generator, and change it as its input family says.
 
-        The answer says of each set whether the family has changed anything. `beside` in the message means that the
+        The answer says of each set whether its family has changed anything. `beside` in the message means that the
         referee does other work at the same time.
         """
         self.kept.clear()
         domains = message.get("domains", ())
         with self.platform.beside_calls() if message.get("beside") else contextlib.nullcontext():
             made = [
-                perturb.make(self.module, message["family"], seed, domains, **message.get("how", {}))
-                for seed in message["seeds"]
+                perturb.make(self.module, family, seed, domains, **message.get("how", {}))
+                for family, seed in zip(message["families"], message["seeds"], strict=True)
             ]
         return {
             "trees": [self.reveal(inputs)["tree"] for inputs, _ in made],
@@ -185,7 +188,8 @@ class Runner:
             if not message["keep"]:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
-            value = self.model(*build(message["spec"], tensors))
+            with self.platform.foreign_code():
+                value = self.model(*build(message["spec"], tensors))
             if not message["state"] and (answer := call_reply.pack(value)) is not None:
                 self.kept.append(value)
                 return answer
@@ -194,14 +198,23 @@ class Runner:
                 reply["state"] = self.reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
             return reply
 
+    def repeat(self, message: framing.Message) -> framing.Message:
+        """Call the model `times` times on the same inputs, one call right after the other."""
+        inputs = self.decoded(message["tree"])
+        with torch.no_grad():
+            for _ in range(message["times"]):
+                self.kept.clear()
+                self.kept.append(self.model(*inputs))
+        return {}
+
     def oracle(self, message: framing.Message) -> framing.Message:
         """Run the model in float64 on the same inputs and reveal its outputs."""
         torch.manual_seed(message["seed"])
         return self.reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
 
-    def flops(self, message: framing.Message) -> framing.Message:
-        """Count the floating-point operations of one call with torch's counter (matrix products and convolutions)."""
-        return {"flops": oracle.count_flops(self.model, self.decoded(message["tree"]))}
+    def work(self, message: framing.Message) -> framing.Message:
+        """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""
+        return oracle.count_work(self.model, self.decoded(message["tree"]))
 
     def compile(self, _: framing.Message) -> framing.Message:
         """Wrap the model in torch.compile."""

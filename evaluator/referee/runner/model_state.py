@@ -97,3 +97,14 @@ def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 def _readable(value: torch.Tensor) -> bool:
     known = str(value.dtype).removeprefix("torch.") in DTYPES
     return known and value.layout == torch.strided and value.device.type == "cpu" and not value.is_conj()
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nested value, in the order in which a tree counts them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for each in value for tensor in tensors_in(each)]
+    if isinstance(value, dict):
+        return [tensor for each in value.values() for tensor in tensors_in(each)]
+    return []

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from ..protocol.traits import EPSILON, Traits
 
@@ -86,7 +85,7 @@ class Watch(Mode):
 
     def _note(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
         name = func._schema.name.rpartition("::")[2]
-        kind = "reduction" if _adds_up(func, name, args) else _kind(func, name, out)
+        kind = "reduction" if _adds_up(func, name, args) else kind_of(func, name, out)
         self._kinds.add(kind)
         self._unstable |= name in _UNSTABLE
         self._terms = max(self._terms, _terms(name, kind, args, out))
@@ -97,48 +96,12 @@ class Watch(Mode):
         It counts only if the operator's result is of a finer type, or of a type without rounding. An output of the
         narrow type is judged by its own type anyway, and other outputs do not become less exact by it.
         """
-        made = min((EPSILON.get(_dtype(tensor), 0.0) for tensor in _tensors(out)), default=0.0)
+        made = min((EPSILON.get(_dtype(tensor), 0.0) for tensor in tensors_in(out)), default=0.0)
         for value in given:
-            for tensor in _tensors(value):
+            for tensor in tensors_in(value):
                 epsilon = EPSILON.get(_dtype(tensor), 0.0)
                 if epsilon > max(made, EPSILON[self._narrowest or "float64"]):
                     self._narrowest = _dtype(tensor)
-
-
-class FlopCount(Mode):
-    """Counts floating-point operations.
-
-    Matrix products and convolutions count by the formulas of torch's counter, element-wise operators as one for each
-    element that they make, sums and their like as one for each element that they take.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Run the operator, or the operators that it decomposes into, and count."""
-        kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
-        if formula is None:
-            with self:
-                out = func.decompose(*args, **kwargs)
-            if out is NotImplemented:
-                out = func(*args, **kwargs)
-                self.total += _simple_flops(func, args, out)
-            return out
-        out = func(*args, **kwargs)
-        self.total += int(formula(*args, **kwargs, out_val=out))
-        return out
-
-
-def _simple_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    """At least so many operations an operator needs that has no formula."""
-    kind = _kind(func, func._overloadpacket.__name__, out)
-    if kind not in ("elementwise", "reduction", "scan"):
-        return 0
-    counted = out if kind == "elementwise" else args[:1]
-    return sum(tensor.numel() for tensor in _tensors(counted) if tensor.is_floating_point())
 
 
 def _adds_up(func: Any, name: str, args: tuple[Any, ...]) -> bool:
@@ -148,10 +111,11 @@ def _adds_up(func: Any, name: str, args: tuple[Any, ...]) -> bool:
     return name in ("scatter", "scatter_") and "reduce" in func._overloadname
 
 
-def _kind(func: Any, name: str, out: Any) -> str:
+def kind_of(func: Any, name: str, out: Any) -> str:
+    """The kind of an operator, by its name and what it made."""
     if name in _KIND_OF:
         return _KIND_OF[name]
-    if func.is_view or not any(tensor.is_floating_point() or tensor.is_complex() for tensor in _tensors(out)):
+    if func.is_view or not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors_in(out)):
         return "exact"
     if torch.Tag.pointwise in func.tags or name == "_to_copy":
         return "elementwise"
@@ -161,7 +125,7 @@ def _kind(func: Any, name: str, out: Any) -> str:
 def _terms(name: str, kind: str, args: tuple[Any, ...], out: Any) -> int:
     """The number of terms of one sum of this operator, as far as its shapes show it; else 1."""
     given = [value for value in args if isinstance(value, torch.Tensor)]
-    made = _tensors(out)
+    made = tensors_in(out)
     if not given or not made:
         return 1
     if kind == "matmul":
@@ -181,6 +145,7 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _tensors(out: Any) -> list[torch.Tensor]:
+def tensors_in(out: Any) -> list[torch.Tensor]:
+    """The tensors in a value that is one or a sequence of them."""
     values = out if isinstance(out, list | tuple) else (out,)
     return [value for value in values if isinstance(value, torch.Tensor)]

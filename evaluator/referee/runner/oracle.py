@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from .op_traits import FlopCount, Watch
+from .model_state import of_model, tensors_in
+from .op_traits import Watch
+from .op_work import WorkCount
 
 
 def widen(value: Any) -> Any:
@@ -51,9 +53,10 @@ def _wide_model(model: Any) -> Any:
     return wide
 
 
-def count_flops(model: Any, arguments: list[Any]) -> int:
-    """The floating-point operations of one call; see `FlopCount`."""
-    counter = FlopCount()
-    with torch.no_grad(), counter:
-        copy.deepcopy(model)(*arguments)
-    return counter.total
+def count_work(model: Any, arguments: list[Any]) -> dict[str, int]:
+    """The work of one call (`op_work.WorkCount`): `flops`, `input_bytes` and `state_bytes`."""
+    own = copy.deepcopy(model)
+    count = WorkCount(tensors_in(arguments), of_model(own).values())
+    with torch.no_grad(), count:
+        own(*arguments)
+    return {"flops": count.flops, "input_bytes": count.input_bytes, "state_bytes": count.state_bytes}

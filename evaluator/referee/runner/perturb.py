@@ -1,7 +1,7 @@
 """Input families: the task's own inputs, and changes to them on which a candidate with a shortcut fails.
 
 This runs in the reference's runner. The referee decides which families are skipped. Most families change floating-point
-tensors, one changes integers, and two change values of any type; values in lists, tuples and dicts are changed, too.
+tensors, one changes integers, and three change values of any type; values in lists, tuples and dicts are changed, too.
 Rows in ascending order stay in ascending order. Only one family gives negative numbers to a tensor that holds none,
 because such a tensor may be a variance or a probability; the reference's own outputs show whether it takes them. Other
 limits on an op's inputs are declared in the task's DOMAIN.
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..protocol.input_families import (
+    ANY_TYPE,
     COUNT_GROUPS,
     DOMAINS,
     DOWN,
@@ -25,7 +26,9 @@ from ..protocol.input_families import (
     LOW_BITS,
     NEGATIVE,
     NON_FINITE,
+    OUTLIER,
     SHUFFLED,
+    SPARSE,
     TIES,
     UP,
     VARIED,
@@ -46,7 +49,8 @@ def make(
         seed: the seed of the generator.
         domains: the domains that the task declares.
         some: whether only a random choice of the inputs is changed.
-        change_seed: the seed of the changes, so that they are the same for different inputs; by default `seed`.
+        change_seed: the seed of the changes to integers, so that these are the same in different sets; by default
+            `seed`, which is that of all other changes.
 
     Returns:
         The inputs, or for `COUNT_GROUPS` the number of the task's shape groups; and whether the family has changed
@@ -57,8 +61,9 @@ def make(
         return len(module.get_input_groups()), True
     if family.startswith(GROUP):
         return list(module.get_input_groups()[int(family.removeprefix(GROUP))]), True
-    change_seed = seed if change_seed is None else change_seed
-    return _applied(family, list(module.get_inputs()), change_seed, domains, some)
+    return _applied(
+        family, list(module.get_inputs()), seed, seed if change_seed is None else change_seed, domains, some
+    )
 
 
 def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:
@@ -75,10 +80,12 @@ def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = ()
     Raises:
         ValueError: there is no such family.
     """
-    return _applied(family, values, seed, domains, some)[0]
+    return _applied(family, values, seed, seed, domains, some)[0]
 
 
-def _applied(family: str, values: list[Any], seed: int, domains: Sequence[str], some: bool) -> tuple[list[Any], bool]:
+def _applied(
+    family: str, values: list[Any], seed: int, integer_seed: int, domains: Sequence[str], some: bool
+) -> tuple[list[Any], bool]:
     """The same as `apply`, and whether anything was changed."""
     if family.startswith(GENERATED):
         return values, True
@@ -87,7 +94,7 @@ def _applied(family: str, values: list[Any], seed: int, domains: Sequence[str], 
     changed: dict[int, Any] = {}
     for index, (leaf, domain) in enumerate(leaves):
         # Each leaf has a generator of its own, so that its random numbers do not depend on another leaf's content.
-        found = _changed(family, leaf, domain, _generator(seed, index))
+        found = _changed(family, leaf, domain, _generator(integer_seed if _is_integer(leaf) else seed, index))
         if found is not None:
             changed[index] = found
     if some and len(changed) > 1:
@@ -103,6 +110,10 @@ def _applied(family: str, values: list[Any], seed: int, domains: Sequence[str], 
 
 def _generator(seed: int, index: int) -> torch.Generator:
     return torch.Generator().manual_seed(((seed ^ 0x5EED) + 0x9E3779B9 * index) % (1 << 63))
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in perturb_values.HIGH_BITS
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -129,7 +140,7 @@ def _changed(family: str, value: Any, domain: str, generator: torch.Generator) -
     if not isinstance(value, torch.Tensor) or not _is_meant(family, value):
         return None
     found = _change(family, value, domain, generator)
-    if family not in (SHUFFLED, VARIED) and perturb_values.ascends(value):
+    if family not in ANY_TYPE and perturb_values.ascends(value):
         found = perturb_values.in_order(found)
     if torch.equal(found, value):  # NaN is unequal to itself, so a tensor with NaN counts as changed
         return None
@@ -141,7 +152,7 @@ def _is_meant(family: str, value: torch.Tensor) -> bool:
         return False
     if family == INTEGERS:
         return value.dtype in perturb_values.HIGH_BITS and not is_mask(value)
-    return family in (SHUFFLED, VARIED) or value.is_floating_point()
+    return family in ANY_TYPE or value.is_floating_point()
 
 
 def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Generator) -> torch.Tensor:
@@ -149,6 +160,8 @@ def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Gene
         return perturb_values.shuffled(value, generator)
     if family == VARIED:
         return perturb_values.varied(value, domain == "positive", generator)
+    if family == SPARSE:
+        return perturb_values.with_a_few_changed(value, domain == "positive", generator)
     if family == FLIPPED:
         return -value if bool((value < 0).any()) else value
     if family == NEGATIVE:
@@ -163,6 +176,8 @@ def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Gene
         return perturb_values.tied(value, generator)
     if family == ENDS:
         return perturb_values.with_large_ends(value)
+    if family == OUTLIER:
+        return value if is_mask(value) else perturb_values.with_an_outlier(value, generator)
     if family == LOW_BITS:
         return perturb_values.with_low_bits(value)
     if family == NON_FINITE:

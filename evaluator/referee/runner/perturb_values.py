@@ -1,9 +1,11 @@
 """The changes that the input families make to one tensor."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+
+from ..protocol.input_families import is_mask
 
 # By type: the integer type of the same width, the mantissa bits that bfloat16 (float32 for float64) drops, and the
 # value that these bits are set to. Rounding to bfloat16, TF32 and float16 then always goes towards zero, so that in a
@@ -24,6 +26,8 @@ HIGH_BITS = {
 }
 
 _SHARE = 0.125  # of the elements that are changed in a tensor whose elements are all equal
+FEW = 128  # one element of so many is changed at most where a few are; one in any case
+_TRIES = 64
 
 
 def ascends(value: torch.Tensor) -> bool:
@@ -86,24 +90,29 @@ def _uneven(value: torch.Tensor, number: float, positive: bool, generator: torch
     An integer above 1 may be a length, so each element becomes a random integer from 1 to it. Otherwise an eighth of
     the elements is replaced.
     """
-    exact = not value.is_floating_point()
-    if exact and number > 1 and value.dim() > 0:
+    if _may_be_lengths(value, number):
         top = min(int(number), torch.iinfo(torch.int64).max - 1)
         found = torch.randint(1, top + 1, value.shape, generator=generator)
         place = int(torch.randint(value.numel(), (1,), generator=generator))
         found.view(-1)[place] = torch.randint(1, top, (1,), generator=generator)  # at least one element differs
         return found.to(value.dtype)
-    if value.numel() == 1:
-        return value
-    if number == 0 or (number == 1 and not positive):
-        other = 1.0 - number
-    elif not exact and math.isfinite(number):
-        other = number / 2
-    else:
+    other = _other_number(value, number, positive)
+    if value.numel() == 1 or other is None:
         return value
     chosen = torch.rand(value.shape, generator=generator) < _SHARE
     chosen.view(-1)[torch.randint(value.numel(), (1,), generator=generator)] = True
     return torch.where(chosen, torch.full((), other, dtype=value.dtype), value)
+
+
+def _may_be_lengths(value: torch.Tensor, number: float) -> bool:
+    return not value.is_floating_point() and number > 1 and value.dim() > 0
+
+
+def _other_number(value: torch.Tensor, number: float, positive: bool) -> float | None:
+    """What stands in place of a number that a tensor holds everywhere; None if nothing is known to fit."""
+    if number == 0 or (number == 1 and not positive):
+        return 1.0 - number
+    return number / 2 if value.is_floating_point() and math.isfinite(number) else None
 
 
 def _other_steps(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -120,6 +129,112 @@ def _other_steps(value: torch.Tensor, generator: torch.Generator) -> torch.Tenso
         if not torch.equal(found, wide):
             break
     return found.to(value.dtype)
+
+
+def with_a_few_changed(value: torch.Tensor, positive: bool, generator: torch.Generator) -> torch.Tensor:
+    """Change one element, two slices or less than 1 % of the elements, at places that no sample of them shows.
+
+    Of a mask, a few elements are flipped, and of one number everywhere, a few become another, as `varied` chooses it.
+    In ascending rows one element moves between its neighbours. Otherwise two elements or two slices change places, so
+    that each value stays one that the generator gives, and an index names no place more often than before.
+    """
+    if value.numel() < 2:
+        return value
+    first = value[(0,) * value.dim()]
+    if bool((value == first).all()):
+        return value if value.is_complex() else _few_uneven(value, first.item(), positive, generator)
+    if is_mask(value):
+        return _at_few_places(value, lambda old: old == 0, generator)
+    if ascends(value):
+        return _one_step_moved(value, generator)
+    if bool(torch.randint(2, (1,), generator=generator)):
+        return _slices_exchanged(value, generator)
+    return _elements_exchanged(value, generator)
+
+
+def _few_uneven(value: torch.Tensor, number: float, positive: bool, generator: torch.Generator) -> torch.Tensor:
+    if _may_be_lengths(value, number):
+        top = min(int(number), torch.iinfo(torch.int64).max - 1)
+        return _at_few_places(value, lambda old: torch.randint(1, top, old.shape, generator=generator), generator)
+    other = _other_number(value, number, positive)
+    return value if other is None else _at_few_places(value, lambda old: torch.full(old.shape, other), generator)
+
+
+def _at_few_places(
+    value: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor], generator: torch.Generator
+) -> torch.Tensor:
+    """Change a few elements: any number of them from 1 to the largest, small ones as likely as large ones."""
+    flat = value.clone(memory_format=torch.contiguous_format).view(-1)
+    most = max(1, flat.numel() // FEW)
+    count = int(most ** float(torch.rand((), dtype=torch.float64, generator=generator)))
+    places = torch.randint(flat.numel(), (count,), generator=generator).tolist()
+    chosen = torch.tensor(sorted(set(places)))
+    flat[chosen] = change(flat[chosen]).to(value.dtype)
+    return flat.view(value.shape)
+
+
+def _one_step_moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Move one element of ascending rows between its neighbours, strictly between them if there is room."""
+    found = value.clone(memory_format=torch.contiguous_format)
+    rows = found.view(-1, found.shape[-1])
+    movable = (rows[:, 2:] > rows[:, :-2]).nonzero()
+    for _ in range(_TRIES if len(movable) else 0):  # a draw may give the old number again
+        row, before = movable[int(torch.randint(len(movable), (1,), generator=generator))].tolist()
+        low, old, high = (rows[row, before + step].item() for step in range(3))
+        share = float(torch.rand((), dtype=torch.float64, generator=generator))
+        if isinstance(low, float):
+            new = low + share * (high - low)
+        elif high - low > 2:
+            new = low + 1 + int(share * (high - low - 1))
+        else:
+            new = (low, high)[share < 0.5]
+        rows[row, before + 1] = new
+        if low <= rows[row, before + 1] <= high and rows[row, before + 1] != old:
+            return found
+        rows[row, before + 1] = old
+    return value
+
+
+def _slices_exchanged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Exchange two slices along a random dimension; two elements if the slices are equal."""
+    dims = [dim for dim, size in enumerate(value.shape) if size > 1]
+    dim = dims[int(torch.randint(len(dims), (1,), generator=generator))]
+    order = torch.arange(value.shape[dim])
+    places = torch.randperm(len(order), generator=generator)[:2]
+    order[places] = places.flip(0)
+    found = value.index_select(dim, order)
+    return _elements_exchanged(value, generator) if torch.equal(found, value) else found
+
+
+def _elements_exchanged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Exchange two elements that are not equal. The tensor holds various numbers."""
+    flat = value.clone(memory_format=torch.contiguous_format).view(-1)
+    first = torch.randint(flat.numel(), (1,), generator=generator)
+    drawn = torch.randint(flat.numel(), (_TRIES,), generator=generator)
+    others = drawn[flat[drawn] != flat[first]]
+    if len(others) == 0:
+        unequal = (flat != flat[first]).nonzero().view(-1)
+        others = unequal[torch.randint(len(unequal), (1,), generator=generator)]
+    places = torch.cat([first, others[:1]])
+    flat[places] = flat[places.flip(0)]
+    return flat.view(value.shape)
+
+
+def with_an_outlier(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Make one element much larger than all others. It stays within the range of its type.
+
+    It is positive unless no element is. Where an op takes the negative to nothing (GELU), a good approximation of its
+    factor is still multiplied by the large number, and no output is as large. And it is not so large that a sum of
+    squares with few accumulators would lose the terms that come after it.
+    """
+    factor = 2.0**2 if value.dtype == torch.float16 else 2.0**7
+    largest = float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) * factor
+    if not 0.0 < largest <= torch.finfo(value.dtype).max:
+        return value
+    flat = value.clone(memory_format=torch.contiguous_format).view(-1)
+    place = int(torch.randint(flat.numel(), (1,), generator=generator))
+    flat[place] = largest if bool((flat > 0).any()) else -largest
+    return flat.view(value.shape)
 
 
 def half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -22,8 +22,14 @@ RESOLUTION = 0.004
 """Below this share nothing is told apart. An op of 10 ms against itself came out 0.2 % slower on average, in 20
 evaluations whose own spread was 0.25 %."""
 
+FIRST_ROUNDS = 3
+"""Rounds of a trial's first process set before the first look. More follow only where that decides nothing."""
+
 TRIAL_BUDGET_S = 8.0
 """What timing may take where it is only asked which of two candidates is better."""
+
+TRIAL_SET_S = 2.0
+"""The most that one set is measured for there."""
 
 _A_LOOK = 250  # resamples that are enough to see whether the interval is narrow
 _NORMAL_95 = 1.96  # the normal distribution's two-sided 5 %
@@ -55,8 +61,9 @@ class Plan:
         return replace(
             self,
             sets=1,
-            sets_max=min(self.sets_max, sequential.LOOKS),
+            sets_max=min(self.sets_max, sequential.SETS),
             budget_s=min(self.budget_s, TRIAL_BUDGET_S),
+            set_s=TRIAL_SET_S,
             target_width=self.precision,
             trial=True,
         )
@@ -65,6 +72,10 @@ class Plan:
     def share_s(self) -> float:
         """For how long a set is measured, if the interval stays wide."""
         return min(self.set_s, self.budget_s / self.sets)
+
+    def least_rounds(self, sets: int) -> int:
+        """Rounds of a set, at least, where there have been so many sets."""
+        return min(self.rounds_min, FIRST_ROUNDS) if self.trial and not sets else self.rounds_min
 
     def wanted_width(self, speedup: float) -> float:
         """How wide the interval of a speedup may be, as a share of it, for no more to be measured."""
@@ -145,7 +156,7 @@ class Measurement:
             uncertain = math.hypot(uncertain, _NORMAL_95 * self.set_sd)
         return statistics.widened(*statistics.ratio_interval(ratios, resamples=resamples), uncertain)
 
-    def against_champion(self) -> sequential.Comparison | None:
+    def against_champion(self) -> sequential.TrialResult | None:
         """How much faster the candidate is than the champion; None if no champion was timed."""
         if "champion" not in self.timed():
             return None
@@ -179,22 +190,34 @@ class Measurement:
         return whole_turns.judge(own, seed=self.seed)
 
     def told(self, plan: Plan) -> bool:
-        """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls."""
-        compared = self.against_champion() if plan.trial else None
-        decided = self.precise(plan) if compared is None else compared.decision != sequential.Decision.OPEN
-        return decided and self.evenness() != Evenness.UNCLEAR
+        """Whether these times tell enough: how much faster the candidate is, and that it is so in all of its calls.
 
-    def set_told(self, plan: Plan) -> bool:
+        In a trial the first is enough: the second is asked again in the proof.
+        """
+        compared = self.against_champion() if plan.trial else None
+        if compared is not None:
+            return compared.decision != sequential.Decision.OPEN
+        return self.precise(plan) and (plan.trial or self.evenness() != Evenness.UNCLEAR)
+
+    def set_told(self, plan: Plan, *, measured_s: float, started_s: float) -> bool:
         """Whether the present process set tells enough.
 
-        In a trial this depends on how the pairs scatter and never on which side is ahead: a test that may stop at each
-        round would have to count each round as a look.
+        In a trial this depends on how the pairs scatter and never on which side is ahead (`sequential.is_worth_more`),
+        but for the early looks in the first set: a test that may stop at each round would have to count each as a look.
+
+        Args:
+            plan: how much to measure.
+            measured_s: what the set's rounds have taken so far.
+            started_s: what the set took to start.
         """
         if not plan.trial:
             return self.told(plan)
-        baseline = "champion" if "champion" in self.timed() else "eager"
-        logs = [math.log(ratio) for pairs in self._ratios(baseline)[-1] for ratio in pairs]
-        return sequential.mean_and_error(logs)[1] <= sequential.SET_ERROR
+        ratios = self._ratios("champion" if "champion" in self.timed() else "eager")
+        looks = [plan.least_rounds(0) << number for number in range(sequential.EARLY_LOOKS)]
+        if len(ratios) == 1 and len(ratios[0]) in looks and self.told(plan):
+            return True
+        pairs = [ratio for pairs in ratios[-1] for ratio in pairs]
+        return not sequential.is_worth_more(pairs, set_sd=self.set_sd, measured_s=measured_s, started_s=started_s)
 
     def precise(self, plan: Plan) -> bool:
         """Whether the interval of the speedup over eager is as narrow as wanted."""

@@ -13,8 +13,8 @@ from ..correctness.findings import Evidence
 from ..errors import Finding, RunnerFailed, of_task
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
+from ..pool.reference_work import CountedWork, count_work
 from ..pool.runner_pool import RunnerPool
-from ..protocol import untrusted
 from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow
 
@@ -42,7 +42,7 @@ class Found:
 class Work:
     """What a call of the task does, as far as it is known: bytes, FLOPs and in which types."""
 
-    nbytes: int  # inputs, parameters and outputs, each once
+    nbytes: int  # what it touches of inputs and parameters, and the outputs, each once
     output_bytes: int
     written: int  # of the outputs, what no call can have found in place
     flops: int
@@ -108,9 +108,9 @@ def find(
 def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
     """What the candidate's time means, given what the device can do.
 
-    The bytes and FLOPs of a task are those of the reference's way to its result. Another way may need fewer (a gather
-    does not read the whole table, a product with a diagonal matrix is no product of matrices), so being faster than
-    they allow proves nothing by itself. Only the outputs must be written, whatever the way.
+    The bytes and FLOPs of a task are those of the reference's way to its result. Another way may need fewer (a product
+    with a diagonal matrix is no product of matrices), so being faster than they allow proves nothing by itself. Only
+    the outputs must be written, whatever the way.
     """
     candidate_s = times_s["candidate"]
     profile: dict[str, Any] = {
@@ -154,17 +154,19 @@ def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
 def _work_of(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence) -> Work:
     state = pool.state[0].tensors if pool.state else ()
     outputs = evidence.expected.tensors if evidence.expected is not None else ()
-    flops = 0 if evidence.tolerances.traits.kind == "exact" else _count_flops(reference, inputs)
+    counted = count_work(reference, inputs) or CountedWork()
+    input_bytes = min(counted.input_bytes, inputs.nbytes)
+    state_bytes = min(counted.state_bytes, sum(row.span_bytes for row in state))
     dtypes = {row.dtype for row in (*inputs.tree.tensors, *state, *outputs)} & set(_FLOATS)
     if dtypes & {"bfloat16", "float16"}:
         dtypes.add("float32")  # which a candidate may compute in
     return Work(
-        nbytes=inputs.nbytes + evidence.output_bytes + sum(row.span_bytes for row in state),
+        nbytes=input_bytes + state_bytes + evidence.output_bytes,
         output_bytes=evidence.output_bytes,
         written=_written(pool, reference, inputs),
-        flops=flops,
-        dtypes=tuple(sorted(dtypes or {"float32"})) if flops else (),
-        rotation_bytes=pool.slots() * inputs.nbytes + 2 * evidence.output_bytes,
+        flops=counted.flops,
+        dtypes=tuple(sorted(dtypes or {"float32"})) if counted.flops else (),
+        rotation_bytes=pool.slots() * input_bytes + 2 * evidence.output_bytes,
         cache_bytes=pool.platform.cache_bytes(),
     )
 
@@ -195,16 +197,6 @@ def _union(rows: Iterable[TensorRow]) -> int:
         total += min(max(0, stop - max(end, row.place)), row.element_bytes)
         end = max(end, stop)
     return total
-
-
-def _count_flops(reference: RunnerHandle, inputs: InputSet) -> int:
-    try:
-        reply = reference.give({"op": "flops"}, inputs.tree, inputs.contents, timeout_s=60)
-        return int(untrusted.number(reply.get("flops")))
-    except RunnerFailed:
-        return 0
-    except ValueError as error:
-        raise Finding("task_invalid", f"the reference's process gave no number of operations: {error}") from None
 
 
 def _peaks(pool: RunnerPool, work: Work, *, again: bool = False) -> Peaks:

@@ -1,6 +1,7 @@
 """Rounds of timed calls: the variants take turns on the same fresh inputs, and each answer is read and checked."""
 
 import contextlib
+import itertools
 import math
 import random
 import time
@@ -61,6 +62,7 @@ class ProcessSet:
     supply: InputSupply
     orders: Iterator[tuple[str, ...]]
     rng: random.Random
+    checked: Iterator[bool]  # of each turn, whether its untimed call and its states are; see `checked_turns`
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
     spot_checks_s: float = 0.0  # what spot checks have taken so far
@@ -85,7 +87,7 @@ class ProcessSet:
         disturbances = [platform.disturbance(handle) for handle in baselines]
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
-            self._states = {"eager": [], "candidate": []} if self.rng.random() < CHECKED else {}
+            self._states = {"eager": [], "candidate": []} if next(self.checked) else {}
             checked = bool(self._states)
             outputs: dict[str, list[Values]] = {}
             for variant in next(self.orders):
@@ -178,6 +180,17 @@ class ProcessSet:
         start = time.perf_counter()
         yield
         self.spot_checks_s += time.perf_counter() - start
+
+
+def checked_turns(rng: random.Random, turns_min: int) -> Iterator[bool]:
+    """Of each turn of a process set, whether it is checked whole: a share `CHECKED` of them, and one for certain.
+
+    The certain one is among the first `turns_min`, which there are in any set, so that no candidate gets through a set
+    by luck.
+    """
+    certain = rng.randrange(turns_min)
+    for number in itertools.count():
+        yield number == certain or rng.random() < CHECKED
 
 
 @contextlib.contextmanager

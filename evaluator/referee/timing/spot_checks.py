@@ -1,10 +1,12 @@
 """Checks of the timed stage: every timed call, spot checks among them, and the state that all calls leave behind.
 
-A call that is timed is on inputs as generated. So some calls of each process set, at places that nobody can foresee,
-are on inputs of other families, and are judged as in the correctness stage; their time does not count.
+A call that is timed is on inputs as generated, or on such with a few elements changed where the generator always makes
+some alike. So some calls of each process set, at places that nobody can foresee, are on inputs of other families, and
+are judged as in the correctness stage; their time does not count.
 """
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from ..correctness import accuracy, call_outputs, state_check
 from ..correctness.call_outputs import Answer, input_path, value_of
 from ..correctness.check import judge, refuse
 from ..correctness.findings import Evidence
-from ..correctness.reference import Expected, ask_reference, says_nothing
+from ..correctness.reference import Expected, ask_reference, says_nothing, takes_as_generated
 from ..errors import Finding, RunnerFailed
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
@@ -36,12 +38,16 @@ TIME_SHARE = 0.2
 """Share of the time that spot checks may take: of what a set is measured for, and of the sandbox's time for one of each
 family that has not come yet."""
 
+CHANGED_SHARE = 0.125
+"""Share of the timed calls that are on inputs with a few elements changed, where the generator always makes some alike.
+A larger share would make kernels uneven that look at the whole of such an input and then take a path of their own.
+"""
+
 _WHERE = ", among the timed calls"
 # Families after which a running average still shows what other calls have added to it.
 _GENTLE = (
-    input_families.SHUFFLED, input_families.VARIED, input_families.FLIPPED, input_families.NEGATIVE,
-    input_families.DOWN, input_families.TIES,
-    input_families.LOW_BITS,
+    input_families.SHUFFLED, input_families.VARIED, input_families.SPARSE, input_families.FLIPPED,
+    input_families.NEGATIVE, input_families.DOWN, input_families.TIES, input_families.LOW_BITS,
 )  # fmt: skip
 
 
@@ -178,7 +184,7 @@ def make(
         every_s: so long one is made of each family that has not come, before all others and beside `most`.
     """
     start = time.perf_counter()
-    owed: list[SpotCheck] = []
+    missing: list[SpotCheck] = []
     for family in unused(evidence):
         if time.perf_counter() >= start + every_s:
             break
@@ -186,15 +192,31 @@ def make(
         if made := (
             _make(pool, reference, evidence, family, rng) or _make(pool, reference, evidence, family, rng, some=False)
         ):
-            owed.append(made)
-    rng.shuffle(owed)
+            missing.append(made)
+    rng.shuffle(missing)
     others: list[SpotCheck] = []
     for family in _families(evidence, rng):
-        if len(others) >= most or ((owed or others) and time.perf_counter() > start + limit_s):
+        if len(others) >= most or ((missing or others) and time.perf_counter() > start + limit_s):
             break
         if made := _make(pool, reference, evidence, family, rng):
             others.append(made)
-    return owed + others
+    return missing + others
+
+
+def change_of_timed(pool: RunnerPool, reference: RunnerHandle, evidence: Evidence) -> input_supply.Change | None:
+    """What is changed in some of the inputs of timed calls: a few elements, which alters no honest kernel's work.
+
+    A candidate may take an input for what the generator always makes of it, once a sample of its elements has confirmed
+    that; it is then wrong where it would gain. Nothing is changed where all inputs are random, because a few elements
+    that change places among random ones tell nothing; nor where calls change state, which cannot be had again where
+    candidate and eager differ.
+    """
+    family = input_families.SPARSE
+    if not evidence.always_same or evidence.changing or family not in evidence.judged:
+        return None
+    alike = input_families.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
+    is_taken = functools.partial(takes_as_generated, pool, reference, evidence=evidence)
+    return input_supply.Change(family, CHANGED_SHARE, some=not alike, alike=alike, is_taken=is_taken)
 
 
 def unused(evidence: Evidence) -> list[str]:
@@ -202,7 +224,7 @@ def unused(evidence: Evidence) -> list[str]:
     return [family for family in _suitable(evidence) if family not in evidence.spot_checks]
 
 
-def owed(ready: Sequence[SpotCheck], evidence: Evidence) -> int:
+def families_missing(ready: Sequence[SpotCheck], evidence: Evidence) -> int:
     """How many of the families that have not come yet are among these spot checks."""
     return len({spot_check.family for spot_check in ready} & set(unused(evidence)))
 

@@ -16,7 +16,7 @@ from ..pool.candidate_builder import Builder
 from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool, progress
 from . import call_times, spot_checks, statistics
-from .rounds import ProcessSet, blame
+from .rounds import ProcessSet, blame, checked_turns
 from .spot_checks import SpotCheck
 
 # Processor time that may go unexplained: some ticks of the kernel, and a share of the timed seconds.
@@ -68,25 +68,31 @@ class TimingStage:
         rng = random.Random(self.pool.seeds.named("order"))  # noqa: S311 - order of turns
         load = platform.interference_meter()
         scrub = platform.cache_scrubber() if self.pool.request.cold else None
-        supply = InputSupply(self.pool, self.reference)
+        change = spot_checks.change_of_timed(self.pool, self.reference, self.evidence)
+        supply = InputSupply(self.pool, self.reference, change)
         sets, enough, started_s, started = 0, False, math.inf, time.perf_counter()
         while not enough:
             progress(f"timing, process set {sets + 1}")
-            last = sets + 1 >= self.plan.sets  # no other need follow
+            last = not self.plan.trial and sets + 1 >= self.plan.sets  # no other need follow
+            begun = time.perf_counter()
             with ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside:
                 pending = beside.submit(self._make_spot_checks, rng.getrandbits(64), last=last)
                 runners = self._start_runners(checked)
             checked = None
             started_s = min(started_s, time.perf_counter() - started)  # the first may have waited for a compiler
             orders = call_times.orders(list(runners), rng)
-            running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, scrub)
+            least = self.plan.least_rounds(sets)
+            checked_ones = checked_turns(rng, 2 * least)
+            running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, checked_ones, scrub)
             sets_before = len(self.measurement.handovers_s)
             try:
                 with platform.beside_calls():
                     self.measurement.open_set(list(runners), self._settle(running))
                     load.begin()
                     self.pool.account.begin()
-                    self._measure_set(running, pending.result(), rng, last=last)
+                    ready = pending.result()
+                    started_for_s = time.perf_counter() - begun
+                    self._measure_set(running, ready, rng, least, started_s=started_for_s, last=last)
                     self.pool.account.end()
                     load.end()
                 sets += self._check_turns()
@@ -95,16 +101,14 @@ class TimingStage:
                     self.measurement.drop_set()
                 self._go_on_without_champion(str(failure))
                 supply.collect()
-                for handle in runners.values():
-                    self.pool.stop(handle)
+                self.pool.stop(*runners.values())
                 continue
             told = sets >= self.plan.sets and self.measurement.told(self.plan)
             enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, started_s)
             if enough:
                 self.candidate = runners.pop("candidate")
                 self._look_into(self.candidate, rng)
-            for handle in runners.values():
-                self.pool.stop(handle)
+            self.pool.stop(*runners.values())
         self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)
         self.profile["evenness"] = self.measurement.evenness().value
         self.profile |= load.facts()
@@ -217,7 +221,20 @@ class TimingStage:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= FRESH_BYTES else 2
 
-    def _measure_set(self, running: ProcessSet, ready: list[SpotCheck], rng: random.Random, *, last: bool) -> None:
+    def _measure_set(
+        self,
+        running: ProcessSet,
+        ready: list[SpotCheck],
+        rng: random.Random,
+        least: int,
+        *,
+        started_s: float,
+        last: bool,
+    ) -> None:
+        """Run rounds, at least `least`, until they tell enough.
+
+        `started_s` is what the set took to start; `last` says that no other set need follow.
+        """
         runners, supply, calls = running.runners, running.supply, self._calls()
         candidate = runners["candidate"]
         self._look_at_memory(runners)
@@ -225,17 +242,17 @@ class TimingStage:
         thrown_away = rounds = 0
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
-        second_look = rng.randrange(self.plan.rounds_min)
+        second_look = rng.randrange(least)
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
-            owed = spot_checks.owed(ready, self.evidence) if last else 0
-            if rounds >= self.plan.rounds_min and not owed:
+            missing = spot_checks.families_missing(ready, self.evidence) if last else 0
+            if rounds >= least and not missing:
                 if spent > self.plan.share_s:
                     break
                 if spent >= look_at:
                     look = time.perf_counter()
-                    if self.measurement.set_told(self.plan):
+                    if self.measurement.set_told(self.plan, measured_s=spent, started_s=started_s):
                         break
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most
@@ -247,8 +264,8 @@ class TimingStage:
                 ready += spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
-            # What is owed comes evenly in the rounds that there are in any case, and then at once.
-            at_least = math.ceil(owed / max(1, self.plan.rounds_min - rounds))
+            # Missing families come evenly in the rounds that there are in any case, and then at once.
+            at_least = math.ceil(missing / max(1, least - rounds))
             done = running.run(fresh, spot_checks.draw(ready, rng, calls=calls, at_least=at_least))
             del fresh  # before the next are copied
             self.checked_calls += calls
@@ -278,9 +295,17 @@ class TimingStage:
         call_s = statistics.median(self.measurement.calls("candidate")[-1])
         with blame("candidate"):
             timeout_s = self.pool.request.call_timeout_s
+            if not self.plan.trial:
+                self._see_repeated(candidate, inputs, call_s, timeout_s)
             found = self.pool.platform.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
         self.own_share = found.share
         self.profile |= found.facts
+
+    def _see_repeated(self, candidate: RunnerHandle, inputs: InputSet, call_s: float, timeout_s: float) -> None:
+        repeated_s = self.pool.platform.repeated_call_s(candidate, inputs, call_s=call_s, timeout_s=timeout_s)
+        if repeated_s is not None:
+            self.profile["repeated_call_ms"] = round(repeated_s * 1e3, 4)
+            self.profile["timed_call_ms"] = round(call_s * 1e3, 4)
 
     def _disturbance(self, candidate: RunnerHandle) -> float:
         """The candidate's counter of disturbances.

@@ -145,7 +145,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     """Run the jobs that wait, unless workers are to run them, and show the batch."""
     from service.batches.manage import show_batch
     from service.cancellation import CancelToken
-    from service.cli.commands.batch_output import show_outcome, show_refused
+    from service.cli.batch_output import show_outcome, show_refused
 
     cancel = CancelToken()
     details = show_batch(store, batch_id)
@@ -165,6 +165,7 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
     """
     from db.records import JobStatus
     from service.cancellation import cancel_on_signals
+    from service.cli.batch_output import title_of
     from service.cli.output import note
     from service.cli.progress import show_progress
     from service.jobs.local import run_batch
@@ -185,15 +186,6 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
         run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
 
 
-def title_of(task: str, model: str | None, sample: int | None, position: str, several_models: bool) -> str:
-    """The title of a batch's job while it runs; the model is named if the batch has several."""
-    from service.cli.output import plain
-
-    title = f"[{position}] {plain(task)}"
-    title += f" with {plain(model)}" if several_models else ""
-    return title + (f", sample {sample}" if (sample or 1) > 1 else "")
-
-
 def show(
     batch_id: BatchId,
     over: Over = "eager",
@@ -210,7 +202,7 @@ def show(
     """Show how far a batch has come and its figures, or print it for other programs."""
     from service.batches.export import batch_json, csv_text, kernelbench_json
     from service.cli.backend import open_backend
-    from service.cli.commands.batch_output import show_details, show_jobs, show_refused
+    from service.cli.batch_output import show_details, show_jobs, show_refused
     from service.cli.output import print_json
 
     with open_backend(server) as backend:
@@ -289,7 +281,7 @@ def compare(
     from service.batches.export import comparison_json
     from service.batches.manage import compare_details
     from service.cli.backend import open_backend
-    from service.cli.commands.batch_output import show_comparison
+    from service.cli.batch_output import show_comparison
     from service.cli.output import print_json
 
     with open_backend(server) as backend:

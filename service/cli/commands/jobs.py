@@ -115,11 +115,12 @@ def show(
         rows = [
             (
                 f"{line.number}{' *' if line.best else ''}",
-                line.change[:60],
+                ("" if line is each else "another variant: ") + line.change[:60],
                 line.outcome,
                 ratio(line.speedup, line.speedup_low, line.speedup_high),
             )
-            for line in details.rounds
+            for each in details.rounds
+            for line in (each, *each.others)
         ]
         print_table(("round", "change", "verdict", "over eager"), rows, right=("over eager",))
     if details.best is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Domain, Json, Op, Out, Platform, SandboxName, Server
+from service.cli.options import Domain, Json, Op, Origin, Out, Platform, SandboxName, Server, SourceFile
 
 STRATEGY = (
     "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
@@ -43,6 +43,8 @@ def optimize(
         Path | None, typer.Option(metavar="FILE", help="A file with the key of the Coder's provider.")
     ] = None,
     domain: Domain = None,
+    origin: Origin = None,
+    source: SourceFile = None,
     out: Out = None,
     server: Server = None,
     as_json: Json = False,
@@ -58,6 +60,7 @@ def optimize(
     from service.database import open_store
     from service.jobs.local import optimize as run
     from service.settings import load_settings
+    from tasks.translate import read_kernel_file
 
     settings = load_settings(
         platform=platform,
@@ -79,11 +82,12 @@ def optimize(
         api_key_file=api_key_file,
         server=server,
     )
+    asked = {"domain": domain, "origin": origin, "kernel": None if source is None else read_kernel_file(source)}
     if settings.server is not None:
         from service.cli.remote.jobs import optimize_at_server
 
         own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
-        return optimize_at_server(op, settings, server_flags=own, domain=domain, out=out, as_json=as_json)
+        return optimize_at_server(op, settings, server_flags=own, out=out, as_json=as_json, **asked)
     store = open_store(settings)
     cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model
@@ -92,7 +96,7 @@ def optimize(
             cancel_on_signals(cancel),
             show_progress(f"Optimizing {op} for {settings.platform} with {about}") as observe,
         ):
-            report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out, domain=domain)
+            report = run(op, settings=settings, store=store, observe=observe, cancel=cancel, out=out, **asked)
     finally:
         store.close()
     return finish(report, cancel, as_json=as_json)

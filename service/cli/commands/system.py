@@ -94,21 +94,72 @@ def doctor(as_json: Json = False) -> int:
 
 
 def platforms(as_json: Json = False) -> None:
-    """List what can be optimized for, and this machine's device for each."""
-    from evaluator.platforms import PLATFORM_NAMES, load_platform
-    from service.cli.output import print_json, print_table
+    """List what can be optimized for: this machine's device, what a verdict proves, and what is missing here."""
+    from dataclasses import asdict
 
+    from evaluator.platforms import PLATFORM_NAMES, load_platform
+    from sandbox.doctor import examine_platform
+    from service.cli.output import print_json, print_table
+    from service.evaluation_context import figure_store
+    from service.jobs.spec import prompts_of
+    from service.settings import load_settings
+    from tasks.metadata import CATEGORIES
+
+    store = figure_store(load_settings())
     known = [load_platform(name) for name in PLATFORM_NAMES]
+    figures = {each.name: store.known(each.device()) for each in known}
+    found_here = {
+        each.name: examine_platform(each.name, each.image().tag, each.host_programs(), each.host_packages())
+        for each in known
+    }
+    categories = [name for name in CATEGORIES if name != "other"]
+    exemplars = {each.name: prompts_of(each.name).exemplars for each in known}
+    without = {each.name: [name for name in categories if name not in exemplars[each.name]] for each in known}
+    words = {"wall": "timed", "nothing": "screened, not timed"}
+    proves = {each.name: words.get(each.timed, f"counted: {each.timed}") for each in known}
     if as_json:
-        described = [
+        described: list[dict[str, Any]] = [
             {
                 "platform": each.name,
                 "language": each.language,
                 "device": {"name": each.device().name, **each.device().facts},
+                "proves": proves[each.name],
+                "ready": found_here[each.name].ready,
+                "image": asdict(found_here[each.name].image),
+                "programs": [asdict(found) for found in found_here[each.name].programs],
+                "packages": [asdict(found) for found in found_here[each.name].packages],
+                "exemplars": sorted(exemplars[each.name]),
+                "without_exemplar": without[each.name],
+                "figures": [
+                    {"sandbox": found.sandbox, "measured_on": found.measured_on, **found.values}
+                    for found in figures[each.name]
+                ],
             }
             for each in known
         ]
         print_json({"schema": "kernelwright.platforms/1", "platforms": described})
         return
-    rows = [(each.name, each.language, "; ".join(each.device().describe().splitlines())) for each in known]
-    print_table(("platform", "language", "device"), rows)
+    rows = [
+        (
+            each.name,
+            each.language,
+            "; ".join(each.device().describe().splitlines()),
+            proves[each.name],
+            "yes" if found_here[each.name].ready else "no",
+        )
+        for each in known
+    ]
+    print_table(("platform", "language", "device", "a verdict is", "ready here"), rows)
+    for each in known:
+        if found_here[each.name].image.status != "ok":
+            print(f"{each.name}: {found_here[each.name].image.detail} -> {found_here[each.name].image.remedy}")
+        for missing in (*found_here[each.name].missing, *found_here[each.name].absent):
+            print(f"{each.name}: {missing.name} {missing.detail} -> {missing.remedy}")
+    for each in known:
+        if lacking := without[each.name]:
+            shown = len(categories) - len(lacking)
+            print(f"{each.name}: exemplars for {shown} of {len(categories)} categories; none for {', '.join(lacking)}")
+    for each in known:
+        for found in figures[each.name]:
+            print(f"\n{each.name}, in the {found.sandbox} sandbox on {found.measured_on}:")
+            print(each.device_text(each.device(), found.values))

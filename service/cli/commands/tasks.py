@@ -95,6 +95,7 @@ def check(
     from service.cli.progress import show_progress
     from service.settings import load_settings
     from service.tasks import check as run
+    from tasks.outcomes import Verdict
 
     settings = load_settings(sandbox=sandbox, server=server)
     if settings.server is not None:
@@ -121,13 +122,15 @@ def check(
             print(f"{'warning:':10}{plain(warning)}")
     for problem in result.problems:
         note(f"error: {plain(result.task)}: {plain(problem.code)}: {plain(problem.message)}")
-    if any(problem.code == "sandbox_error" for problem in result.problems):
+    if any(problem.code == Verdict.SANDBOX_ERROR for problem in result.problems):
         return 3
     return 0 if result.ok else 2
 
 
 def import_(
-    kind: Annotated[Literal["kernelbench", "multikernelbench"], typer.Argument(help="Whose clone it is.")],
+    kind: Annotated[
+        Literal["kernelbench", "multikernelbench", "hpctranscompile"], typer.Argument(help="Whose clone it is.")
+    ],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A clone that you have.")],
     check: Annotated[
         bool, typer.Option("--check", help="Run each task in a sandbox, and list those that would prove nothing.")
@@ -138,6 +141,8 @@ def import_(
     as_json: Json = False,
 ) -> int:
     """Store the tasks of a benchmark, as suites by its levels or categories; nothing of them runs on the host.
+
+    Those of hpctranscompile bring CUDA kernels, which `optimize --from cuda` translates.
 
     With --check each is run in a sandbox (some 10 s a task): outputs that are constant, that do not depend on an input,
     that differ from run to run, or that are too small to time prove nothing.

@@ -7,8 +7,7 @@ from typing import Any
 from db.records import OPEN
 from service.batches.manage import BatchDetails
 from service.batches.spec import BatchSpec
-from service.cli.commands.batch import title_of
-from service.cli.commands.batch_output import show_outcome, show_refused
+from service.cli.batch_output import show_outcome, show_refused, title_of
 from service.cli.output import note
 from service.cli.progress import show_progress
 from service.cli.remote.jobs import DETACHED, refuse_flags, watch

@@ -34,6 +34,8 @@ def optimize_at_server(
     *,
     server_flags: Mapping[str, object],
     domain: str | None,
+    origin: str | None,
+    kernel: str | None,
     out: Path | None,
     as_json: bool,
 ) -> int:
@@ -44,6 +46,8 @@ def optimize_at_server(
         settings: the settings.
         server_flags: given options that only the server may set.
         domain: the inputs that a candidate must be right on; None: any.
+        origin: the platform whose kernel is translated; None: none is.
+        kernel: that kernel; None: the one that the op brings.
         out: where to write the kernel.
         as_json: whether to print JSON.
 
@@ -59,6 +63,8 @@ def optimize_at_server(
         if name in settings.model_fields_set and getattr(settings, name) is not None
     }
     body |= _task_request(op, domain)
+    asked = {"translate_from": origin, "source_kernel": kernel}
+    body |= {name: value for name, value in asked.items() if value is not None}
     if out is not None:
         check_target(out, keep=Path(op) if names_file(op) else None)
     with open_server(settings) as server:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from agents.builtin.advisor import JudgeInput, advise
 from agents.builtin.analysis.cost import Prediction
-from agents.builtin.catalog import PLAIN, VARIATIONS, format_names, parse_names
+from agents.builtin.candidate_file import HEADER
+from agents.builtin.catalog import PLAIN, VARIATIONS, format_names, in_order, parse_names
 from agents.builtin.compiler import Compiler, is_fallback, read_variations
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
@@ -214,6 +216,106 @@ def test_a_variation_without_effect_is_not_advised() -> None:
 
     advice = advise(JudgeInput(False, "", None, PASSED, []), predict)
     assert parse_names(advice["change"]) == ("contract",)
+
+
+NAMES = [variation.name for variation in VARIATIONS if not variation.for_short_calls]
+
+
+def tried(change: str, over_best: str | None = None, verdict: str = "passed") -> dict[str, Any]:
+    """A round as prompts show it."""
+    entry: dict[str, Any] = {"verdict": verdict, "change": change}
+    return entry if over_best is None else {**entry, "over_best_so_far": over_best}
+
+
+def advised(base: str, history: list[dict[str, Any]], estimates: dict[str, float] | None = None) -> str:
+    """The set of variations that is advised for a candidate; `estimates`: the gains that its code promises."""
+
+    def predict(has: tuple[str, ...], name: str) -> Prediction | None:
+        gain = (estimates or dict.fromkeys(NAMES, 1.0)).get(name)
+        return None if gain is None else Prediction(1.0, 1.0 / gain)
+
+    candidate = HEADER + json.dumps({"variations": parse_names(base)}) + "\n"
+    advice = advise(JudgeInput(False, candidate, None, PASSED, history), predict)
+    return "stop" if advice["stop"] else str(advice["change"]).partition(":")[0]
+
+
+def test_variations_that_won_separately_are_combined() -> None:
+    history = [
+        tried("first candidate"),
+        tried("contract: x", "1.030 (open)"),
+        tried("fuse-rows: y", "1.200 (better)"),
+        tried("vector-loads: z", "0.700 (worse)"),
+        tried("reciprocals: w", "0.840 (worse)"),  # beside fuse-rows: 1.008 times the first candidate
+    ]
+    assert advised("fuse-rows", history) == "fuse-rows+reciprocals+contract"
+
+
+def test_what_promises_more_than_the_combination_is_tried_before_it() -> None:
+    history = [
+        tried("first candidate"),
+        tried("contract: x", "1.030 (open)"),
+        tried("fuse-rows: y", "1.200 (better)"),
+    ]
+    promising, poor = {"contract": 1.0, "own-scan": 1.5}, {"contract": 1.0, "own-scan": 1.01}
+    assert advised("fuse-rows", history, promising) == "own-scan+fuse-rows"
+    assert advised("fuse-rows", history, poor) == "fuse-rows+contract"
+
+
+@pytest.mark.parametrize("result", [("1.010 (alike)", "passed"), ("0.900 (worse)", "passed"), (None, "crashed")])
+def test_a_combination_is_tried_once(result: tuple[str | None, str]) -> None:
+    history = [
+        tried("first candidate"),
+        tried("contract: x", "1.030 (open)"),
+        tried("fuse-rows: y", "1.200 (better)"),
+        tried("fuse-rows+contract: both", *result),
+    ]
+    assert advised("fuse-rows", history, {"contract": 1.0}) == "stop"
+
+
+def test_what_gained_nothing_is_tried_once_more_on_another_base() -> None:
+    estimates = {"contract": 1.0, "fuse-rows": 1.0, "own-scan": 1.0}
+    history = [
+        tried("first candidate"),
+        tried("contract: x", "0.990 (alike)"),
+        tried("own-scan: z", "0.500 (worse)"),
+    ]
+    assert advised("plain", history, {**estimates, "fuse-rows": 1.2}) == "fuse-rows"
+    history.append(tried("fuse-rows: y", "1.200 (better)"))
+    assert advised("fuse-rows", history, estimates) == "fuse-rows+contract", "what lost much is left"
+    history.append(tried("fuse-rows+contract: x", "0.990 (alike)"))
+    assert advised("fuse-rows", history, estimates) == "stop"
+
+
+def test_nothing_is_tried_again_on_the_same_base_or_after_a_failure() -> None:
+    estimates = {"contract": 1.0, "fuse-rows": 1.0}
+    first = tried("first candidate")
+    assert advised("plain", [first, tried("contract: x", "0.990 (alike)")], {"contract": 1.0}) == "stop"
+    wrong = [first, tried("contract: x", verdict="wrong_output"), tried("fuse-rows: y", "1.200 (better)")]
+    assert advised("fuse-rows", wrong, estimates) == "stop"
+
+
+def test_a_winner_without_effect_on_the_base_is_not_combined() -> None:
+    history = [tried("first candidate"), tried("contract: x", "1.030 (open)"), tried("fuse-rows: y", "1.200 (better)")]
+    assert advised("fuse-rows", history, {"own-scan": 0.9}) == "own-scan+fuse-rows"
+
+
+@given(st.lists(st.floats(0.8, 1.3), min_size=len(NAMES), max_size=len(NAMES)))
+def test_a_search_ends_with_all_that_gain_and_tries_nothing_more_than_twice(factors: list[float]) -> None:
+    gain_of = dict(zip(NAMES, factors, strict=True))
+    history, best, best_speed = [tried("first candidate")], frozenset[str](), 1.0
+    while (change := advised(format_names(in_order(best)), history)) != "stop":
+        own = frozenset(parse_names(change) or ())
+        speed = prod(gain_of[name] for name in own)
+        ratio = speed / best_speed
+        better = ratio > 1.02  # the test finds no smaller difference
+        history.append(tried(f"{change}: x", f"{ratio:.3f} ({'better' if better else 'alike'})"))
+        if better:
+            best, best_speed = own, speed
+    sets = [entry["change"] for entry in history]
+    assert len(set(sets)) == len(sets), "no set is tried twice"
+    assert all(sum(name in each for each in sets) <= 2 for name in NAMES if gain_of[name] < 1.0)
+    assert {name for name in NAMES if gain_of[name] > 1.021} <= best
+    assert prod(max(gain_of[name], 1.0) for name in NAMES) <= best_speed * 1.06, "small gains add up"
 
 
 class CountingSandbox:

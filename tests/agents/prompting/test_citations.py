@@ -125,16 +125,16 @@ def test_a_long_quote_is_found_whatever_stands_around_it(
 
 
 @pytest.mark.parametrize("unit", ["a", "a ", "profile.", "profile.gb_per_s_", "aaaaaaaaaaaa ", '"', ": ", " "])
-def test_endless_evidence_takes_no_time(unit: str) -> None:
+def test_endless_evidence_takes_time_that_grows_with_its_length_alone(unit: str) -> None:
     metrics = {f"profile.gb_per_s_{number}.{'a' * 50}": 1 for number in range(300)}
     detail = "a" * 100_000 + " a" * 100_000
-    started = time.monotonic()
+    started_s = time.process_time()
     check = evidence_checker(
         Outcome("4" * 64, "passed", message=detail, detail=detail, profile_text=detail, metrics=metrics)
     )
     for _ in range(5):
         check([unit * (2_000_000 // len(unit))] * 20)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started_s < 60, "200 MB take a second; time that grows with the square takes hours"
 
 
 def test_what_stands_far_behind_in_a_line_is_not_looked_at() -> None:

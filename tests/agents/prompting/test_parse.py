@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from agents.prompting.parse import (
     MAX_CANDIDATE_BYTES,
     MAX_REPLY_CHARS,
+    MAX_VARIANTS,
     Advice,
     ReplyError,
+    Variant,
     candidate_problem,
     extract_advice,
     extract_candidate,
+    extract_candidates,
 )
 from agents.prompting.sections import SECTIONS, parse, render, text_outside_sections
 
@@ -90,6 +93,78 @@ def test_cut_off_file_is_refused_even_if_what_is_left_parses() -> None:
         with pytest.raises(ReplyError, match="cut off"):
             extract_candidate(reply, truncated=True)
     assert extract_candidate(fence(GOOD) + "And now I expl", truncated=True) == GOOD
+
+
+def variant(body: str, label: str = "") -> str:
+    return fence(body, f"python variant{': ' + label if label else ''}")
+
+
+def test_variants_are_found_in_order_with_what_sets_them_apart() -> None:
+    reply = f"One idea.\n{variant(GOOD, 'blocks of  64')}and\n{fence(OTHER, 'py Variant 2 : blocks of 128')}Done."
+    written = extract_candidates(reply)
+    assert written.variants == (Variant(GOOD, "blocks of 64"), Variant(OTHER, "blocks of 128"))
+    assert written.problem == ""
+    assert extract_candidate(reply) == GOOD, "who wants one takes the first"
+
+
+def test_a_variant_without_a_label_has_its_number() -> None:
+    written = extract_candidates(variant(GOOD) + variant(OTHER, " "))
+    assert [each.label for each in written.variants] == ["variant 1", "variant 2"]
+
+
+def test_equal_variants_count_once_and_what_is_not_marked_does_not_count_beside_them() -> None:
+    draft = fence(GOOD.replace("pass", "draft = 1"))
+    written = extract_candidates(draft + variant(GOOD, "a") + variant(GOOD, "b") + variant(OTHER, "c") + draft)
+    assert written.variants == (Variant(GOOD, "a"), Variant(OTHER, "c"))
+
+
+@pytest.mark.parametrize(
+    "info", ["python", "python variants: two", "python title=variant", "variant: a", "json variant"]
+)
+def test_blocks_that_are_not_marked_are_one_candidate_the_last(info: str) -> None:
+    assert extract_candidates(fence(OTHER) + fence(OTHER, info) + fence(GOOD)).variants == (Variant(GOOD),)
+
+
+def test_more_variants_than_are_judged_are_refused() -> None:
+    files = [GOOD.replace("pass", f"x = {number}") for number in range(MAX_VARIANTS + 1)]
+    assert len(extract_candidates("".join(map(variant, files[:-1]))).variants) == MAX_VARIANTS
+    with pytest.raises(ReplyError, match=f"at most {MAX_VARIANTS}"):
+        extract_candidates("".join(map(variant, files)))
+
+
+def test_a_variant_that_is_no_candidate_is_left_out_and_told() -> None:
+    written = extract_candidates(variant("class ModelNew(:\n") + variant(GOOD, "b"))
+    assert written.variants == (Variant(GOOD, "b"),)
+    assert "variant 1: the file is not valid Python" in written.problem
+    cut = extract_candidates(variant(GOOD, "a") + "```python variant: b\n" + OTHER, truncated=True)
+    assert cut.variants == (Variant(GOOD, "a"),)
+    assert "variant 2: its block is not closed" in cut.problem and "cut off" in cut.problem
+    with pytest.raises(ReplyError, match=r"variant 1: .*; variant 2: "):
+        extract_candidates(variant("class ModelNew(:\n") + variant("x = 1\n"))
+
+
+def test_a_variant_may_hold_fences_and_the_last_may_be_left_open() -> None:
+    assert extract_candidates(variant(FENCES_INSIDE, "a") + "```python variant: b\n" + GOOD).variants == (
+        Variant(FENCES_INSIDE, "a"),
+        Variant(GOOD, "b"),
+    )
+
+
+@given(
+    st.lists(
+        st.sampled_from(["```", "```python", "```python variant: a", "~~~py variant", GOOD, OTHER, "prose", '"""'])
+    ),
+    st.booleans(),
+)
+def test_what_is_taken_as_variants_are_different_candidates(parts: list[str], truncated: bool) -> None:
+    try:
+        written = extract_candidates("\n".join(parts), truncated=truncated)
+    except ReplyError as error:
+        assert str(error)
+        return
+    sources = [each.source for each in written.variants]
+    assert 1 <= len(set(sources)) == len(sources) <= MAX_VARIANTS
+    assert all(candidate_problem(source) is None for source in sources)
 
 
 def test_parsing_warns_nobody() -> None:

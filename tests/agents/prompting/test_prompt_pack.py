@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from agents.history import EvaluatedCandidate
 from agents.job import SEEDS
-from agents.prompting.builder import write_brief
+from agents.prompting.builder import coder_messages, judge_messages, tools_messages, write_brief
 from agents.prompting.prompt_pack import Exemplar, PromptPack, read_prompt_pack
+from agents.prompting.sections import parse
+from agents.protocols import Outcome
 from evaluator.platforms import PLATFORM_NAMES
 from service.jobs.spec import prompts_of
+from tasks.outcomes import candidate_hash
+from tasks.source_kernel import SourceKernel, constant_text
 
 
 @pytest.fixture
@@ -108,3 +113,46 @@ def test_an_exemplar_needs_its_candidate(folder: Path) -> None:
 @pytest.mark.parametrize("name", PLATFORM_NAMES)
 def test_each_platforms_seeds_are_known(name: str) -> None:
     assert set(prompts_of(name).seeds) <= set(SEEDS)
+
+
+KERNEL = SourceKernel("cuda", "__global__ void k();", entry="k", notes="two loads a thread")
+
+
+def translation(prompts: PromptPack, language: str = "CUDA C++") -> dict[str, str]:
+    return dict(
+        write_brief(
+            task_id="a/b",
+            source=f"import torch\n{constant_text(KERNEL)}",
+            category="other",
+            dtype="float32",
+            device="",
+            prompts=prompts,
+            source_language=language,
+        ).sources
+    )
+
+
+def test_how_a_kernel_is_translated_is_said_for_the_platform_that_it_comes_from(folder: Path) -> None:
+    (folder / "sources.md").write_text("## triton, cuda\nA block is a loop.\n\n## opencl\nA group is a loop.\n")
+    pack = read_prompt_pack(folder, default_category="math")
+    assert translation(pack) == {
+        "source_kernel": "Entry: k\nNotes: two loads a thread\n__global__ void k();",
+        "translation": "`<source_kernel>` is in the language of platform cuda: CUDA C++.\nA block is a loop.",
+    }
+
+
+def test_where_nothing_is_said_the_form_of_the_platform_decides(folder: Path) -> None:
+    pack = read_prompt_pack(folder, default_category="math")
+    assert translation(pack)["translation"].endswith("give it the form that `<platform>` asks for.")
+
+
+@pytest.mark.parametrize("brings", [True, False])
+def test_coder_and_judge_are_told_what_the_sections_of_a_translation_are(folder: Path, brings: bool) -> None:
+    pack = read_prompt_pack(folder, default_category="math")
+    source = f"import torch\n{constant_text(KERNEL) if brings else ''}"
+    made = write_brief(task_id="a/b", source=source, category="other", dtype="float32", device="", prompts=pack)
+    wrong = EvaluatedCandidate("x = 1", Outcome(candidate_hash("x = 1"), "wrong_output"))
+    prompts = (coder_messages(made, "write", None, []), judge_messages(made, wrong, []), tools_messages(made, None, 3))
+    for system, user in prompts:
+        assert ("This job translates a kernel." in system.content) == brings
+        assert [name in parse(user.content) for name in ("source_kernel", "translation")] == [brings, brings]

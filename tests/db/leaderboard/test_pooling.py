@@ -221,6 +221,17 @@ def test_what_has_no_rank_enters_only_if_nothing_else_passed():
     assert alone.tags == ("custom_kernel", "noisy", "uneven")
 
 
+def test_trials_are_never_pooled_with_anything_else():
+    tried = [Evaluation("t", 3.0, ("custom_kernel", "trial")), Evaluation("u", 3.1, ("custom_kernel", "trial"), at=3)]
+    for proof in (("noisy",), ("uneven",), ("cold",), ()):
+        pooled = pool_candidate([*tried, Evaluation("p", 2.0, proof, at=1)])
+        assert (pooled.latest_id, pooled.evaluations, pooled.tags) == ("p", 1, proof)
+        assert pooled.measurements.speedup == 2.0
+        assert pooled.tier == (Tier.UNRANKED if proof else Tier.RANKED)
+    alone = pool_candidate(tried)
+    assert (alone.tier, alone.evaluations) == (Tier.TRIED, 2)
+
+
 def test_cold_caches_are_another_measurement():
     cold = Evaluation("c", 4.0, ("cold",))
     noisy = Evaluation("n", 2.0, ("noisy",))

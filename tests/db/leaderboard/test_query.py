@@ -91,6 +91,26 @@ def test_a_candidate_that_was_found_wrong_once_has_no_rank_until_that_is_retract
     assert board.problems() == []
 
 
+def test_a_noisy_proof_stands_for_its_model_and_above_everything_that_was_only_tried(board):
+    job = board.add("m", 3.0, candidate="p", tags=["trial"])
+    board.add("m", 9.0, candidate="loser", tags=["trial"], job_id=job)
+    board.add("m", 2.0, candidate="p", tags=["noisy"], job_id=job, evaluation_id="proof")
+    board.add("cancelled", 9.0, tags=["trial"])
+    board.add("failed", None, verdict="crashed")
+    assert [(entry.model, entry.speedup, entry.rank, entry.pooled) for entry in board.entries()] == [
+        ("m", 2.0, None, 1),
+        ("cancelled", 9.0, None, 1),
+        ("failed", None, None, 0),
+    ]
+    assert board.entries(model="m")[0].evaluation_id == "proof"
+    by_speedup = board.entries(sort=LeaderboardSort.SPEEDUP)
+    assert [entry.model for entry in by_speedup] == ["m", "cancelled", "failed"]
+    with board.store.write() as session:
+        retract(session, "proof", actor="me", reason="why", is_better=is_better_record)
+    assert [(entry.model, entry.speedup) for entry in board.entries()][:2] == [("cancelled", 9.0), ("m", 9.0)]
+    assert board.problems() == []
+
+
 def test_models_are_ranked_by_speedup_over_eager(board):
     board.add("slow", 1.2)
     board.add("fast", 3.0)

@@ -20,6 +20,7 @@ from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow
 from service.jobs.journal import is_better_record
 from tasks.outcomes import is_ranked
 from tests.support.boards import Board
+from tests.support.new_stores import open_new_store
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +33,7 @@ evaluations = st.fixed_dictionaries(
         "task": st.sampled_from(["starter/op", "local/op"]),
         "device": st.sampled_from(["CPU A", "CPU B"]),
         "verdict": st.sampled_from([*["passed"] * 6, "crashed", "wrong_output", "integrity", "sandbox_error"]),
-        "tags": st.sampled_from([(), (), ("noisy",), ("cold", "torch_only")]),
+        "tags": st.sampled_from([(), (), ("noisy",), ("cold", "torch_only"), ("trial",), ("trial", "noisy")]),
         "candidate": st.sampled_from([None, "p", "q"]),
     }
 )
@@ -94,11 +95,13 @@ def figure(rows):
     if not passed or any(row.verdict in ("wrong_output", "integrity") for row in rows):
         return None
     reliable = [row for row in passed if is_ranked(row.tags)]
-    chosen = reliable or [row for row in passed if "cold" not in row.tags] or passed
+    unranked = reliable or [row for row in passed if "trial" not in row.tags] or passed
+    chosen = [row for row in unranked if "cold" not in row.tags] or unranked
     with_interval = [row for row in chosen if row.speedup_low is not None and row.speedup_low > 0]
     used = with_interval or chosen
     speedup = pool_speedups([Speedup(row.speedup, row.speedup_low, row.speedup_high) for row in used])
-    return (Tier.RANKED if reliable else Tier.UNRANKED), speedup, used
+    tier = Tier.RANKED if reliable else Tier.TRIED if "trial" in chosen[0].tags else Tier.UNRANKED
+    return tier, speedup, used
 
 
 def as_kept(store):
@@ -126,7 +129,7 @@ def take(board, plan):
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=steps)
 def test_lines_kept_step_by_step_are_those_that_all_evaluations_give_by_the_rules(tmp_path, plan):
-    store = open_store(f"sqlite:///{tmp_path}/{next(database_numbers)}.db")
+    store = open_new_store(tmp_path / f"{next(database_numbers)}.db")
     try:
         board = Board(store)
         take(board, plan)
@@ -283,6 +286,22 @@ def test_a_retracted_evaluation_stays_off_the_leaderboard_through_the_upgrade(bo
     at_revision(board.store, "0003")
     at_revision(board.store, "head")
     assert [entry.model for entry in board.entries()] == ["b", "c"]
+
+
+def test_a_trial_that_stood_above_a_proof_makes_way_for_it_when_the_store_is_opened(board):
+    board.add("d", 3.0, candidate="p", tags=["trial"])
+    board.add("d", 2.0, candidate="p", tags=["noisy"])
+    board.add("e", None, verdict="crashed")
+    good = board.entries()
+    at_revision(board.store, "0008")
+    with board.store.write() as session:
+        as_it_was = {"speedup": 2.45, "pooled": 2, "evaluation_id": "e4"}
+        session.execute(update(StandingRow).where(StandingRow.model == "d").values(**as_it_was))
+        assert session.scalar(select(StandingRow.worth).where(StandingRow.model == "e")) == 2
+    url = board.store.engine.url.render_as_string(hide_password=False)
+    open_store(url).close()
+    assert board.entries() == good
+    assert board.problems() == []
 
 
 # Crowds

@@ -12,7 +12,7 @@ from evaluator.referee.correctness import tolerances
 from evaluator.referee.errors import Finding, RunnerFailed, names_role
 from evaluator.referee.isolation import exhaustion
 from evaluator.referee.platforms.load import load_platform
-from evaluator.referee.pool.runner_pool import Request
+from evaluator.referee.pool.runner_pool import Request, RunnerPool
 from evaluator.referee.protocol import traits
 
 
@@ -111,7 +111,20 @@ def test_a_failure_names_its_role() -> None:
         assert caught.value.role == told
 
 
-@given(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9))
+@pytest.mark.parametrize("fault", [RunnerFailed("died", "gone"), Finding("timed_out", "late"), KeyError("pid")])
+def test_a_fault_while_looking_for_the_cause_changes_no_verdict(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explain(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("evaluator.referee.platforms.cpu.platform.CpuPlatform.explain", explain)
+    assert verdict(ended(Finding("wrong_output", "wrong", "values"), monkeypatch)) == "wrong_output/values"
+
+
+@given(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9).filter(lambda text: text != "exact")
+)
 def test_traits_that_a_task_makes_up_index_no_table_that_is_not_there(value: Any) -> None:
     made_up = dict.fromkeys(("kind", "terms", "narrowest", "unstable_ties"), value)
     assert tolerances.Tolerances(traits.Traits.from_json(made_up)).floor("float32") > 0
@@ -136,3 +149,12 @@ def test_what_is_in_use_is_read(tmp_path: Any) -> None:
     assert set(used) == {"disk", "files", "processes", "shared_memory"}
     assert all(0.0 <= share <= 1.0 for share in used.values())
     assert used["shared_memory"] == 0.0
+
+
+def test_a_sandbox_that_is_short_of_something_in_any_case_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = {"disk": 0.9, "files": 0.0, "processes": 0.0, "shared_memory": 0.0}
+    monkeypatch.setattr(exhaustion, "used", lambda *_: full)
+    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1)
+    with pytest.raises(Finding, match="short of space for files") as caught:
+        RunnerPool.check_hoarding(pool)
+    assert caught.value.verdict == "sandbox_error"

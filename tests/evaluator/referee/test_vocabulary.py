@@ -4,10 +4,23 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.referee.correctness import neighbours
 from evaluator.referee.correctness.findings import SKIPPED
 from evaluator.referee.isolation import exhaustion
+from evaluator.referee.protocol.gpu_checks import SANITIZERS
 from evaluator.referee.timing import sequential
-from tasks.outcomes import CANCELLED, CODE_TEXTS, SKIPPED_NOTE, TAGS, Decision, Verdict
+from tasks.outcomes import (
+    CANCELLED,
+    CODE_TEXTS,
+    GUARDED,
+    SKIPPED_NOTE,
+    TAGS,
+    Decision,
+    NeighbourResult,
+    Respect,
+    Verdict,
+)
 
 REFEREE = Path(__file__).parents[3] / "evaluator" / "referee"
 CODE_AT = {"Finding": 2, "Wrong": 0}
@@ -48,6 +61,14 @@ def test_a_trial_decides_in_the_same_words() -> None:
     assert set(sequential.Decision) == set(Decision)
 
 
+def test_inputs_beside_the_tasks_own_have_the_same_results_and_respects() -> None:
+    results = (neighbours.RIGHT, neighbours.WRONG, neighbours.FAILS, neighbours.UNTRIED, neighbours.SKIPPED)
+    assert results == tuple(NeighbourResult)
+    assert tuple(Respect) == (neighbours.SHAPE, neighbours.STRIDE, neighbours.ALIGNMENT)
+    checks = [{"respect": neighbours.SHAPE, "result": result} for result in results]
+    assert {check["result"] for check in checks if neighbours.Neighbours(checks=[check]).guards} == GUARDED
+
+
 def test_every_verdict_is_written_out_and_known() -> None:
     found = [(where, texts(argument(call, 0, "verdict"))) for where, _, call in calls("Finding")]
     assert found
@@ -76,7 +97,8 @@ def test_every_problem_of_the_task_check_has_a_code_of_an_invalid_task() -> None
 
 def test_every_tag_is_known() -> None:
     found = set().union(*(texts(call.args[0]) for _, _, call in calls("self.tags.append")))
-    assert found == set(TAGS)
+    found |= {load_platform(name).timed for name in PLATFORM_NAMES} - {"wall", "nothing"}
+    assert found | {"compiled", "executed", *SANITIZERS.values()} == set(TAGS)
 
 
 def test_nothing_is_explained_that_the_referee_does_not_say() -> None:
@@ -98,5 +120,7 @@ def test_codes_that_are_not_written_where_they_are_given_are_these() -> None:
         ("pool/runner_pool.py", "code"),  # what a candidate hoards
         ("errors.py", "code"),  # timed_out or out_of_memory, of the reference
         ("errors.py", "failure.kind"),
+        ("platforms/screened/screening.py", "_code_in(text)"),  # divergence or deadlock
+        ("platforms/screened/screening.py", "found"),  # race or out_of_bounds
     }
     assert set(exhaustion._BOUNDS) == set(CODE_TEXTS[Verdict.OUT_OF_MEMORY])

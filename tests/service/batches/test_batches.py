@@ -25,7 +25,7 @@ from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_js
 from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
 from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
 from service.cancellation import CancelToken
-from service.cli.commands.batch_output import show_comparison
+from service.cli.batch_output import show_comparison
 from service.database import open_store
 from service.errors import BadRequest
 from service.jobs.liveness import this_process

@@ -1,5 +1,6 @@
 """`kernelwright batch` as a user meets it: what is printed, in how many columns, and with which exit status."""
 
+import contextlib
 import csv
 import io
 import json
@@ -17,18 +18,30 @@ from tests.support.commands import OP
 from tests.support.fast_batches import coder, quick, write_ops
 
 
-@pytest.fixture
-def two_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two batches with two models each, run by the command itself."""
-    ops = write_ops(tmp_path, 3)
-    with quick(monkeypatch, tmp_path, coder([4.0, 2.0, 0.0, 1.5])) as (settings, _):
-        monkeypatch.setenv("KERNELWRIGHT_DATA_DIR", str(settings.data_dir))
+@pytest.fixture(scope="module")
+def data_of_two_batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two batches with two models each, run by the command itself; the data folder."""
+    folder = tmp_path_factory.mktemp("batches")
+    ops = write_ops(folder, 3)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        quick(patch, folder, coder([4.0, 2.0, 0.0, 1.5])) as (settings, _),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        patch.setenv("KERNELWRIGHT_DATA_DIR", str(settings.data_dir))
         tasks = [word for op in ops for word in ("--tasks", op)]
         common = ["--api-base", str(settings.api_base), "--price", "1.5,6", "--rounds", "1", "--budget-usd", "5"]
         models = ["--models", "openai/one", "--models", "openai/two"]
         for name in ("first", "second"):
             assert run(["batch", "run", *tasks, *models, "--samples", "2", "--name", name, *common]) == 0
-    capsys.readouterr()
+        return settings.data_dir
+
+
+@pytest.fixture
+def two_batches(data_of_two_batches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with two batches, which tests only read."""
+    monkeypatch.setenv("KERNELWRIGHT_DATA_DIR", str(data_of_two_batches))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -36,6 +49,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.xdist_group("two_batches")
 @pytest.mark.usefixtures("two_batches")
 def test_a_batch_is_shown_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(capsys, "show", "1", "--jobs")
@@ -50,6 +64,7 @@ def test_a_batch_is_shown_in_eighty_columns(capsys: pytest.CaptureFixture[str]) 
     assert max(map(len, listed.splitlines())) <= 80
 
 
+@pytest.mark.xdist_group("two_batches")
 @pytest.mark.usefixtures("two_batches")
 def test_each_form_of_a_batch_is_what_its_reader_expects(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(csv.DictReader(io.StringIO(printed(capsys, "show", "1", "--format", "csv"))))
@@ -64,6 +79,7 @@ def test_each_form_of_a_batch_is_what_its_reader_expects(capsys: pytest.CaptureF
     assert "choose --model: openai/one, openai/two" in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group("two_batches")
 @pytest.mark.usefixtures("two_batches")
 def test_a_comparison_says_its_tests_and_over_how_many_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(capsys, "compare", "1", "2")
@@ -131,13 +147,14 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 
 @pytest.mark.timeout(300)
 def test_the_built_in_compiler_runs_a_batch_that_ctrl_c_stops_and_resume_ends(tmp_path: Path) -> None:
-    environment = {**os.environ, "KERNELWRIGHT_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "80"}
-    environment |= {"KERNELWRIGHT_MEASURE_S": "0.2", "KERNELWRIGHT_BASELINES": "eager"}
+    environment = {
+        **os.environ, "COLUMNS": "80", "KERNELWRIGHT_MEASURE_S": "0.2", "KERNELWRIGHT_BASELINES": "eager",
+    }  # fmt: skip
     command = [sys.executable, "-m", "service.cli", "batch"]
     here = Path(__file__).parents[3]
     options = ["--sandbox", "process", "--json"]
-    (tmp_path / "first.py").write_text(OP.replace("512, 512", "64, 64"))
-    (tmp_path / "second.py").write_text(OP.replace("512, 512", "64, 64").replace("relu", "tanh"))
+    (tmp_path / "first.py").write_text(OP.replace("128, 128", "64, 64"))
+    (tmp_path / "second.py").write_text(OP.replace("128, 128", "64, 64").replace("relu", "tanh"))
     ops = ["--tasks", str(tmp_path / "first.py"), "--tasks", str(tmp_path / "second.py"), "--rounds", "1"]
     process = subprocess.Popen(
         [*command, "run", *ops, *options], cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -4,8 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,6 @@ from service.jobs.liveness import this_process
 from service.jobs.persistence import measurements_of
 from tests.support.commands import GOOD, OP, WRONG
 from tests.support.seeded_store import evaluation, seed
-from tests.support.server_process import ROOT, kernelwright, serving
 from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
@@ -341,9 +338,9 @@ def test_a_batch_of_another_user_or_role_is_refused(shared, monkeypatch, capsys)
     assert (shown["batch"]["user"], shown["batch"]["budget_usd"]) == ("ada", None)
 
 
-def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back():
+def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back(kernelwright, serving, started):
     with serving("--no-worker") as (address, _):
-        said, status = interrupted("batch", "run", "--tasks", "starter/gelu_tanh", "--server", address)
+        said, status = interrupted(started, "batch", "run", "--tasks", "starter/gelu_tanh", "--server", address)
         assert status == 130
         assert "[1/1] starter/gelu_tanh" in said
         assert f"kernelwright batch cancel 1 --server {address}" in said
@@ -351,10 +348,9 @@ def test_ctrl_c_leaves_a_servers_batch_alone_and_says_how_to_get_back():
         assert shown["counts"] == {"queued": 1}
 
 
-def waiting(*arguments):
+def waiting(started, *arguments):
     """A command that waits for a worker, and what it has said."""
-    command = [sys.executable, "-m", "web", *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(*map(str, arguments))
     said = ""
     while "waiting for a worker; none for cpu is there yet" not in said:
         line = process.stderr.readline()
@@ -363,9 +359,9 @@ def waiting(*arguments):
     return process, said
 
 
-def interrupted(*arguments):
+def interrupted(started, *arguments):
     """What a command says that waits for a worker until Ctrl-C, and its status."""
-    process, said = waiting(*arguments)
+    process, said = waiting(started, *arguments)
     process.send_signal(signal.SIGINT)
     out, more = process.communicate(timeout=60)
     assert out == ""
@@ -434,16 +430,16 @@ def test_evaluations_on_different_devices_are_not_taken_for_alike(operator, file
     assert ("measured on different devices, so differences may be theirs: CPU A; CPU B" in err) is told
 
 
-def test_an_evaluation_that_someone_calls_off_says_so(operator, files, capsys):
-    process, said = waiting("evaluate", files / "op.py", files / "good.py", "--json")
+def test_an_evaluation_that_someone_calls_off_says_so(operator, files, capsys, started):
+    process, said = waiting(started, "evaluate", files / "op.py", files / "good.py", "--json")
     number = re.search(r"job (\d+): waiting", said)[1]
     assert printed(capsys, "jobs", "cancel", number) == f"job {number} is cancelled\n"
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.splitlines()[-1]) == (1, "", "error: stopped before there was a verdict")
 
 
-def test_an_evaluation_that_no_worker_could_do_says_why(operator, files):
-    process, said = waiting("evaluate", files / "op.py", files / "good.py")
+def test_an_evaluation_that_no_worker_could_do_says_why(operator, files, started):
+    process, said = waiting(started, "evaluate", files / "op.py", files / "good.py")
     number = int(re.search(r"job (\d+): waiting", said)[1])
     with operator.store.write() as session:
         assert job_queue.fail_queued(session, number, "the disk is full")
@@ -494,9 +490,13 @@ def test_results_of_a_server_are_taken_back_and_brought_back_by_operators(shared
         assert one_line(capsys, *refused, status=2).startswith("error: ")
 
 
-def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(files):
+def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_line(
+    files, kernelwright, serving, started
+):
     with serving("--no-worker") as (address, _):
-        said, status = interrupted("evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address)
+        said, status = interrupted(
+            started, "evaluate", str(files / "op.py"), str(files / "good.py"), "--server", address
+        )
         assert status == 130
         assert f"kernelwright jobs cancel 1 --server {address}" in said
         shown = json.loads(kernelwright("jobs", "show", "1", "--json", "--server", address).stdout)["job"]
@@ -504,7 +504,7 @@ def test_while_nobody_works_that_is_said_and_ctrl_c_leaves_the_evaluation_in_lin
 
 
 @pytest.mark.timeout(900)
-def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
+def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch, kernelwright, serving):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.5")
     monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
@@ -538,7 +538,7 @@ def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch):
 
 
 @pytest.mark.timeout(900)
-def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch):
+def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monkeypatch, kernelwright, serving):
     monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
     monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
     monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")

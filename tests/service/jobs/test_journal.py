@@ -28,7 +28,7 @@ from service.jobs.export import MARK, check_target, export_job, report_path
 from service.jobs.journal import Journal
 from service.jobs.liveness import this_process
 from service.jobs.local import resume
-from service.jobs.persistence import device_name, measurements_of, outcome_of, save_evaluation, save_task
+from service.jobs.persistence import device_name, measurements_of, metrics_of, outcome_of, save_evaluation, save_task
 from service.jobs.query import cancel_job, get_job, list_jobs, read_full_events, round_lines, show_job, worked_s
 from service.settings import load_settings
 from tasks.outcomes import Verdict, candidate_hash
@@ -123,6 +123,20 @@ def test_agents_get_the_allowed_and_the_used_error_of_each_family():
     found = replace(PASSED, correctness=Correctness(checks))
     outcome = outcome_of(found, load_platform("cpu"), candidate_hash="c", evaluation_id="e")
     assert outcome.accuracy == {"as generated": "1.2e-07 allowed, 6.8e-09 used"}
+
+
+def test_agents_get_one_share_of_the_time_where_the_profile_shows_it():
+    shares = {"time_by_file": [["libgomp.so.1", 0.53]], "torch_operators_claimed": [["aten::mul", 0.5]]}
+    cited = {"profile.time_by_file.libgomp.so.1": 0.53, "profile.torch_operators_claimed.aten::mul": 0.5}
+    sampled = {"processor_time": {"samples": 900, "kinds": [{"kind": "waiting", "share": 0.35}]}, "operators": {}}
+    for parts, kept in (
+        ((), cited),
+        (("processor_time",), {"profile.torch_operators_claimed.aten::mul": 0.5}),
+        (("processor_time", "operators"), {}),
+    ):
+        detail = {name: sampled[name] for name in parts} | {"absent": {"calls": "it failed"}}
+        metrics = metrics_of(replace(PASSED, profile={**shares, "detail": detail}))
+        assert {name: value for name, value in metrics.items() if name in cited} == kept
 
 
 def test_an_evaluation_keeps_its_numbers_for_queries_and_agents():

@@ -33,6 +33,14 @@ def candidate(number: int) -> str:
     return f"class ModelNew:\n    number = {number}\n    speed = {(number * 7) % 24 / 4}\n"
 
 
+def written(number: int) -> str:
+    """The Coder's reply: one candidate, or three variants of which the last is the fastest."""
+    if number % 3:
+        return fenced(candidate(number))
+    variants = sorted((candidate(number + step) for step in (100, 200, 300)), key=lambda text: float(text.split()[-1]))
+    return "".join(fenced(text, language="python variant: unrolled") for text in variants)
+
+
 def advice(number: int) -> str:
     mode = {"bottleneck": "memory", "change": f"change {number}", "expected_speedup": 2.0, "stop": False}
     return fenced(json.dumps({**mode, "evidence": ["speedup.eager"]}), language="json")
@@ -46,7 +54,7 @@ def repair(number: int) -> str:
 def script() -> Script:
     """What is answered depends on what is asked alone: the same in a run that is disturbed and in one that is not."""
     coder = [
-        Entry(text=fenced(candidate(number)), delay_s=0.02, when=When(request=request), repeat=True)
+        Entry(text=written(number), delay_s=0.02, when=When(request=request), repeat=True)
         for number in range(24)
         for request in ("write", "improve", "repair", "contrast")
     ]

@@ -11,8 +11,8 @@ from service.batches.spec import make_spec
 from service.database import open_store
 from service.errors import BadRequest
 from service.settings import load_settings
-from service.submissions.enqueue import submit
 from service.tasks import find_task
+from tests.support.submit import submit
 
 OP = "starter/gelu_tanh"
 
@@ -46,3 +46,9 @@ def test_a_job_whose_model_cannot_write_for_the_platform_is_refused(
     with pytest.raises(BadRequest, match=said):
         asked = make_spec({"tasks": [OP], "platforms": ["cpu", "simulated"], "models": [model], "job": job})
         start_batch(asked, settings=load_settings(), store=store)
+
+
+def test_a_strategy_that_needs_times_is_refused_on_a_platform_that_times_nothing(store: Store) -> None:
+    settings = load_settings(platform="cuda", model="openai/x", strategy="tree")
+    with pytest.raises(BadRequest, match="platform 'cuda' times nothing"):
+        submit(find_task(OP, store=store), settings=settings, store=store)

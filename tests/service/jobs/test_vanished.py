@@ -91,7 +91,7 @@ def test_a_command_of_this_host_is_there_however_long_it_is_silent(old: Store) -
     assert status(old, job) is JobStatus.RUNNING
 
 
-def test_a_command_of_another_container_on_this_host_is_judged_by_its_beats(old: Store) -> None:
+def test_a_command_of_another_container_on_this_host_is_judged_by_its_heartbeats(old: Store) -> None:
     pid, ticks, boot, _ = ME.started.split(":")
     job = start(old, replace(ME, started=f"{pid}:{ticks}:{boot}:4711"))
     mark_dead_jobs(old)
@@ -112,7 +112,7 @@ def test_who_is_heard_at_the_last_moment_keeps_his_job(store: Store) -> None:
     assert status(store, job) is JobStatus.RUNNING
 
 
-def test_beats_end_with_a_job_that_others_have_and_not_with_one_that_ended(store: Store) -> None:
+def test_heartbeats_end_with_a_job_that_others_have_and_not_with_one_that_ended(store: Store) -> None:
     ended, taken, moved = (start(store, ELSEWHERE) for _ in range(3))
     with store.write() as session:
         jobs.finish_job(session, ended, ELSEWHERE, status=JobStatus.DONE)
@@ -123,7 +123,7 @@ def test_beats_end_with_a_job_that_others_have_and_not_with_one_that_ended(store
     assert answers == [True, False, False]
 
 
-def test_workers_jobs_have_no_beats_of_their_own(store: Store) -> None:
+def test_workers_jobs_have_no_heartbeats_of_their_own(store: Store) -> None:
     job = start(store, ELSEWHERE)
     with store.write() as session:
         jobs.mark_interrupted(session, job, ELSEWHERE)

@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from service.mcp.tools import MAX_ENTRIES, MAX_TEXT_CHARS, bounded, tool_specs
+from tests.platforms import kits
 from tests.support.commands import GOOD, HANGS, KERNELWRIGHT, OP, ROOT, WRONG, containers_of, environment
 
 HELLO = {
@@ -302,8 +303,16 @@ def test_a_candidate_is_evaluated_with_progress_and_lands_on_the_leaderboard(ser
 def test_a_profile_says_where_the_time_goes(server):
     value = server.call("profile", op="op.py", candidate_source=GOOD).structured_content
     assert value["schema"] == "kernelwright.profile/1"
-    assert value["verdict"] == "passed"
+    assert (value["verdict"], value["timed"]) == ("passed", "wall")
     assert len(value["text"]) > 100
+
+
+@pytest.mark.docker
+def test_a_profile_of_a_screened_candidate_says_that_nothing_was_timed(server):
+    value = server.call("profile", op_source=kits.OP, candidate_source=kits.cuda(), platform="cuda").structured_content
+    assert (value["verdict"], value["timed"], value["speedup"]) == ("screened", "nothing", None)
+    assert "not timed: screened without a GPU" in value["text"]
+    assert "kernel: scaled_relu_kernel" in value["text"]
 
 
 @pytest.mark.docker

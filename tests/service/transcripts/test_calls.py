@@ -292,6 +292,7 @@ KINDS = [
     "advice",
     "best",
     "job_stopped",
+    "remeasured",
     "new_kind",
 ]
 VALUES = st.one_of(
@@ -385,7 +386,7 @@ def test_a_transcript_tells_the_story_in_order(entries):
         "=> round 2, ",
         "passed, 2.00 (1.90-2.10) times eager [custom_kernel]",
         "* best so far: round 2, 2.00 times eager",
-        "* the job stops, rounds: 2 of 2",
+        "* the rounds end, rounds: 2 of 2",
     ]
     place = 0
     for words in order:

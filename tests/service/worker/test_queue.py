@@ -40,7 +40,7 @@ from service.jobs.query import cancel_job, get_job
 from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import MeasurementTarget, spec_of
 from service.settings import Settings, load_settings
-from service.submissions.enqueue import PRIORITIES, submit
+from service.submissions.enqueue import PRIORITIES
 from service.worker.context import WorkerContext
 from service.worker.main import GivenUp, _work
 from service.worker.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
@@ -48,6 +48,7 @@ from service.worker.queued_evaluator import EvaluationLost, QueuedEvaluator
 from service.worker.reconcile import CHUNK, MAX_LOSSES, Reconciler
 from service.worker.retry import retry_store
 from tasks.task import Task
+from tests.support.submit import submit
 from tests.support.worker_processes import OP
 
 TASK = Task(name="op", source=OP)
@@ -125,7 +126,7 @@ def changes(store: Store) -> Iterator[Changes]:
 
 
 @pytest.fixture
-def keeper(store: Store, queue: WorkQueue) -> Reconciler:
+def reconciler(store: Store, queue: WorkQueue) -> Reconciler:
     return Reconciler(store, queue, uninterrupted_s=lambda: 1e9)
 
 
@@ -405,7 +406,7 @@ def test_a_job_in_line_is_not_resumed_by_hand_and_one_that_runs_is_not_either(st
         assert not jobs.restart_job(session, runs, ME, sandbox="docker")
 
 
-def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keeper: Reconciler) -> None:
+def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, reconciler: Reconciler) -> None:
     job_id = add(store)
     register(store)
     take(store, job_id)
@@ -413,7 +414,7 @@ def test_a_job_that_is_resumed_by_hand_is_its_workers_no_more(store: Store, keep
         jobs.finish_job(session, job_id, ME, status=JobStatus.FAILED)
         assert jobs.restart_job(session, job_id, ME, sandbox="docker")
         workers.set_lost(session, "w1")
-    keeper.take_over()
+    reconciler.take_over()
     job = look(store, job_id)
     assert (job.status, job.owner, job.worker_id) == (JobStatus.RUNNING, ME, None)
 
@@ -516,65 +517,65 @@ def test_an_event_that_the_store_refused_is_kept_when_it_answers(store: Store) -
         assert [event.kind for event in results.list_events(session, job_id)] == ["round_started"]
 
 
-# what keepers put right
+# what reconcilers put right
 
 
-def test_what_waits_is_put_in_line_once_however_many_keepers_there_are(store: Store, queue: WorkQueue) -> None:
+def test_what_waits_is_put_in_line_once_however_many_reconcilers_there_are(store: Store, queue: WorkQueue) -> None:
     found = [add(store) for _ in range(3)]
     reconcilers = [Reconciler(store, queue, uninterrupted_s=lambda: 1e9) for _ in range(2)]
-    assert [keeper.enqueue_waiting() for keeper in reconcilers] == [3, 0]
+    assert [reconciler.enqueue_waiting() for reconciler in reconcilers] == [3, 0]
     assert in_line(queue) == {job_workflow(job_id, 1): "ENQUEUED" for job_id in found}
     late = add(store)
     assert reconcilers[1].enqueue_waiting() == 1
     assert job_workflow(late, 1) in in_line(queue)
 
 
-def test_a_clock_that_is_ahead_keeps_no_job_out_of_line(store: Store, keeper: Reconciler) -> None:
+def test_a_clock_that_is_ahead_keeps_no_job_out_of_line(store: Store, reconciler: Reconciler) -> None:
     change(store, add(store), created_at=utc_now() + timedelta(hours=3))
-    assert keeper.enqueue_waiting() == 1
+    assert reconciler.enqueue_waiting() == 1
 
 
-def test_those_whose_turn_comes_first_are_in_line_first(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
+def test_those_whose_turn_comes_first_are_in_line_first(store: Store, reconciler: Reconciler, queue: WorkQueue) -> None:
     for number in range(CHUNK + 5):
         add(store, f"user{number % 7}", 1)
     high = add(store, priority=-1)
-    assert keeper.enqueue_waiting() == CHUNK
+    assert reconciler.enqueue_waiting() == CHUNK
     assert job_workflow(high, 1) in in_line(queue)
-    assert keeper.enqueue_waiting() == 6
-    assert keeper.enqueue_waiting() == 0
+    assert reconciler.enqueue_waiting() == 6
+    assert reconciler.enqueue_waiting() == 0
 
 
-def test_a_queue_that_was_emptied_is_filled_again(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
+def test_a_queue_that_was_emptied_is_filled_again(store: Store, reconciler: Reconciler, queue: WorkQueue) -> None:
     add(store)
-    keeper.enqueue_waiting()
+    reconciler.enqueue_waiting()
     with queue._client._sys_db.engine.begin() as connection:
         connection.execute(text("DELETE FROM workflow_status"))
-    keeper._next_queue_check = 0.0
-    assert keeper.enqueue_waiting() == 1
+    reconciler._next_queue_check = 0.0
+    assert reconciler.enqueue_waiting() == 1
 
 
 @pytest.mark.parametrize("ended", ["ERROR", "CANCELLED", "SUCCESS", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"])
 def test_a_job_whose_turn_came_to_nothing_gets_another(
-    ended: str, store: Store, keeper: Reconciler, queue: WorkQueue
+    ended: str, store: Store, reconciler: Reconciler, queue: WorkQueue
 ) -> None:
     job_id = add(store)
-    keeper.enqueue_waiting()
+    reconciler.enqueue_waiting()
     as_it_ended(queue, ended)
-    keeper._next_queue_check = 0.0
-    assert keeper.enqueue_waiting() == 0
-    keeper._next_full_scan = 0.0
-    assert keeper.enqueue_waiting() == 1
+    reconciler._next_queue_check = 0.0
+    assert reconciler.enqueue_waiting() == 0
+    reconciler._next_full_scan = 0.0
+    assert reconciler.enqueue_waiting() == 1
     assert in_line(queue)[job_workflow(job_id, 2)] == "ENQUEUED"
 
 
 def test_a_worker_that_dies_before_it_has_taken_what_it_was_given_leaves_it_in_line(
-    store: Store, keeper: Reconciler, queue: WorkQueue
+    store: Store, reconciler: Reconciler, queue: WorkQueue
 ) -> None:
     job_id = add(store)
-    keeper.enqueue_waiting()
+    reconciler.enqueue_waiting()
     register(store, "gone", DEAD)
     as_if_begun(queue, "gone")
-    keeper.take_over()
+    reconciler.take_over()
     assert status_of(store, "gone") == "lost"
     assert in_line(queue) == {job_workflow(job_id, 1): "ENQUEUED"}
     assert take(store, job_id)
@@ -582,33 +583,33 @@ def test_a_worker_that_dies_before_it_has_taken_what_it_was_given_leaves_it_in_l
 
 @pytest.mark.parametrize("how", [workers.set_lost, workers.set_stopped])
 def test_a_worker_that_dies_while_it_ends_leaves_nothing_behind(
-    how: Callable[..., bool], store: Store, keeper: Reconciler, queue: WorkQueue
+    how: Callable[..., bool], store: Store, reconciler: Reconciler, queue: WorkQueue
 ) -> None:
     """Its row says that it has ended, and what it had begun was not yet given back."""
     runs, begun = add(store), add(store)
-    keeper.enqueue_waiting()
+    reconciler.enqueue_waiting()
     register(store)
     take(store, runs)
     as_if_begun(queue, "w1")
     with store.write() as session:
         assert how(session, "w1")
-    keeper.take_over()
+    reconciler.take_over()
     assert [look(store, job_id).status for job_id in (runs, begun)] == [JobStatus.QUEUED] * 2
     assert set(in_line(queue).values()) == {"ENQUEUED"}
 
 
-def test_what_a_lost_worker_begins_after_it_was_given_up_is_taken_from_it(store: Store, keeper: Reconciler) -> None:
+def test_what_a_lost_worker_begins_after_it_was_given_up_is_taken_from_it(store: Store, reconciler: Reconciler) -> None:
     register(store)
     with store.write() as session:
         workers.set_lost(session, "w1")
-    keeper.take_over()
+    reconciler.take_over()
     job_id = add(store)
     take(store, job_id)
-    keeper.take_over()
+    reconciler.take_over()
     assert look(store, job_id).status is JobStatus.QUEUED
 
 
-def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) -> None:
+def test_two_reconcilers_at_once_give_work_out_once(store: Store, queue: WorkQueue) -> None:
     for _ in range(4):
         add(store)
     reconcilers = [Reconciler(store, queue, uninterrupted_s=lambda: 1e9) for _ in range(2)]
@@ -623,7 +624,7 @@ def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) 
         return taken[-1]
 
     queue.take_over = counted  # type: ignore[method-assign]
-    threads = [threading.Thread(target=keeper.take_over) for keeper in reconcilers]
+    threads = [threading.Thread(target=reconciler.take_over) for reconciler in reconcilers]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -631,49 +632,51 @@ def test_two_keepers_at_once_give_work_out_once(store: Store, queue: WorkQueue) 
     assert sum(taken) == 4
 
 
-def test_a_row_that_something_else_wrote_stops_no_keeper(store: Store, keeper: Reconciler, queue: WorkQueue) -> None:
+def test_a_row_that_something_else_wrote_stops_no_reconciler(
+    store: Store, reconciler: Reconciler, queue: WorkQueue
+) -> None:
     for options in (["not", "a", "dict"], "text", 7, {"device_kind": ["x"]}, {"device_kind": "x" * 100_000}):
         change(store, add(store), options=options)
     change(store, add(store), priority=2**31, fair_tag=-7)
     good = add(store)
-    keeper.enqueue_waiting()
+    reconciler.enqueue_waiting()
     assert in_line(queue)[job_workflow(good, 1)] == "ENQUEUED"
 
 
 # who is alive
 
 
-def test_beats_are_judged_by_the_clock_of_who_listens(
+def test_heartbeats_are_judged_by_the_reconcilers_clock(
     store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    keeper = Reconciler(store, queue, uninterrupted_s=lambda: 1e9)
+    reconciler = Reconciler(store, queue, uninterrupted_s=lambda: 1e9)
     register(store, "behind", ELSEWHERE)
     register(store, "silent", ELSEWHERE)
     for number in range(10):
         with store.write() as session:
             skewed = utc_now() - timedelta(hours=5) + timedelta(seconds=number)
             session.execute(update(WorkerRow).where(WorkerRow.id == "behind").values(heartbeat_at=skewed))
-        keeper.take_over()
+        reconciler.take_over()
         now += 2.0
     assert (status_of(store, "behind"), status_of(store, "silent")) == ("alive", "lost")
 
 
-def test_who_cannot_be_heard_himself_gives_nobody_up(
+def test_a_worker_that_cannot_write_gives_nobody_up(
     store: Store, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that takes no beats for a while must not make all workers give up one another."""
+    """A store that takes no heartbeats for a while must not make all workers give up one another."""
     now, uninterrupted_s = 1000.0, 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    keeper = Reconciler(store, queue, uninterrupted_s=lambda: uninterrupted_s)
+    reconciler = Reconciler(store, queue, uninterrupted_s=lambda: uninterrupted_s)
     register(store, "other", ELSEWHERE)
-    for uninterrupted_s in (0.0, 0.0, 5.0, LOST_AFTER_S - 1):  # noqa: B007  # the keeper asks for it
-        keeper.take_over()
+    for uninterrupted_s in (0.0, 0.0, 5.0, LOST_AFTER_S - 1):  # noqa: B007  # the reconciler asks for it
+        reconciler.take_over()
         now += 60.0
     assert status_of(store, "other") == "alive"
     uninterrupted_s = LOST_AFTER_S + 1
-    keeper.take_over()
+    reconciler.take_over()
     assert status_of(store, "other") == "lost"
 
 
@@ -695,7 +698,9 @@ def test_a_namesake_of_this_host_is_not_taken_for_dead() -> None:
     assert not died_on_this_host(replace(DEAD, started="garbage"))
 
 
-def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_is_written_and_learns_that_its_owner_was_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.jobs.liveness.HEARTBEAT_S", 0.05)
     register(store)
     heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
@@ -711,20 +716,22 @@ def test_a_heart_beats_and_hears_that_it_was_given_up(store: Store, monkeypatch:
     heartbeat.stop()
 
 
-def test_a_heart_survives_whatever_befalls_a_beat(
+def test_a_heartbeat_goes_on_after_any_error(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("service.jobs.liveness.HEARTBEAT_S", 0.05)
     register(store)
     with store.write() as session:
-        session.execute(text("CREATE TRIGGER no_beat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END"))
+        session.execute(
+            text("CREATE TRIGGER no_heartbeat BEFORE UPDATE ON workers BEGIN SELECT RAISE(ABORT, 'no'); END")
+        )
     heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))
     heartbeat.start()
     time.sleep(0.3)
     assert heartbeat.is_running() and not heartbeat.lost.is_set()
-    assert "a beat failed" in caplog.text
+    assert "a heartbeat failed" in caplog.text
     with store.write() as session:
-        session.execute(text("DROP TRIGGER no_beat"))
+        session.execute(text("DROP TRIGGER no_heartbeat"))
         workers.set_lost(session, "w1")
     assert heartbeat.lost.wait(5)
     heartbeat.stop()
@@ -833,21 +840,21 @@ def test_a_submission_that_makes_no_sense_is_refused_and_nothing_is_queued(store
         assert jobs.list_jobs(session) == []
 
 
-def test_the_queue_forgets_what_ended_long_ago_and_nothing_that_waits(store, queue, keeper):
+def test_the_queue_forgets_what_ended_long_ago_and_nothing_that_waits(store, queue, reconciler):
     ended, waits = add(store), add(store)
-    assert keeper.enqueue_waiting() == 2
+    assert reconciler.enqueue_waiting() == 2
     queue._client.cancel_workflow(job_workflow(ended, 1))
     assert queue.forget(utc_now() - timedelta(minutes=5)) == 0
     assert queue.forget(utc_now() + timedelta(seconds=1)) == 1
     assert queue.jobs_known([(ended, 1), (waits, 1)]) == {(waits, 1): True}
 
 
-def test_a_job_whose_workers_die_again_and_again_ends_until_someone_asks_for_it(store, queue, keeper):
+def test_a_job_whose_workers_die_again_and_again_ends_until_someone_asks_for_it(store, queue, reconciler):
     job_id = add(store)
 
     def lose_a_worker():
         change(store, job_id, status="running", worker_id="gone")
-        keeper.take_over()
+        reconciler.take_over()
         return get_job(store, job_id).status
 
     assert [lose_a_worker() for _ in range(MAX_LOSSES)] == [JobStatus.QUEUED] * MAX_LOSSES

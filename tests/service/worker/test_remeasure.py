@@ -49,7 +49,7 @@ class Device(SimulatedPlatform):
 
 @pytest.fixture
 def worker(shared_docker_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
-    monkeypatch.setattr(remeasure, "_SAMPLE_S", 0.01)
+    monkeypatch.setattr(remeasure, "SAMPLE_S", 0.01)
     settings = load_settings(data_dir=tmp_path, lock_dir=tmp_path, platform="simulated")
     with contextlib.closing(open_store(settings)) as store:
         queue, changes, platform = open_queue(settings, store), Changes(store.engine), Device()
@@ -186,7 +186,7 @@ def test_real_work_and_a_worker_that_was_given_up_keep_nothing(worker: WorkerCon
 def test_it_begins_when_the_worker_has_been_idle_and_stops_when_work_comes(
     worker: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remeasure, "_SAMPLE_S", 30.0)  # it waits for that long unless it is cancelled
+    monkeypatch.setattr(remeasure, "SAMPLE_S", 30.0)  # it waits for that long unless it is cancelled
     done_job(worker)
     remeasurer = Remeasurer(worker)
     remeasurer.tick()

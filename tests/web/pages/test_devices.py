@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from db.evaluations import results
 from db.jobs import jobs, workers
-from db.records import Measurements
+from db.records import JobStatus, Measurements
 from db.store import Store
+from db.tables import JobRow
 from service.jobs.liveness import this_process
 from service.views.devices import HISTORY, devices_view
+from service.views.jobs import job_view
 from tests.support.web_application import HASHES, Web, add_done_job, opened
 
 
@@ -29,6 +32,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 def evaluated(
     store: Store, number: int, noise: float | None, *, tags: tuple[str, ...] = (), device: str = "CPU A"
 ) -> None:
+    profile = {} if noise is None else {"others_cores_busy": noise}
     with store.write() as session:
         candidate = results.add_candidate(session, 1, round_number=1, candidate_hash=HASHES[0], source="")
         results.add_evaluation(
@@ -44,7 +48,7 @@ def evaluated(
             message="",
             tags=["custom_kernel", *tags],
             measurements=Measurements(speedup=2.5, speedup_low=2.4, speedup_high=2.6),
-            result={"verdict": "passed"},
+            result={"verdict": "passed", "profile": profile},
             noise=noise,
         )
 
@@ -84,3 +88,34 @@ def test_a_headline_praises_what_counts_alone(web: Web, tags: tuple[str, ...], p
     assert ("its speedup does not count" in headline) != praised
     [note] = re.findall(r"It ended because .*?</p>", text, re.DOTALL)
     assert ("a worker does so by itself" in note) != praised
+
+
+@pytest.mark.parametrize(("noise", "shown"), [(0.0, "0"), (0.312, "0.312"), (None, None)])
+def test_a_job_shows_how_quiet_the_device_was_for_its_best_result(
+    web: Web, noise: float | None, shown: str | None
+) -> None:
+    job = add_done_job(web.store)
+    evaluated(web.store, 1, noise)
+    with web.store.write() as session:
+        jobs.set_best(session, job, "e1")
+    found = re.findall(r"<dt>Noise of this result</dt><dd>(.*?)</dd>", web.client().get(f"/jobs/{job}").text)
+    assert found == ([] if shown is None else [shown])
+
+
+@pytest.mark.parametrize("status", [JobStatus.DONE, JobStatus.CANCELLED])
+@pytest.mark.parametrize("tags", [(), ("tie",), ("noisy",), ("trial",), ("trial", "noisy")])
+def test_a_speedup_without_a_rank_is_not_celebrated(web: Web, tags: tuple[str, ...], status: JobStatus) -> None:
+    job = add_done_job(web.store)
+    evaluated(web.store, 1, 0.0, tags=tags)
+    with web.store.write() as session:
+        jobs.set_best(session, job, "e1")
+        session.execute(update(JobRow).where(JobRow.id == job).values(status=status))
+    ranked = tags in ((), ("tie",))
+    assert job_view(web.store, job).best_counts is ranked
+    [best] = re.findall(r"<dt>Best over eager</dt>(.*?)</div>", web.client().get(f"/jobs/{job}").text, re.DOTALL)
+    assert "2.50×" in best
+    assert ('class="big"' in best) is ranked
+    assert ("no rank" in best) is not ranked
+    assert [tag for tag in ("noisy", "trial", "tie") if f">{tag}<" in best] == sorted(set(tags) - {"tie"})
+    [line] = re.findall(r'data-label="Best over eager">(.*?)</td>', web.client().get("/jobs").text, re.DOTALL)
+    assert ("no rank" in line) is not ranked

@@ -1,6 +1,7 @@
 """The pages as HTML: what they show in each state, what leads where, and that hostile text stays text."""
 
 import csv
+import json
 import re
 import time
 import tracemalloc
@@ -458,8 +459,22 @@ def test_a_candidate_shows_its_evidence(site, made):
 
 
 def test_an_op_with_arithmetic_has_a_roofline_of_work_per_byte(site, made):
-    charts = {each.get("data-chart") for each in site.get(candidate_path(made, "work", 1)).all("figure")}
-    assert charts == {"latency", "roofline"}
+    page = site.get(candidate_path(made, "work", 1))
+    assert {each.get("data-chart") for each in page.all("figure")} == {"latency", "roofline"}
+    assert "Arithmetic reached, measured peak 72.8, 227 GFLOP/s" in page.text
+
+
+@pytest.mark.parametrize("bound", ["memory", "cache"])
+def test_the_rate_reached_is_the_same_share_of_its_peak_wherever_it_is_shown(site, made, bound):
+    job_id = made.start(bound)
+    roofline = {"bound": bound, "limit_ms": 0.20795620075659824, "fraction": 0.25275377471441607}
+    made.round(job_id, 1, seeded_store.evaluation("passed", roofline=roofline), best=True)
+    page = site.get(candidate_path(made, bound, 1))
+    assert "Bandwidth reached, measured peak for as much reading and writing 20.4, 80.7 GB/s" in page.text
+    [chart] = re.findall(r'data-chart="bandwidth".*?<script type="application/json">(.*?)</script>', page.answer.text)
+    shown = json.loads(chart)
+    assert shown["achieved_gb_per_s"] / shown["peak_gb_per_s"] == pytest.approx(roofline["fraction"], rel=0.001)
+    assert "25%" in page.text.replace(" ", "")
 
 
 def test_a_check_that_was_not_made_is_not_shown_as_passed(site, made):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 from db.records import JobRecord, JobStatus, TaskHead
 from service.jobs.query import JobDetails, RoundLine
 from service.submissions.jobs import OPTIONS
+from service.translation import MAX_KERNEL_BYTES, TRANSLATED_FROM
 from tasks.task import Task
 from web.api.parameters import MODEL, TASK_REF
 
@@ -112,6 +113,12 @@ class JobChoices(BaseModel):
 class _JobOptions(JobChoices):
     platform: Platform | None = None
     model: Model | None = None
+    translate_from: Platform | None = Field(
+        default=None, description="Translate a kernel of this platform: the task's own, or `source_kernel`."
+    )
+    source_kernel: Annotated[str, Field(min_length=1, max_length=MAX_KERNEL_BYTES)] | None = Field(
+        default=None, description="The kernel to translate, for a task that brings none. It is not run."
+    )
     priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
 
     def options(self) -> dict[str, Any]:
@@ -194,7 +201,8 @@ class Job(BaseModel):
         """Convert a job, without its task's source, its owner and the options that only the server uses."""
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
-        public = (*OPTIONS, "ref", "device", "sandbox", "candidate_hash", "of_job", "profile", "cold", "tolerance")
+        public = {*OPTIONS, TRANSLATED_FROM, "ref", "device", "sandbox"}
+        public |= {"candidate_hash", "of_job", "profile", "cold", "tolerance"}
         values["options"] = {name: value for name, value in job.options.items() if name in public}
         return cls.model_validate(values)
 
@@ -206,10 +214,10 @@ class JobPage(BaseModel):
     next_cursor: int | None = Field(description="The value of `?cursor=` for the next page; null on the last page.")
 
 
-class Round(BaseModel):
-    """A round of a job."""
+class Variant(BaseModel):
+    """A candidate of a round in which the Coder handed in several. `change` is what sets it apart from the others."""
 
-    number: int
+    number: int = Field(description="The round.")
     change: str
     verdict: str
     code: str | None
@@ -221,6 +229,15 @@ class Round(BaseModel):
     best: bool
     retracted: bool = Field(description="The evaluation was retracted and counts nowhere.")
     tags: list[str] = Field(default=[], description=TAGS_DESCRIPTION)
+    over_best: float | None = Field(default=None, description="The speedup over the best candidate of that time.")
+    decision: str | None = Field(default=None, description="What the trial says of it: better, worse, alike or open.")
+
+
+class Round(Variant):
+    """A round of a job. If it has variants, its own fields are those of the one that stands for it."""
+
+    change: str = Field(description="What the candidate was meant to change.")
+    variants: list[Variant] = Field(default=[], description="All candidates of a round with several, in order.")
 
     @classmethod
     def of(cls, line: RoundLine) -> Self:

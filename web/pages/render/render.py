@@ -15,7 +15,18 @@ from markupsafe import Markup, escape
 from service.submissions.access import LOCAL, Principal, Role
 from service.version import program_version
 from service.views.safe_text import one_line, shown
-from tasks.outcomes import NOT_JUDGED, TAGS, WARNING, Clock, clock_of, explain
+from tasks.outcomes import (
+    NO_CANDIDATE,
+    NOT_EVALUATED,
+    NOT_JUDGED,
+    TAGS,
+    UNDER_WAY,
+    WARNING,
+    Clock,
+    Verdict,
+    clock_of,
+    explain,
+)
 from web.pages.render import source, speedup_bars
 from web.pages.render.assets import assets
 from web.security.sessions import csrf_token
@@ -97,6 +108,10 @@ def environment() -> Environment:
         "known_tags": TAGS,
         "clock_of": clock_of,
         "explain": explain,
+        "passed": Verdict.PASSED,
+        "no_candidate": NO_CANDIDATE,
+        "under_way": UNDER_WAY,
+        "not_evaluated": NOT_EVALUATED,
         "not_judged": NOT_JUDGED,
         "warning_tags": WARNING,
     }

@@ -16,10 +16,10 @@ MAX_LINES = 5000
 MAX_LINE_CHARS = 2000
 
 
-def code_lines(source: str) -> tuple[Markup, ...]:
-    """The lines of a Python source as HTML with classes: at most `MAX_LINES` of `MAX_LINE_CHARS` characters."""
+def code_lines(source: str, python: bool = True) -> tuple[Markup, ...]:
+    """The lines of a source as HTML: at most `MAX_LINES` of `MAX_LINE_CHARS` characters. Python is highlighted."""
     lines = [shown(line, MAX_LINE_CHARS) for line in source.splitlines()[:MAX_LINES]]
-    return _highlighted("\n".join(lines))
+    return _highlighted("\n".join(lines)) if python else tuple(escape(line) for line in lines)
 
 
 def code_line(text: str) -> Markup:

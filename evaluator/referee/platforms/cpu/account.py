@@ -102,7 +102,7 @@ class CpuAccount:
         wanted = set(pids)
         now = {pid: self._used_ns(pid) for pid in wanted | self._spent.keys()}
         used = total - self._last[0] - (own - self._last[1])
-        used -= sum(max(0, now[pid] - spent) for pid, spent in self._spent.items())  # who is gone says nothing
+        used -= sum(max(0, now[pid] - spent) for pid, spent in self._spent.items())  # an ended process counts as 0
         self._last = total, own
         self._spent = {pid: now[pid] for pid in wanted}
         return used / 1e9

@@ -1,8 +1,12 @@
 """The clock of a call on this machine's processor."""
 
 from ...isolation import procfs
-from ...isolation.calls import Call, CallRequest
+from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import RunnerHandle
+
+_REPEATED_S = 0.15  # that repeated calls may take together
+_REPEATED = (8, 40)  # at least and at most so many
+_TRIES = 3
 
 
 def call(handle: RunnerHandle, request: CallRequest) -> Call:
@@ -35,3 +39,25 @@ def call(handle: RunnerHandle, request: CallRequest) -> Call:
     ready_s = getting_ready.answered_s + max(0.0, stopping_s)
     after = handle.tree_of(reply.get("state")) if request.state else None
     return Call(handle.tree_of(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9, after)
+
+
+def repeated_call_s(handle: RunnerHandle, inputs: InputSet, *, call_s: float, timeout_s: float) -> float | None:
+    """The seconds of a call among calls that follow each other at once, as in a model in steady use.
+
+    The referee's clock runs around many calls and around few; the difference is that of the calls alone. Nothing is
+    decided by it: a timed call that takes longer shows what the clock adds. None for calls that are too long to repeat.
+
+    Raises:
+        RunnerFailed: the runner died, failed or took too long.
+    """
+    times = min(_REPEATED[1], int(_REPEATED_S / max(call_s, 1e-9)))
+    if times < _REPEATED[0]:
+        return None
+    assert handle.input_buffer is not None
+    placed = handle.input_buffer.put(inputs.tree, inputs.contents).to_json()
+
+    def seconds(count: int) -> float:
+        message = {"op": "repeat", "tree": placed, "times": count}
+        return min(handle.exchange(message, timeout_s + count * call_s)[1].seconds for _ in range(_TRIES))
+
+    return max(0.0, seconds(2 + times) - seconds(2)) / times

@@ -23,6 +23,7 @@ from ...isolation.calls import InputSet
 from ...isolation.handle import RunnerHandle
 from ...isolation.procfs import FreezeError, freeze, stop, thaw
 from ...protocol import untrusted
+from ..base import OwnCode
 
 GENERATED_CODE = "[generated code]"
 _IN_NO_SYSTEM_CALL = "-1"
@@ -30,7 +31,7 @@ _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
 _BUDGET_S = 0.6
 _PATIENCE_S = 3.0
-_ENOUGH = 8  # of samples that tell who computes: with fewer, one of an allocation would make a kernel none
+_ENOUGH = 8  # samples that decide: with fewer, one sample of an allocation would count a kernel as none
 _LOOKS = 400
 # The runner of a call shorter than this gives way; on a busy core that costs so much that longer ones would hang.
 _SHORT_S = 0.02
@@ -46,27 +47,59 @@ class CodeSamples:
 
     files: Counter[str] = field(default_factory=Counter)
 
-    def own_share(self, cache: str) -> float | None:
+    def own_share(self, cache: str, kernels: str = "") -> float | None:
         """The share of the candidate's own files in what it and torch computed; None if too little was seen of either.
 
         Python, torch's bindings and allocation, the C library and OpenMP's waiting count for neither side, nor does
         code made at run time, which torch's own libraries make, too. Files below `cache` are what torch.compile made.
+        Where `kernels` names a folder, own files elsewhere are not written in the platform's language, and count as
+        torch's do.
         """
-        own, torch = self._sides(cache)
-        return own / (own + torch) if own + torch >= _ENOUGH else None
+        own, other = self._sides(cache, kernels)
+        return own / (own + other) if own + other >= _ENOUGH else None
 
-    def encoder(self, cache: str) -> int:
+    def encoder(self, cache: str, kernels: str = "") -> int:
         """How many samples count for either side."""
-        return sum(self._sides(cache))
+        return sum(self._sides(cache, kernels))
 
-    def _sides(self, cache: str) -> tuple[int, int]:
-        own = sum(count for name, count in self.files.items() if is_own(name) and not name.startswith(cache))
-        return own, sum(count for name, count in self.files.items() if _is_torch(name) or name.startswith(cache))
+    def _sides(self, cache: str, kernels: str) -> tuple[int, int]:
+        own = other = 0
+        for name, count in self.files.items():
+            if is_own(name) and not name.startswith(cache) and name.startswith(kernels):
+                own += count
+            elif is_own(name) or _is_torch(name):
+                other += count
+        return own, other
 
     def shares(self) -> list[list[str | float]]:
         """The most frequent files, by their last part, with the share of each."""
         total = sum(self.files.values()) or 1
         return [[_name(Path(name).name), round(count / total, 3)] for name, count in self.files.most_common(8)]
+
+
+def own_code(
+    candidate: RunnerHandle,
+    inputs: InputSet,
+    rng: random.Random,
+    *,
+    call_s: float,
+    timeout_s: float,
+    kernels: str = "",
+) -> OwnCode:
+    """As seen from outside (`watch`), and torch's operators as the candidate's process names them.
+
+    `kernels` as in `CodeSamples.own_share`.
+
+    Raises:
+        RunnerFailed: a call failed.
+    """
+    cache = f"{candidate.home}/built/inductor"
+    found = watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s, kernels=kernels)
+    facts: dict[str, Any] = {"time_by_file": found.shares()}
+    with contextlib.suppress(RunnerFailed):
+        reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
+        facts["torch_operators_claimed"] = claimed_operators(reply)
+    return OwnCode(found.own_share(cache, kernels), facts)
 
 
 def claimed_operators(reply: Mapping[str, Any]) -> list[list[str | float]]:
@@ -86,7 +119,14 @@ def _name(text: str) -> str:
 
 
 def watch(
-    handle: RunnerHandle, inputs: InputSet, rng: random.Random, *, cache: str, call_s: float, timeout_s: float
+    handle: RunnerHandle,
+    inputs: InputSet,
+    rng: random.Random,
+    *,
+    cache: str,
+    call_s: float,
+    timeout_s: float,
+    kernels: str = "",
 ) -> CodeSamples:
     """Call the model again and again, each time stopping it once at a random moment.
 
@@ -105,7 +145,7 @@ def watch(
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
         # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
         # worth looking for longer.
-        encoder = found.encoder(cache)
+        encoder = found.encoder(cache, kernels)
         if spent_s > (_BUDGET_S if encoder >= _ENOUGH else _PATIENCE_S) or (encoder >= _ENOUGH and seen >= _SAMPLES):
             break
         try:
@@ -149,7 +189,7 @@ class _Code:
 
 def _look(handle: RunnerHandle, after_s: float, found: CodeSamples, code: _Code) -> None:
     time.sleep(after_s)
-    stop([handle.pid])  # at once; who else there is may take a while to find out
+    stop([handle.pid])  # at once; finding the runner's other processes may take a while
     try:
         freeze(handle.members)
         found.files.update(_positions(handle.pid, code))
@@ -172,6 +212,12 @@ def executable_mappings(pid: int) -> list[tuple[int, int, str]]:
             name = fields[5].strip() if len(fields) > 5 else GENERATED_CODE
             found.append((int(start, 16), int(end, 16), name))
     return found
+
+
+def has_own_code(handle: RunnerHandle, reference: RunnerHandle, folder: str = "") -> bool:
+    """Whether a runner has mapped executable files of its own making (below `folder`) that the reference has not."""
+    own, others = (set(filter(is_own, executable_files(each.pid))) for each in (handle, reference))
+    return any(name.startswith(folder) for name in own - others)
 
 
 def executable_files(pid: int) -> set[str]:

@@ -1,13 +1,14 @@
 """Platform `cpu`, as the referee meets it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
 
 import torch
 
-from ...errors import RunnerFailed
+from ...correctness.findings import Evidence
+from ...errors import Finding
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import RunnerHandle
 from ...pool.runner_pool import RunnerPool
@@ -15,7 +16,7 @@ from ...protocol.peaks import Peaks, Traffic
 from ...protocol.tensors import TensorRow
 from ...timing.call_times import RESOLUTION, Plan
 from ...timing.sequential import SET_SD
-from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places
+from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places, Screening
 from . import affinity, clock, code_sampling, memory, peaks
 from .account import CpuAccount
 from .caches import CacheScrubber, last_level_cache_bytes
@@ -33,10 +34,14 @@ class CpuPlatform:
     name = "cpu"
     timed = "wall"
     resolution = RESOLUTION
+    most_work = None
     set_sd = SET_SD
 
     def __init__(self, device: int) -> None:
         self.device = device  # every index is this processor
+
+    def open(self, pool: RunnerPool) -> None:
+        """Nothing is needed of it."""
 
     @property
     def rotation_bytes(self) -> int:
@@ -119,23 +124,19 @@ class CpuPlatform:
 
     def has_foreign_code(self, candidate: RunnerHandle, reference: RunnerHandle) -> bool:
         """Whether it has mapped executable files of its own making."""
-        own, others = (
-            set(filter(code_sampling.is_own, code_sampling.executable_files(handle.pid)))
-            for handle in (candidate, reference)
-        )
-        return bool(own - others)
+        return code_sampling.has_own_code(candidate, reference)
 
     def own_code(
         self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
     ) -> OwnCode:
-        """As seen from outside, and torch's operators as the candidate's process names them."""
-        cache = f"{candidate.home}/built/inductor"
-        found = code_sampling.watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s)
-        facts: dict[str, Any] = {"time_by_file": found.shares()}
-        with suppress(RunnerFailed):
-            reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
-            facts["torch_operators_claimed"] = code_sampling.claimed_operators(reply)
-        return OwnCode(found.own_share(cache), facts)
+        """See `code_sampling.own_code`."""
+        return code_sampling.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+
+    def repeated_call_s(
+        self, handle: RunnerHandle, inputs: InputSet, *, call_s: float, timeout_s: float
+    ) -> float | None:
+        """See `clock.repeated_call_s`."""
+        return clock.repeated_call_s(handle, inputs, call_s=call_s, timeout_s=timeout_s)
 
     def cache_bytes(self) -> int:
         """The last-level cache."""
@@ -145,6 +146,16 @@ class CpuPlatform:
         """See `peaks.peaks`."""
         return peaks.peaks(pool, traffic, dtypes, again=again)
 
+    def device_figures(self, pool: RunnerPool) -> dict[str, Any]:
+        """What a runner without foreign code measures, and whether other programs disturbed it."""
+        meter = self.interference_meter()
+        runner = pool.start("peaks")
+        meter.begin()
+        reply = runner.ask({"op": "device_figures", "rotation_bytes": self.rotation_bytes}, timeout_s=60)
+        meter.end()
+        pool.stop(runner)
+        return {**reply["figures"], "noisy": meter.is_noisy(), **meter.facts()}
+
     def limit_facts(self) -> dict[str, Any]:
         """How many cores the sandbox may use."""
         return {"cores": len(affinity.every_core())}
@@ -152,6 +163,23 @@ class CpuPlatform:
     def versions(self) -> Mapping[str, str | None]:
         """See `versions.versions`."""
         return versions()
+
+    def screen(
+        self,
+        pool: RunnerPool,
+        reference: RunnerHandle,
+        candidate: RunnerHandle,
+        evidence: Evidence,
+        start_candidate: Callable[[], RunnerHandle],
+    ) -> Screening:
+        """Nothing: calls are timed here."""
+        return Screening((), {})
+
+    def explain(
+        self, pool: RunnerPool, finding: Finding, start_candidate: Callable[[], RunnerHandle]
+    ) -> tuple[Finding, Screening]:
+        """As it is."""
+        return finding, Screening((), {})
 
     def profile(self, pool: RunnerPool) -> dict[str, Any]:
         """Stacks, operators, use of the processor, and what g++ says of loops."""

@@ -27,6 +27,10 @@ class PlatformImports(Protocol):
         """Import what else runners of this platform need, so that none spends time on that."""
         ...
 
+    def prepare_compiler_folder(self, folder: Path) -> None:
+        """Create TorchInductor's cache folder of a runner, with what the image holds ready for it."""
+        ...
+
     def look_up_compiler(self) -> None:
         """Have torch.compile find out what it wants to know about the device."""
         ...
@@ -48,6 +52,10 @@ class RunnerPlatform(Protocol):
 
         Called before the candidate is loaded.
         """
+        ...
+
+    def foreign_code(self) -> AbstractContextManager[None]:
+        """A context in which the task's or the candidate's module is loaded, its model made and called."""
         ...
 
     def settle(self) -> None:

@@ -17,6 +17,22 @@ def load_imports(name: str) -> PlatformImports:
         from .simulated.imports import SimulatedImports
 
         return SimulatedImports()
+    if name == "riscv":
+        from .riscv.imports import RiscvImports
+
+        return RiscvImports()
+    if name == "cuda":
+        from .cuda.imports import CudaImports
+
+        return CudaImports()
+    if name == "opencl":
+        from .opencl.imports import OpenclImports
+
+        return OpenclImports()
+    if name == "triton":
+        from .triton.imports import TritonImports
+
+        return TritonImports()
     raise ValueError(f"platform: unknown {name!r}")
 
 
@@ -34,4 +50,20 @@ def load_runner_platform(name: str) -> RunnerPlatform:
         from .simulated.platform import SimulatedRunner
 
         return SimulatedRunner()
+    if name == "riscv":
+        from .riscv.platform import RiscvRunner
+
+        return RiscvRunner()
+    if name == "cuda":
+        from .cuda.platform import CudaRunner
+
+        return CudaRunner()
+    if name == "opencl":
+        from .opencl.platform import OpenclRunner
+
+        return OpenclRunner()
+    if name == "triton":
+        from .triton.platform import TritonRunner
+
+        return TritonRunner()
     raise ValueError(f"platform: unknown {name!r}")

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from agents.builtin.analysis.cost import Prediction, estimate_s
 from agents.builtin.analysis.inductor_module import Kernel, Module
 from agents.builtin.analysis.loops import parse_body, render_body
+from agents.builtin.analysis.reductions import read_update
 from agents.builtin.candidate_file import cpp_source
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.generated import Generated, Input
 from agents.builtin.transforms.fuse_rows import fuse_rows
 from agents.builtin.transforms.stream_stores import stream_stores
 from agents.builtin.transforms.threads import free_schedule, one_thread
-from agents.builtin.transforms.unroll_sums import read_update, unroll_sums
+from agents.builtin.transforms.unroll_sums import unroll_sums
 
 ROWS = """
     #pragma omp parallel

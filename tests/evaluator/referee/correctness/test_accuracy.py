@@ -53,6 +53,16 @@ def test_another_order_of_summation_passes() -> None:
     assert found.wrong is None
 
 
+@pytest.mark.parametrize("elements", [1, 2, 3, 4, 100])
+def test_the_mean_of_few_errors_is_held_to_no_less_than_the_largest_is(elements: int) -> None:
+    exact = torch.ones(elements)
+    floor = accuracy.USUAL.floor("float32")
+    off = exact + 0.9 * floor * torch.tensor([1.0] + [0.0] * (elements - 1))
+    assert accuracy.compare("", off, exact, exact.double()).wrong is None, "one of them at the limit"
+    all_off = accuracy.compare("", exact + 0.9 * floor, exact, exact.double())
+    assert (all_off.wrong is None) == (elements == 1), "all of them at the limit"
+
+
 def test_one_wrong_element_in_a_million_is_found_and_named() -> None:
     reference, oracle = softmax_case()
     candidate = reference.clone()

@@ -1,26 +1,24 @@
 """The inputs beside a task's own that a candidate is tried on."""
 
+import time
+
 import pytest
 import torch
 
-from evaluator.referee.correctness.neighbours import ALIGNMENT, SHAPE, STRIDE, Misaligned, Neighbour, neighbours
-from evaluator.referee.isolation.calls import InputSet, tensor
+from evaluator.referee.correctness.neighbours import (
+    ALIGNMENT,
+    SHAPE,
+    STRIDE,
+    Misaligned,
+    Neighbour,
+    Neighbours,
+    neighbours,
+    try_each,
+)
+from evaluator.referee.isolation.calls import InputSet
 from evaluator.referee.platforms.cpu.input_buffer import SharedInputBuffer
-from evaluator.referee.protocol.tensors import TensorRow, Tree, bytes_needed, encode
-
-
-def input_set(*values: object) -> InputSet:
-    tree, tensors = encode(list(values))
-    contents = []
-    for row, value in zip(tree.tensors, tensors, strict=True):
-        content = torch.zeros(row.span_bytes, dtype=torch.uint8)
-        content.view(value.dtype).as_strided(row.shape, row.stride).copy_(value)
-        contents.append(content)
-    return InputSet(tree, contents, seed=1)
-
-
-def values_of(inputs: InputSet) -> list[torch.Tensor]:
-    return [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
+from evaluator.referee.protocol.tensors import TensorRow, Tree, bytes_needed
+from tests.support.input_sets import input_set, values_of
 
 
 def of(respect: str, inputs: InputSet) -> list[Neighbour]:
@@ -92,3 +90,29 @@ def test_a_tree_keeps_its_nesting_and_scalars() -> None:
     tree = Tree({"list": [{"tensor": 0}, {"scalar": 2}]}, (TensorRow(0, "float32", (2,), (1,)),))
     inputs = InputSet(tree, [torch.zeros(8, dtype=torch.uint8)], seed=1)
     assert all(way().tree.spec == tree.spec for one in neighbours(inputs) for way in one.ways)
+
+
+@pytest.mark.parametrize(
+    ("result", "guarded"), [("right", False), ("skipped", False), ("wrong", True), ("fails", True), ("untried", True)]
+)
+def test_what_is_not_known_to_be_right_is_guarded(result: str, guarded: bool) -> None:
+    right = {"respect": SHAPE, "inputs": "a", "result": "right", "note": ""}
+    found = Neighbours(checks=[right, {**right, "inputs": "b", "result": result}, {**right, "respect": STRIDE}])
+    assert found.guards == ([SHAPE] if guarded else [])
+
+
+def test_what_there_was_no_time_for_counts_as_untried() -> None:
+    each = neighbours(input_set(torch.rand(8, 16)))
+    tried: list[Neighbour] = []
+
+    def result_of(neighbour: Neighbour) -> tuple[str, str]:
+        tried.append(neighbour)
+        time.sleep(0.3)
+        return "right", ""
+
+    checks = try_each(each, result_of, budget_s=0.2)
+    assert tried == [each[0]]
+    assert [(check["result"], check["note"]) for check in checks[1:]] == [("untried", "no time was left")] * (
+        len(each) - 1
+    )
+    assert Neighbours(checks=checks).guards == [SHAPE, STRIDE, ALIGNMENT]

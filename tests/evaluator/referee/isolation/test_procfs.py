@@ -17,6 +17,8 @@ from evaluator.referee.isolation import procfs
 from evaluator.referee.isolation.handle import RunnerHandle, RunnerShared
 from evaluator.referee.platforms.cpu import memory
 from evaluator.referee.platforms.cpu.account import CpuAccount
+from evaluator.referee.platforms.cpu.platform import CpuPlatform
+from evaluator.referee.protocol.tensors import TensorRow
 
 SPIN = "while True: pass"
 # A leader that ends while another thread of it works on.
@@ -66,6 +68,80 @@ def test_a_process_whose_leader_has_ended_is_frozen_and_killed_like_any_other(st
     assert procfs.freeze(lambda: procfs.descendants([pid])) == [pid]
     assert not runs(pid)
     assert procfs.kill_all(lambda: procfs.descendants([pid]))
+
+
+def test_a_scan_during_which_something_forks_is_not_enough_where_all_can_be_signalled_at_once(start) -> None:
+    pid, sent = start(SPIN), []
+
+    def scan() -> list[int]:
+        if not sent:
+            subprocess.run(["true"], check=True)  # what forks and ends at once may be missed by a scan
+            return []
+        return [pid]
+
+    def at_once(number: int) -> bool:
+        os.kill(pid, number)
+        sent.append(number)
+        return True
+
+    assert procfs.freeze(scan, at_once=at_once) == [pid]
+    assert sent == [signal.SIGSTOP]
+    assert not runs(pid)
+
+
+def test_what_only_stops_late_is_not_signalled_all_at_once(start, monkeypatch) -> None:
+    """Sending to all at once takes processor time, which would be called out of turn."""
+    pid, asked, stop = start(SPIN), [], procfs.stop
+
+    def stop_late(pids: list[int]) -> None:
+        asked.append(pids)
+        if len(asked) > 5:
+            stop(pids)
+
+    monkeypatch.setattr(procfs, "stop", stop_late)
+    monkeypatch.setattr(procfs, "newest_pid", lambda: 1)  # nothing forks, whatever other tests do
+    assert procfs.freeze(lambda: [pid], at_once=lambda number: pytest.fail("signalled all")) == [pid]
+
+
+def test_what_forks_faster_than_it_is_killed_is_killed_all_at_once() -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    forking = True
+
+    def scan() -> list[int]:
+        if forking:
+            children.append(subprocess.Popen(["sleep", "60"]))
+        return [child.pid for child in children if child.poll() is None]
+
+    def at_once(number: int) -> bool:
+        nonlocal forking
+        forking = False
+        return True
+
+    assert procfs.kill_all(scan, at_once=at_once)
+    assert not forking
+    assert [child.wait() for child in children] == [-signal.SIGKILL] * len(children)
+
+
+def test_killed_processes_may_take_long_to_be_gone_on_a_busy_machine(start) -> None:
+    pid, scans = start(SPIN), iter([True] * 5)  # a killed process that is still found is waited for
+    assert procfs.kill_all(lambda: [pid] if next(scans, False) else [], timeout_s=0.0)
+    assert not runs(pid)
+
+
+def test_killed_processes_that_are_never_gone_are_told(start) -> None:
+    pid = start(SPIN)
+    assert not procfs.kill_all(lambda: [pid], dying_s=0.05)
+
+
+def test_processes_that_are_started_faster_than_they_are_killed_are_told() -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    def one_more() -> list[int]:
+        children.append(subprocess.Popen(["sleep", "60"]))
+        return [children[-1].pid]
+
+    assert not procfs.kill_all(one_more, timeout_s=0.1)
+    assert [child.wait() for child in children] == [-signal.SIGKILL] * len(children)
 
 
 def test_a_fork_shows_in_the_newest_pid() -> None:
@@ -200,10 +276,10 @@ def test_process_ids_are_trusted_for_as_long_as_they_cannot_come_round(
 def stopped_runner(pid: int) -> RunnerHandle:
     """The hold on one process that has been stopped and used no time since."""
     os.kill(pid, signal.SIGSTOP)
-    assert procfs.wait_stopped([pid], timeout_s=1.0)
+    assert procfs.wait_stopped([pid], timeout_s=20.0)
     procfs.wait_off_processor([pid])
     handle = RunnerHandle.__new__(RunnerHandle)
-    handle.role, handle.stopped, handle._pidfd = "candidate", [pid], os.pidfd_open(pid)
+    handle.role, handle.pid, handle.stopped, handle._pidfd = "candidate", pid, [pid], os.pidfd_open(pid)
     handle._used_ns = {pid: procfs.cpu_time_ns(pid)}
     handle._shared = cast(RunnerShared, SimpleNamespace(account=FakeAccount()))
     return handle
@@ -228,11 +304,35 @@ def test_what_went_on_before_its_turn_is_not_let_go(start: Callable[[str], int],
     time.sleep(0.1)
     if stopped_again:  # as if nothing had been
         os.kill(pid, signal.SIGSTOP)
-        assert procfs.wait_stopped([pid], timeout_s=1.0)
+        assert procfs.wait_stopped([pid], timeout_s=20.0)
     with pytest.raises(RunnerFailed, match="went on before it was their turn") as caught:
         handle._turn(1.0)
     assert caught.value.kind == "out_of_turn"
     os.close(handle._pidfd)
+
+
+TOUCHES: dict[str, Callable[[RunnerHandle], object]] = {
+    "its memory is read": lambda handle: handle.read(ROW),
+    "its memory is written to": lambda handle: handle.flip(ROW, [1]),
+    "it is seen to stand still": lambda handle: handle.see_still(),
+}
+ROW = TensorRow(0x1000, "float32", (2, 2), (2, 1))
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES.keys())
+def test_a_process_that_ended_while_it_was_stopped_is_told_as_ended(
+    touch: Callable[[RunnerHandle], object], start: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = stopped_runner(pid := start(SPIN))
+    handle.platform, handle._log = CpuPlatform(0), os.memfd_create("log")
+    handle._used_ns = {pid: -1_000_000}  # what is killed while it is stopped runs again until its end
+    monkeypatch.setattr(handle, "_reap", lambda wait_s: signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RunnerFailed, match="ended by SIGKILL") as caught:
+        touch(handle)
+    assert (caught.value.kind, caught.value.role) == ("died", "candidate")
+    os.close(handle._pidfd)
+    os.close(handle._log)
 
 
 HOLDS_MEMORY = """

@@ -1,5 +1,6 @@
 """The input families: what each does to inputs, and what leaves a declared domain."""
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -210,14 +211,19 @@ def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_dom
     assert perturb.apply(input_families.UP, values[:1], seed, some=True)[0][0] == 16.0
 
 
-def test_inputs_can_be_changed_alike_whatever_they_are() -> None:
+def test_integers_can_be_changed_alike_whatever_they_are_and_nothing_else_is() -> None:
     module = SimpleNamespace(get_inputs=lambda: [torch.randint(0, 9, (50,)) * 0 + torch.arange(50).flip(0)])
     same = [perturb.make(module, input_families.SHUFFLED, seed, (), change_seed=5)[0] for seed in (1, 2)]
     assert torch.equal(same[0][0], same[1][0])
     other = [perturb.make(module, input_families.SHUFFLED, seed, ())[0] for seed in (1, 2)]
     assert not torch.equal(other[0][0], other[1][0])
+    module = SimpleNamespace(get_inputs=lambda: [torch.ones(999, dtype=torch.int64), torch.ones(999)])
+    first, second = (perturb.make(module, input_families.SPARSE, seed, (), change_seed=5)[0] for seed in (1, 2))
+    assert torch.equal(first[0], second[0]) and not torch.equal(first[1], second[1])
     assert input_families.may_end_a_process(input_families.SHUFFLED, ("float32", "int64"))
     assert input_families.may_end_a_process(input_families.VARIED, ("float32", "int64"))
+    assert input_families.may_end_a_process(input_families.SPARSE, ("float32", "int64"))
+    assert not input_families.may_end_a_process(input_families.OUTLIER, ("float32", "int64"))
     assert not input_families.may_end_a_process(input_families.SHUFFLED, ("float32", "bool"))
     assert not input_families.may_end_a_process(input_families.UP, ("int64",))
 
@@ -299,6 +305,111 @@ def test_what_is_the_same_everywhere_stays_in_its_domain(seed: int, domain: str,
         assert bool(HOLDS[domain](changed).all()) and not torch.equal(changed, value)
     ones = torch.ones(64, dtype=torch.int64)
     assert torch.equal(one(input_families.VARIED, ones, seed, domain), ones) == (domain == "positive")
+
+
+ALL_TYPES = [*DTYPES, torch.bool, torch.int64, torch.int32, torch.int8, torch.uint8]
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    dtype=st.sampled_from(ALL_TYPES),
+    shape=st.sampled_from([(2,), (100,), (3, 5), (40, 50), (4, 1, 300)]),
+    ones=st.sampled_from([0.0, 0.3, 0.99, 1.0]),
+)
+def test_under_a_hundredth_of_a_mask_is_flipped_one_element_at_least(
+    seed: int, dtype: torch.dtype, shape: tuple[int, ...], ones: float
+) -> None:
+    mask = (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < ones).to(dtype)
+    changed = one(input_families.SPARSE, mask, seed)
+    assert (changed.dtype, changed.stride()) == (mask.dtype, mask.stride())
+    assert input_families.is_mask(changed)
+    assert 1 <= int((changed != mask).sum()) <= max(1, mask.numel() // perturb_values.FEW)
+    assert torch.equal(one(input_families.SPARSE, mask, seed), changed), "it can be had again"
+
+
+def test_a_sample_of_a_mask_does_not_show_what_is_changed_and_no_place_is_like_another() -> None:
+    mask, sample = torch.ones(512, 512), torch.randperm(1 << 18)[:64]
+    changed = [one(input_families.SPARSE, mask, seed) for seed in range(100)]
+    assert sum(bool((found.view(-1)[sample] == 1).all()) for found in changed) > 85
+    assert len({int((found.view(-1) == 0).int().argmax()) for found in changed}) > 90
+    assert sum(int((found == 0).sum()) < 64 for found in changed) > 25, "often few are changed"
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    dtype=st.sampled_from(ALL_TYPES),
+    shape=st.sampled_from([(2,), (50,), (4, 30), (5, 1, 30)]),
+)
+def test_a_few_other_values_change_places_so_that_each_stays_one_that_was_there(
+    seed: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    value = (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 100 + 2).to(dtype)
+    value.view(-1)[0], value.view(-1)[1] = 101, 1  # not in order
+    changed = one(input_families.SPARSE, value, seed)
+    assert (changed.dtype, changed.stride()) == (value.dtype, value.stride())
+    if dtype is torch.bool:
+        assert not torch.equal(changed, value)
+        return
+    assert sorted(changed.flatten().tolist()) == sorted(value.flatten().tolist())
+    different = changed != value
+    assert bool(different.any())
+    in_two_slices = [
+        int(different.movedim(dim, 0).flatten(1).any(1).sum()) <= 2 for dim in range(value.dim()) if value.dim() > 1
+    ]
+    assert int(different.sum()) == 2 or any(in_two_slices)
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    row=st.lists(st.integers(-40, 80), min_size=3, max_size=20).map(sorted),
+    dtype=st.sampled_from([torch.int8, torch.int64, torch.float32, torch.float16]),
+)
+def test_in_a_row_in_order_one_element_moves_between_its_neighbours(
+    seed: int, row: list[int], dtype: torch.dtype
+) -> None:
+    value = torch.tensor([row, row]).to(dtype)
+    if row[0] == row[-1]:
+        return
+    changed = one(input_families.SPARSE, value, seed)
+    assert torch.equal(changed, perturb_values.in_order(changed))
+    movable = any(high > low for low, high in zip(row, row[2:], strict=False))
+    assert int((changed != value).sum()) == movable
+    assert torch.equal(changed[:, [0, -1]], value[:, [0, -1]])
+    if not dtype.is_floating_point and all(high - low > 2 for low, high in itertools.pairwise(row)):
+        assert bool((changed[:, 1:] > changed[:, :-1]).all())
+
+
+@given(
+    seed=st.integers(0, 2**62),
+    domain=st.sampled_from(sorted(HOLDS)),
+    number=st.sampled_from([0.0, 0.25, 1.0, 3.0, -1.0]),
+)
+def test_a_few_elements_of_one_number_become_another_inside_the_domain(seed: int, domain: str, number: float) -> None:
+    value = torch.full((20, 64), number)
+    if bool(HOLDS[domain](value).all()):
+        changed = one(input_families.SPARSE, value, seed, domain)
+        assert bool(HOLDS[domain](changed).all())
+        assert 1 <= int((changed != value).sum()) <= value.numel() // perturb_values.FEW
+    lengths = torch.full((300,), 77)
+    changed = one(input_families.SPARSE, lengths, seed, domain)
+    assert 1 <= int((changed != lengths).sum()) <= 2 and 1 <= int(changed.min()) < 77
+    for kept in (torch.full((9,), math.inf), torch.tensor([3.0]), -lengths, torch.ones(9, dtype=torch.complex64)):
+        assert torch.equal(one(input_families.SPARSE, kept, seed), kept)
+
+
+@given(seed=st.integers(0, 2**62), dtype=st.sampled_from(DTYPES), signed=st.booleans())
+def test_one_element_stands_out_and_its_place_is_any(seed: int, dtype: torch.dtype, signed: bool) -> None:
+    value = torch.rand(8, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype) + 0.1
+    if signed:
+        value = -value
+    changed = one(input_families.OUTLIER, value, seed)
+    [place] = (changed != value).nonzero().tolist()
+    found = float(changed[tuple(place)])
+    factor = 4 if dtype == torch.float16 else 128
+    assert found == pytest.approx(factor * float(value.abs().max()) * (-1 if signed else 1))
+    mask = (value.abs() > 0.5).to(dtype)
+    for kept in (mask, torch.full((3,), torch.finfo(dtype).max, dtype=dtype), torch.zeros(4, dtype=dtype)):
+        assert torch.equal(one(input_families.OUTLIER, kept, seed), kept)
 
 
 def test_python_floats_are_halved_and_nothing_else_of_python() -> None:

@@ -207,7 +207,7 @@ class ModelNew(nn.Module):
     def forward(self, index):
         return self.table.weight.index_select(0, index)
 """
-HALF_PRODUCT = op("return x[0] @ x[1]", "torch.randn(1024, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()")
+HALF_PRODUCT = op("return x[0] @ x[1]", "torch.randn(384, 384).bfloat16(), torch.randn(384, 384).bfloat16()")
 HALF_PRODUCT_TOO = """
 class ModelNew(nn.Module):
     def forward(self, a, b):
@@ -230,38 +230,38 @@ class ModelNew(nn.Module):
 
 @pytest.mark.docker
 @pytest.mark.exclusive
-def test_a_gather_need_not_read_its_table(docker_sandbox: Sandbox) -> None:
-    found = judge_in_sandbox(GATHER, GATHER_TOO, docker_sandbox)
-    assert found.roofline is None
-    assert "can be done with less" in found.profile["roofline_note"]
+def test_a_gather_is_held_to_the_rows_that_it_reads(shared_docker_sandbox: Sandbox) -> None:
+    found = judge_in_sandbox(GATHER, GATHER_TOO, shared_docker_sandbox)
+    row, index, output = 128 * 4, 4096 * 8, 4096 * 128 * 4
+    assert 4000 * row + index + output < found.profile["bytes_moved_min"] <= 4096 * row + index + output
     assert found.profile["flops"] == 0
     assert "beyond_roofline" not in found.tags
 
 
 @pytest.mark.docker
 @pytest.mark.exclusive
-def test_a_peak_is_that_of_the_tasks_own_type(docker_sandbox: Sandbox) -> None:
-    found = judge_in_sandbox(HALF_PRODUCT, HALF_PRODUCT_TOO, docker_sandbox)
-    assert found.profile["flops"] == 2 * 1024**3
+def test_a_peak_is_that_of_the_tasks_own_type(shared_docker_sandbox: Sandbox) -> None:
+    found = judge_in_sandbox(HALF_PRODUCT, HALF_PRODUCT_TOO, shared_docker_sandbox)
+    assert found.profile["flops"] == 2 * 384**3
     assert found.profile["peak_gflop_per_s"] > 0.8 * found.profile["achieved_gflop_per_s"]
     assert "beyond_roofline" not in found.tags
 
 
 @pytest.mark.docker
 @pytest.mark.exclusive
-def test_a_way_that_needs_fewer_operations_is_no_fraud(docker_sandbox: Sandbox) -> None:
-    found = judge_in_sandbox(DIAGONAL, DIAGONAL_WITHOUT_PRODUCT, docker_sandbox)
+def test_a_way_that_needs_fewer_operations_is_no_fraud(shared_docker_sandbox: Sandbox) -> None:
+    found = judge_in_sandbox(DIAGONAL, DIAGONAL_WITHOUT_PRODUCT, shared_docker_sandbox)
     assert found.roofline is None or "beyond_roofline" in found.tags
 
 
 @pytest.mark.docker
 @pytest.mark.exclusive
-def test_a_view_writes_nothing(docker_sandbox: Sandbox) -> None:
-    judge_in_sandbox(VIEW, VIEW_TOO, docker_sandbox)
+def test_a_view_writes_nothing(shared_docker_sandbox: Sandbox) -> None:
+    judge_in_sandbox(VIEW, VIEW_TOO, shared_docker_sandbox)
 
 
 @pytest.mark.docker
 @pytest.mark.exclusive
-def test_limits_take_little_time(docker_sandbox: Sandbox) -> None:
-    found = judge_in_sandbox(DIAGONAL, DIAGONAL.replace("Model(", "ModelNew("), docker_sandbox)
+def test_limits_take_little_time(shared_docker_sandbox: Sandbox) -> None:
+    found = judge_in_sandbox(DIAGONAL, DIAGONAL.replace("Model(", "ModelNew("), shared_docker_sandbox)
     assert found.cost_s["limits"] < 1.5  # 0.3 s on a machine with nothing else to do

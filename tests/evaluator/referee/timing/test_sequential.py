@@ -8,21 +8,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.timing.sequential import LOOKS, SET_SD, Comparison, Decision, compare, mean_and_error
+from evaluator.referee.timing.sequential import (
+    EARLY_LOOKS,
+    LOOKS,
+    SET_SD,
+    SETS,
+    Decision,
+    TrialResult,
+    compare,
+    is_worth_more,
+    mean_and_error,
+)
 
-PAIRS = 24
+PAIRS_MIN = 24
+FIRST_PAIRS = 12
 RUNS = 400
+STARTED_S, PAIR_S = 0.8, 0.025  # as on a machine of two cores, where a call takes 1 ms
 
 
-def trial(rng: random.Random, *, faster: float, set_sd: float, pair_sd: float, interrupted: float = 0.0) -> Comparison:
+def trial(rng: random.Random, *, faster: float, set_sd: float, pair_sd: float, interrupted: float = 0.0) -> TrialResult:
     """One trial: pairs scatter by `pair_sd`, sets by `set_sd`; a share of the calls is interrupted for a long time."""
     sets: list[list[float]] = []
+
+    def pairs(shift: float, count: int) -> list[float]:
+        logs = [shift + rng.gauss(0, pair_sd) for _ in range(count)]
+        return [math.exp(log + (rng.random() < interrupted) * rng.choice((-1, 1))) for log in logs]
+
     while True:
         shift = math.log(faster) + rng.gauss(0, set_sd)
-        logs = [shift + rng.gauss(0, pair_sd) for _ in range(PAIRS)]
-        sets.append([math.exp(log + (rng.random() < interrupted) * rng.choice((-1, 1))) for log in logs])
+        sets.append(pairs(shift, PAIRS_MIN if sets else FIRST_PAIRS))
+        looks = [FIRST_PAIRS << number for number in range(EARLY_LOOKS)] if len(sets) == 1 else []
+        while True:
+            if len(sets[-1]) in looks and (found := compare(sets)).decision is not Decision.OPEN:
+                return found
+            measured_s = PAIR_S * len(sets[-1])
+            if not is_worth_more(sets[-1], set_sd=SET_SD, measured_s=measured_s, started_s=STARTED_S):
+                break
+            sets[-1] += pairs(shift, 4)
         found = compare(sets)
-        if found.decision is not Decision.OPEN or len(sets) == LOOKS:
+        if found.decision is not Decision.OPEN or len(sets) == SETS:
             return found
 
 
@@ -44,16 +68,16 @@ def test_of_equal_candidates_none_is_called_better_but_in_five_of_a_hundred_tria
     assert decided[Decision.BETTER] + decided[Decision.WORSE] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS)
 
 
-def test_where_sets_differ_twice_as_much_as_assumed_it_errs_at_most_in_an_eighth() -> None:
+def test_where_sets_differ_twice_as_much_as_assumed_it_errs_at_most_in_a_fourth() -> None:
     """The assumed deviation is a lower bound, and few sets show little of a larger one."""
     decided, _ = rates(faster=1.0, **BUSY)
-    assert decided[Decision.BETTER] + decided[Decision.WORSE] <= 0.125
+    assert decided[Decision.BETTER] + decided[Decision.WORSE] <= 0.25
 
 
-@pytest.mark.parametrize(("set_sd", "wrong"), [(0.015, 0.17), (0.02, 0.29)])
+@pytest.mark.parametrize(("set_sd", "wrong"), [(0.015, 0.12), (0.02, 0.24)])
 def test_it_errs_where_sets_differ_more_than_assumed_as_often_as_the_docs_say(set_sd: float, wrong: float) -> None:
     """Pairs that tell a set's mean to 0.5 %, as they do when a set ends."""
-    decided, _ = rates(faster=1.0, set_sd=set_sd, pair_sd=0.005 * math.sqrt(PAIRS) / 1.1)
+    decided, _ = rates(faster=1.0, set_sd=set_sd, pair_sd=0.005 * math.sqrt(PAIRS_MIN) / 1.1)
     assert decided[Decision.BETTER] + decided[Decision.WORSE] == pytest.approx(wrong, abs=0.06)
 
 
@@ -78,6 +102,20 @@ def test_equal_candidates_are_alike_after_a_few_sets() -> None:
     assert sets <= 4.0
 
 
+def test_a_set_is_measured_for_longer_the_more_its_pairs_scatter() -> None:
+    rng = random.Random(3)
+    seconds = []
+    for pair_sd in (0.01, 0.05, 0.1):
+        pairs = [math.exp(rng.gauss(0, pair_sd)) for _ in range(FIRST_PAIRS)]
+        while is_worth_more(pairs, set_sd=SET_SD, measured_s=PAIR_S * len(pairs), started_s=STARTED_S):
+            pairs.append(math.exp(rng.gauss(0, pair_sd)))
+        seconds.append(PAIR_S * len(pairs))
+    assert seconds == sorted(seconds)
+    assert seconds[0] == PAIR_S * FIRST_PAIRS
+    # where c n² = C v / SET_SD², with the error of an interquartile mean about 1.2 times a mean's
+    assert seconds[-1] == pytest.approx(1.2 * 0.1 / SET_SD * math.sqrt(STARTED_S * PAIR_S), rel=0.5)
+
+
 @given(st.lists(st.lists(st.floats(0.01, 100), min_size=2, max_size=40), min_size=1, max_size=LOOKS))
 def test_who_is_better_is_the_other_way_round_from_the_other_side(sets: list[list[float]]) -> None:
     one, other = compare(sets), compare([[1 / ratio for ratio in pairs] for pairs in sets])
@@ -97,7 +135,7 @@ def test_the_error_of_the_middle_mean_does_not_depend_on_where_the_values_lie(va
 
 def test_a_few_interruptions_move_neither_mean_nor_error_much() -> None:
     rng = random.Random(7)
-    values = [rng.gauss(0, 0.01) for _ in range(PAIRS)]
+    values = [rng.gauss(0, 0.01) for _ in range(PAIRS_MIN)]
     mean, error = mean_and_error(values)
     hit_mean, hit_error = mean_and_error([5.0, 4.0, *values[2:]])
     assert abs(hit_mean - mean) < 0.005

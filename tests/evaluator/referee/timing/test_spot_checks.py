@@ -103,8 +103,8 @@ def test_families_that_have_not_come_are_owed_once_each() -> None:
     waiting: list[Any] = [
         SimpleNamespace(family=family) for family in (input_families.UP, input_families.DOWN, input_families.DOWN)
     ]
-    assert spot_checks.owed(waiting, used) == 1
-    assert spot_checks.owed([], used) == 0
+    assert spot_checks.families_missing(waiting, used) == 1
+    assert spot_checks.families_missing([], used) == 0
 
 
 def test_where_calls_change_state_only_gentle_families_come() -> None:
@@ -112,3 +112,27 @@ def test_where_calls_change_state_only_gentle_families_come() -> None:
     found.changing = frozenset({"running_mean"})
     assert set(spot_checks._families(found, random.Random(0))) == {input_families.FLIPPED, input_families.DOWN}
     assert set(spot_checks.unused(found)) == {input_families.FLIPPED, input_families.DOWN}
+
+
+def test_timed_inputs_are_changed_where_the_generator_makes_some_alike_and_the_family_was_judged() -> None:
+    def change(found: Evidence, *dtypes: str) -> Any:
+        rows: Any = tuple(SimpleNamespace(dtype=dtype) for dtype in dtypes)
+        found.input_rows = rows
+        nothing: Any = None
+        return spot_checks.change_of_timed(nothing, nothing, found)
+
+    found = evidence()
+    found.add(check(input_families.SPARSE, True), 0.0)
+    assert change(found, "float32") is None, "all of them are random"
+    found.always_same = True
+    made = change(found, "float32", "bool")
+    assert (made.family, made.share) == (input_families.SPARSE, spot_checks.CHANGED_SHARE)
+    assert (made.some, made.alike) == (True, False)
+    made = change(found, "float32", "int64")
+    assert (made.some, made.alike) == (False, True), "as it was tried on a process of its own"
+    found.changing = frozenset({"running_mean"})
+    assert change(found, "float32") is None
+    skipped = evidence()
+    skipped.always_same = True
+    skipped.skip(input_families.SPARSE, "the reference gives NaN for them")
+    assert change(skipped, "float32") is None

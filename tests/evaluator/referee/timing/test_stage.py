@@ -1,8 +1,10 @@
 """What the timed stage notes beside the times: memory held before them, and what did not count in a turn."""
 
 import contextlib
+import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ from evaluator.referee.isolation.calls import Call
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.protocol.tensors import Tree
 from evaluator.referee.timing import call_times
-from evaluator.referee.timing.rounds import ProcessSet
+from evaluator.referee.timing.rounds import CHECKED, ProcessSet, checked_turns
 from evaluator.referee.timing.stage import TimingStage
 
 MB = 1 << 20
@@ -58,7 +60,7 @@ class Told:
 
     def call(self, tree: object, contents: object, **how: object) -> Call:
         self.asked.append(str(tree))
-        ready_s = 0.005 if tree == "surprise" else 0.001
+        ready_s = 0.005 if tree == "spot check" else 0.001
         return Call(NOTHING, 0.01, NOTHING, ready_s, 1, 0.0)
 
 
@@ -67,36 +69,37 @@ def orders(*variants: str) -> Iterator[tuple[str, ...]]:
         yield variants
 
 
-INPUTS = {name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "surprise", "1", "2", "3", "4")}
+INPUTS = {
+    name: SimpleNamespace(tree=name, contents=[], seed=1) for name in ("untimed", "spot check", "1", "2", "3", "4")
+}
 
 
-def process_set(monkeypatch: pytest.MonkeyPatch, runners: dict[str, Told], *, checked: float) -> ProcessSet:
-    """Runners that take turns, and of whose turns this share is checked in all calls; each answers with its role."""
+def process_set(monkeypatch: pytest.MonkeyPatch, runners: dict[str, Told], *, checked: bool) -> ProcessSet:
+    """Runners that take turns, which are checked in all calls or in the timed ones; each answers with its role."""
     monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.page_faults", lambda pid: 0)
-    monkeypatch.setattr("evaluator.referee.timing.rounds.CHECKED", checked)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
     pool = SimpleNamespace(
         request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0), names_of=dict[str, object]()
     )
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     given: Any = (pool, SimpleNamespace(changing=()), runners, [INPUTS["untimed"]], supply, orders(*runners))
-    return ProcessSet(*given, random.Random(1))
+    return ProcessSet(*given, random.Random(1), itertools.repeat(checked))
 
 
-def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_getting_ready_for_a_spot_check_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", lambda *_: {})
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     runners = {"eager": Told(), "candidate": Told()}
     taken: list[Call] = []
     spot_check = SimpleNamespace(
-        inputs=INPUTS["surprise"],
+        inputs=INPUTS["spot check"],
         after=0.6,  # before the third of four timed calls
         take=lambda evidence, handle, call: taken.append(call),
         judge=lambda evidence: None,
     )
-    running = process_set(monkeypatch, runners, checked=0.0)
+    running = process_set(monkeypatch, runners, checked=False)
     done = running.run(cast(Any, [INPUTS[name] for name in "1234"]), cast(Any, [spot_check]))
-    assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "surprise", "3", "4"]
+    assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "spot check", "3", "4"]
     for variant in runners:
         assert [turn.calls_s for turn in done.turns[variant]] == [(0.01,) * 2] * 2, "the spot check is not timed"
         assert [turn.ready_s for turn in done.turns[variant]] == pytest.approx([0.003, 0.003 + 0.005])
@@ -106,14 +109,14 @@ def test_getting_ready_for_a_surprise_counts_as_getting_ready_in_its_turn(monkey
 @pytest.mark.parametrize(
     ("wrong", "checked", "raised"),
     [
-        ("champion", 1.0, ChampionFailed),
-        ("champion", 0.0, None),  # only some turns' are read: what is measured is the candidate
-        ("candidate", 1.0, Finding),
-        ("candidate", 0.0, Finding),
+        ("champion", True, ChampionFailed),
+        ("champion", False, None),  # only some turns' are read: what is measured is the candidate
+        ("candidate", True, Finding),
+        ("candidate", False, Finding),
     ],
 )
 def test_the_champions_answers_are_compared_in_turns_that_are_checked(
-    wrong: str, checked: float, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+    wrong: str, checked: bool, raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compare(*given: Any) -> None:
         if given[-1] == {"y": torch.tensor(wrong == "champion"), "z": torch.tensor(wrong == "candidate")}:
@@ -145,3 +148,20 @@ def test_what_ran_out_of_its_turn_may_be_the_champions_doing() -> None:
     with pytest.raises(Finding) as found:
         stage._check_turns()
     assert found.value.code == "ran_out_of_turn", "without a champion it is the candidate's"
+
+
+@pytest.mark.parametrize("turns_min", [1, 2, 16])
+def test_in_each_set_a_turn_is_checked_for_certain_and_nobody_knows_which(turns_min: int) -> None:
+    seen = [list(itertools.islice(checked_turns(random.Random(seed), turns_min), 200)) for seed in range(300)]
+    assert all(any(turns[:turns_min]) for turns in seen)
+    for number in range(turns_min):
+        assert any(turns[number] for turns in seen)
+    later = [checked for turns in seen for checked in turns[turns_min:]]
+    assert sum(later) / len(later) == pytest.approx(CHECKED, abs=0.01)
+
+
+def test_only_a_trials_first_process_set_is_short() -> None:
+    plan = call_times.Plan()
+    assert [plan.least_rounds(sets) for sets in (0, 1)] == [plan.rounds_min, plan.rounds_min]
+    assert [plan.for_trial().least_rounds(sets) for sets in (0, 1)] == [call_times.FIRST_ROUNDS, plan.rounds_min]
+    assert replace(plan.for_trial(), rounds_min=1).least_rounds(0) == 1

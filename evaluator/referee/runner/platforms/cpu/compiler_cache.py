@@ -5,7 +5,8 @@ compilers' names come first on PATH. Each runs this file, which looks for the re
 sources, and else compiles and keeps the result. The folder travels from runner to runner with the other files of a
 build (`runner/build_files.py`), among runners of one candidate on one device.
 
-This file runs in the candidate's process and under its uid. Whoever changes what is kept changes his own kernel.
+This file runs in the candidate's process and under its uid. A candidate that changes the kept results changes its own
+kernel.
 """
 
 import contextlib

@@ -3,6 +3,9 @@
 import ctypes
 import os
 import sys
+from pathlib import Path
+
+from . import compiler_folder
 
 
 class CpuImports:
@@ -20,9 +23,16 @@ class CpuImports:
         # call of 2 ms took 6 or 30.
         os.environ["OMP_PROC_BIND"] = "true"
         os.environ["OMP_PLACES"] = "cores"
+        if not compiler_folder.READY.exists():
+            # Building a precompiled header takes longer than the one or two kernels of a task.
+            os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
 
     def after_torch(self) -> None:
         """Nothing else."""
+
+    def prepare_compiler_folder(self, folder: Path) -> None:
+        """Link the image's precompiled header and what it has found out about this processor."""
+        compiler_folder.prepare(folder)
 
     def look_up_compiler(self) -> None:
         """Have Inductor find out which vector extensions this processor has, by forks."""

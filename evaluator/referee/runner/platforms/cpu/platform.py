@@ -1,5 +1,6 @@
 """Platform `cpu` in a runner."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -8,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ....protocol.framing import Message
-from . import compiler_cache, peaks, threads
+from . import compiler_cache, device_figures, peaks, threads
 from .profiling.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -26,20 +27,25 @@ class CpuRunner:
         return {}
 
     def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
-        """The questions of a profile."""
+        """The questions of a profile, and the figures of the device, asked of a runner without foreign code."""
         profiler = Profiler(runner.decoded, lambda: runner.model)
-        return {"profile": profiler.answer, "top_operators": profiler.top_operators}
+        return {
+            "profile": profiler.answer,
+            "top_operators": profiler.top_operators,
+            "device_figures": self._measure_device,
+        }
 
     def keep_builds(self, folder: Path) -> None:
         """See `compiler_cache`."""
         compiler_cache.install(folder / "compiled", folder.parent / "compilers")
 
-    def settle(self) -> None:
-        """Bind the calling thread as OpenMP has bound its others.
+    def foreign_code(self) -> AbstractContextManager[None]:
+        """Nothing differs."""
+        return contextlib.nullcontext()
 
-        Only now, so that threads which a candidate has started by itself may run on every core.
-        """
-        threads.bind_to_first()
+    def settle(self) -> None:
+        """Bind the calling thread as OpenMP has bound its others; those that a candidate starts run on every core."""
+        threads.bind_to_first(self._every_core)
 
     def give_way(self) -> None:
         """See `threads.give_way`."""
@@ -48,6 +54,10 @@ class CpuRunner:
     def beside_calls(self) -> AbstractContextManager[None]:
         """See `threads.beside_the_callers`."""
         return threads.beside_the_callers(self._every_core)
+
+    def _measure_device(self, message: Message) -> Message:
+        self.settle()
+        return {"figures": device_figures.measure(message["rotation_bytes"])}
 
     def measure_peaks(self, points: Sequence[str]) -> dict[str, float]:
         """See `peaks.measure`."""

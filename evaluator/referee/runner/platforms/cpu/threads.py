@@ -6,15 +6,37 @@ it would find a worker that still spins, and wait there until the kernel's tick:
 """
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 
 import torch
 
+_libc = ctypes.CDLL(None)
+_CORES = 1024  # that a set of cores has room for, as the C library's cpu_set_t
+_ATTRIBUTES_BYTES = 128  # at least the size of a pthread_attr_t
 
-def bind_to_first() -> None:
-    """Have the calling thread run on the first of its cores only."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+def bind_to_first(every_core: set[int]) -> None:
+    """Have the calling thread run on the first of these cores only, and threads that it will start on any of them."""
+    start_on(every_core)
+    os.sched_setaffinity(0, {min(every_core)})
+
+
+def start_on(every_core: set[int]) -> None:
+    """Have threads that this process will start run on any of these cores.
+
+    A thread inherits the cores of the one that starts it, unless the process has a default (glibc's
+    pthread_setattr_default_np), which holds for std::thread and whatever else names no attributes of its own.
+    """
+    cores = bytearray(_CORES // 8)
+    for core in every_core:
+        cores[core // 8] |= 1 << core % 8
+    attributes = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+    if _libc.pthread_getattr_default_np(attributes) == 0:
+        _libc.pthread_attr_setaffinity_np(attributes, ctypes.c_size_t(len(cores)), bytes(cores))
+        _libc.pthread_setattr_default_np(attributes)
+        _libc.pthread_attr_destroy(attributes)
 
 
 def give_way() -> None:

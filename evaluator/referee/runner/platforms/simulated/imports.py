@@ -1,5 +1,7 @@
 """What runners of platform `simulated` need beside what the host's own platform imports."""
 
+from pathlib import Path
+
 from ..cpu.imports import CpuImports
 
 
@@ -13,6 +15,10 @@ class SimulatedImports:
         """As on the host's own platform."""
         self._host.before_torch()
 
+    def prepare_compiler_folder(self, folder: Path) -> None:
+        """As on the host's own platform."""
+        self._host.prepare_compiler_folder(folder)
+
     def look_up_compiler(self) -> None:
         """As on the host's own platform."""
         self._host.look_up_compiler()
@@ -21,7 +27,8 @@ class SimulatedImports:
         """Have torch import what tensors without elements need (SymPy, for a second), and its decompositions."""
         import torch
 
-        from . import operator_cycles
+        from .. import operator_counts
+        from .cycle_table import CYCLE_TABLE
 
-        with operator_cycles.OperatorCycles(operator_cycles.OperatorCosts()):
+        with operator_counts.OperatorCounter(operator_counts.OperatorCosts(CYCLE_TABLE)):
             torch.nn.functional.gelu(torch.ones(1))

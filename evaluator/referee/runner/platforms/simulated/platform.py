@@ -16,8 +16,8 @@ import torch
 from ....protocol import array_machine as machine
 from ....protocol.framing import Message
 from ....protocol.tensors import DTYPES, build, read_rows
-from ... import model_state
-from .operator_cycles import OperatorCosts, OperatorCycles
+from ..operator_counts import OperatorCosts, counted_call
+from .cycle_table import CYCLE_TABLE
 from .program import Array, Operand, Program
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SimulatedRunner:
     def __init__(self) -> None:
         self._state: dict[str, torch.Tensor] = {}
         self._program: Program | None = None
-        self._operators = OperatorCosts()
+        self._operators = OperatorCosts(CYCLE_TABLE)
 
     def modules(self) -> Mapping[str, ModuleType]:
         """The machine's instructions as functions of arrays."""
@@ -58,11 +58,15 @@ class SimulatedRunner:
         """`program` builds the candidate's program, `counted_call` calls the reference's model and counts."""
         return {
             "program": lambda message: self._build(runner, message),
-            "counted_call": lambda message: self._counted_call(runner, message),
+            "counted_call": lambda message: counted_call(runner, message, self._operators, "cycles"),
         }
 
     def keep_builds(self, folder: Path) -> None:
         """Nothing is compiled."""
+
+    def foreign_code(self) -> AbstractContextManager[None]:
+        """Nothing differs."""
+        return contextlib.nullcontext()
 
     def settle(self) -> None:
         """Nothing to do."""
@@ -77,20 +81,6 @@ class SimulatedRunner:
     def measure_peaks(self, points: Sequence[str]) -> dict[str, float]:
         """Nothing is measured: the referee knows them from the machine's description."""
         return {}
-
-    def _counted_call(self, runner: "Runner", message: Message) -> Message:
-        """One call of the model, as `Runner.call` makes it, and the cycles that its operators take."""
-        inputs = runner.decoded(message["tree"])
-        if not message["keep"]:
-            runner.kept.clear()
-        torch.default_generator.manual_seed(message["seed"])
-        counter = OperatorCycles(self._operators)
-        with torch.no_grad(), counter:
-            value = runner.model(*inputs)
-        reply = {**runner.reveal(value), "cycles": counter.total}
-        if message["state"]:
-            reply["state"] = runner.reveal(model_state.some_tensors(runner.model, message["state"]))["tree"]
-        return reply
 
     def _build(self, runner: "Runner", message: Message) -> Message:
         program = self._program = Program()

@@ -70,6 +70,32 @@ print(*{os.sched_getscheduler(int(task)) == os.SCHED_IDLE for task in os.listdir
     assert done.stdout == "True\n"
 
 
+@pytest.mark.usefixtures("every_core")
+def test_threads_that_a_timed_call_starts_run_on_every_core() -> None:
+    code = """
+import ctypes, os
+import evaluator.referee.runner.platforms.cpu.threads as placement
+
+every, found, libc = os.sched_getaffinity(0), [], ctypes.CDLL(None)
+start = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: found.append(os.sched_getaffinity(0)))
+
+
+def cores_of_a_new_thread():
+    thread = ctypes.c_ulong()
+    libc.pthread_create(ctypes.byref(thread), None, start, None)  # as std::thread does
+    libc.pthread_join(thread, None)
+    return found.pop()
+
+
+os.sched_setaffinity(0, {min(every)})  # as OpenMP does
+assert cores_of_a_new_thread() == {min(every)}
+placement.bind_to_first(every)
+assert os.sched_getaffinity(0) == {min(every)}
+assert cores_of_a_new_thread() == every
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 TASK = """
 import torch
 import torch.nn as nn

@@ -217,8 +217,12 @@ def test_quick_figures_stand_alone_and_beside_reasons() -> None:
     platform = load_platform("cpu")
     quick = {"bytes_moved_min": 1024, "torch_operators_claimed": [["aten::mul", 0.5]]}
     assert platform.profile_text(quick).splitlines() == [
-        "bytes that must move: 1,024 B",
+        "bytes that the reference touches: 1,024 B",
         "torch operator (claimed): aten::mul 50%",
+    ]
+    assert platform.profile_text({"flops": 4096, "peak_copy_gb_per_s": 30.5}).splitlines() == [
+        "measured peak bandwidth, copying: 30.5 GB/s",
+        "floating-point operations: 4,096 FLOP (at least; arithmetic of every kind)",
     ]
     detail = {"absent": {"vectorization": "nothing was compiled by g++"}}
     assert platform.profile_text({**quick, "detail": detail}).splitlines()[-1] == (

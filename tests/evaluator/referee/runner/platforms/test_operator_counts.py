@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from evaluator.referee.protocol import cycles
 from evaluator.referee.protocol.array_machine import lane_cost
-from evaluator.referee.runner.platforms.simulated.operator_cycles import OperatorCosts, OperatorCycles
+from evaluator.referee.runner.platforms.operator_counts import OperatorCosts, OperatorCounter
+from evaluator.referee.runner.platforms.simulated.cycle_table import CYCLE_TABLE
 
 ROWS, COLUMNS = 8, 1024
 X = torch.rand(ROWS, COLUMNS) + 0.5
@@ -18,7 +19,7 @@ MOVED = X.numel() * 4 // cycles.MEMORY_BYTES_PER_CYCLE  # cycles to load or stor
 
 
 def counted(call: Callable[[], object], costs: OperatorCosts | None = None) -> int:
-    counter = OperatorCycles(costs or OperatorCosts())
+    counter = OperatorCounter(costs or OperatorCosts(CYCLE_TABLE))
     with torch.no_grad(), counter:
         call()
     return counter.total
@@ -59,7 +60,7 @@ def groups(*instructions: str) -> int:
     ],
 )
 def test_an_operator_computes_what_it_consists_of(call: Callable[[], object], instructions: tuple[str, ...]) -> None:
-    costs = OperatorCosts()
+    costs = OperatorCosts(CYCLE_TABLE)
     counted(call, costs)
     computed = [value for key, value in costs.known.items() if "clone" not in key]
     # What works on one figure a row besides, such as a division by the number of columns: at most 10 instructions.
@@ -78,7 +79,7 @@ def test_products_are_counted_by_their_operations() -> None:
     moved = 2 * MOVED + cycles.memory_cycles(ROWS * ROWS * 4)
     assert made == cycles.START_CYCLES + moved + cycles.product_cycles(2 * ROWS * ROWS * COLUMNS)
     heads = torch.rand(1, 2, 64, 32)
-    attention = OperatorCosts()
+    attention = OperatorCosts(CYCLE_TABLE)
     counted(lambda: F.scaled_dot_product_attention(heads, heads, heads), attention)
     products = cycles.product_cycles(2 * 2 * 2 * 64 * 64 * 32)
     assert sum(attention.known.values()) > products + cycles.lane_cycles(2 * 64 * 64, 15)
@@ -98,7 +99,7 @@ def test_what_only_moves_values_takes_a_cycle_a_group() -> None:
 def test_counting_changes_no_result() -> None:
     expected = F.layer_norm(X, (COLUMNS,), WEIGHT)
     given = X.clone()
-    with OperatorCycles(OperatorCosts()):
+    with OperatorCounter(OperatorCosts(CYCLE_TABLE)):
         assert torch.equal(F.layer_norm(given, (COLUMNS,), WEIGHT), expected)
         given.add_(1)
     assert torch.equal(given, X + 1)

@@ -14,6 +14,13 @@ _LABEL_CHARS = 26
 _MEANS = ("geomean", "of passed", "median")
 
 
+def title_of(task: str, model: str | None, sample: int | None, position: str, several_models: bool) -> str:
+    """The title of a batch's job while it runs; the model is named if the batch has several."""
+    title = f"[{position}] {plain(task)}"
+    title += f" with {plain(model)}" if several_models else ""
+    return title + (f", sample {sample}" if (sample or 1) > 1 else "")
+
+
 def show_outcome(details: BatchDetails, *, detached: bool, as_json: bool, at: str = "") -> None:
     """Print the end of `batch run` and `batch resume`. `at` is the option that names the server."""
     batch_id = details.line.batch.id

@@ -1,20 +1,23 @@
-"""What torch's operators take on the array machine, each as a program of its own: eager on platform `simulated`.
+"""What torch's operators take on a machine that counts, each as a program of its own: eager on such a platform.
 
-The instructions of an operator are found by torch's own decompositions (`torch._decomp`): an operator is carried out on
-tensors without elements, and what it consists of is looked up in the machine's tables. So `gelu` takes four
-multiplications or additions and an `erf`, as a candidate's program would.
+The parts of an operator are found by torch's own decompositions (`torch._decomp`): an operator is carried out on
+tensors without elements, and what it consists of is looked up in the machine's table (`CountTable`). So `gelu` takes
+four multiplications or additions and an `erf`, as a candidate's program would.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
-from ....protocol import array_machine as machine
-from ....protocol import cycles
-from ...op_traits import Mode
+from ...protocol.framing import Message
+from .. import model_state
+from ..op_traits import Mode
+
+if TYPE_CHECKING:
+    from ..main import Runner
 
 _INSTRUCTIONS: dict[str, tuple[str, ...]] = {
     "neg": ("negative",),
@@ -55,7 +58,32 @@ _FREE = _ALLOCATIONS | frozenset(
 """Parts of a decomposition that are no instructions: places to write to, constants, other shapes of the same array."""
 
 
-class OperatorCycles(Mode):  # type: ignore[no-untyped-call]
+class CountTable(Protocol):
+    """What a machine takes for the parts of operators, in its own unit."""
+
+    @property
+    def start(self) -> int:
+        """To start a program."""
+        ...
+
+    def moved(self, nbytes: int) -> int:
+        """To load a tensor of so many bytes, or to store it."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether there is an instruction of that name for single elements, or for a reduction."""
+        ...
+
+    def lanes(self, elements: int, name: str | None) -> int:
+        """For an instruction on so many elements; None: for one that moves or compares values."""
+        ...
+
+    def product(self, flops: int) -> int:
+        """For the floating-point operations of a matrix product."""
+        ...
+
+
+class OperatorCounter(Mode):  # type: ignore[no-untyped-call]
     """Counts, while it is entered, what operators take: each starts a program, loads, computes and stores.
 
     Args:
@@ -70,37 +98,39 @@ class OperatorCycles(Mode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the operator and count."""
         kwargs = kwargs or {}
-        moved = [machine.memory_cycles(value) for value in _tensors((args, kwargs))]  # in place it may be resized
+        table = self._costs.table
+        moved = [table.moved(_nbytes(value)) for value in _tensors((args, kwargs))]  # in place it may be resized
         out = func(*args, **kwargs)
         if func.is_view or _name(func) in _ALLOCATIONS:
             return out
-        moved += [machine.memory_cycles(value) for value in _tensors(out)]
+        moved += [table.moved(_nbytes(value)) for value in _tensors(out)]
         if moved:
-            self.total += cycles.START_CYCLES + sum(moved) + self._costs.compute_cycles(func, args, kwargs)
+            self.total += table.start + sum(moved) + self._costs.computed(func, args, kwargs)
         return out
 
 
 class OperatorCosts:
-    """What operators of torch compute, in cycles, by operator and shapes."""
+    """What operators of torch compute, by operator and shapes, in the unit of the machine's table."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: CountTable) -> None:
+        self.table = table
         self.known: dict[str, int] = {}
 
-    def compute_cycles(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Cycles of an operator's instructions, without start, loads and stores.
+    def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """What an operator's instructions take, without start, loads and stores.
 
-        An operator whose parts are not all known takes a cycle for each group of `cycles.LANES` elements of its
-        largest tensor: it moves or compares values, as sorting, indexing and pooling do.
+        An operator whose parts are not all known takes what moving or comparing each element of its largest tensor
+        takes, as sorting, indexing and pooling do.
         """
         key = str((func, tree_map(_described, (args, kwargs))))
         if key not in self.known:
-            self.known[key] = _compute_cycles(func, args, kwargs)
+            self.known[key] = _computed(self.table, func, args, kwargs)
         return self.known[key]
 
 
-def _compute_cycles(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def _computed(table: CountTable, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     bare_args, bare_kwargs = tree_map(_without_elements, (args, kwargs))
-    parts = _Parts()
+    parts = _Parts(table)
     try:
         with parts:
             func(*bare_args, **bare_kwargs)
@@ -108,19 +138,20 @@ def _compute_cycles(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         parts.known = False
     if parts.known:
         return parts.total
-    return cycles.lane_cycles(max((value.numel() for value in _tensors((args, kwargs))), default=0), 1)
+    return table.lanes(max((value.numel() for value in _tensors((args, kwargs))), default=0), None)
 
 
 class _Parts(Mode):  # type: ignore[no-untyped-call]
     """Adds up the instructions of what is run while it is entered, on tensors without elements.
 
     Attributes:
-        total: cycles.
+        total: what it takes.
         known: whether it consists of nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, table: CountTable) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._table = table
         self.total = 0
         self.known = True
 
@@ -130,7 +161,7 @@ class _Parts(Mode):  # type: ignore[no-untyped-call]
         name = _name(func)
         formula = flop_registry.get(func._overloadpacket)
         free = func.is_view or name in _FREE
-        instructions = () if free else _instructions(func, args, kwargs)
+        instructions = () if free else _instructions(self._table, func, args, kwargs)
         if formula is None and not free and not instructions:
             parts = self._decomposed(func, args, kwargs)
             if parts is not NotImplemented:
@@ -138,10 +169,10 @@ class _Parts(Mode):  # type: ignore[no-untyped-call]
             self.known = False
         out = func(*args, **kwargs)
         if formula is not None:
-            self.total += cycles.product_cycles(int(formula(*args, **kwargs, out_val=out)))
+            self.total += self._table.product(int(formula(*args, **kwargs, out_val=out)))
         elif instructions != ("convert",) or _types(out) != _types(args):
             elements = max((value.numel() for value in _tensors((args, kwargs, out))), default=0)
-            self.total += sum(cycles.lane_cycles(elements, machine.lane_cost(each) or 0) for each in instructions)
+            self.total += sum(self._table.lanes(elements, each) for each in instructions)
         return out
 
     def _decomposed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -151,20 +182,26 @@ class _Parts(Mode):  # type: ignore[no-untyped-call]
             return func.decompose(*args, **kwargs)
 
 
-def _instructions(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+def _instructions(table: CountTable, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
     name = _name(func)
+    if name not in _INSTRUCTIONS and not table.has(name) and table.has(name.removesuffix("_")):
+        name = name.removesuffix("_")  # `exp_` is an `exp` whose output is its input
     if name == "clamp":  # torch's decomposition looks for NaN as well
         bounds = [*args[1:], *kwargs.values()]
         return ("maximum",) * sum(bound is not None for bound in bounds)
-    known = (name,) if machine.lane_cost(name) is not None else ()
+    known = (name,) if table.has(name) else ()
     return _PRIMITIVES.get(func._schema.name) or _INSTRUCTIONS.get(name) or known
 
 
 def _name(func: Any) -> str:
-    """An operator's name without its library and its overload; `add_` is an `add` whose output is its input."""
+    """An operator's name without its library and its overload; `mul_` is a `mul` whose output is its input."""
     name: str = func._schema.name.rpartition("::")[2]
     in_place = name.removesuffix("_")
-    return in_place if in_place in _INSTRUCTIONS or machine.lane_cost(in_place) is not None else name
+    return in_place if in_place in _INSTRUCTIONS else name
+
+
+def _nbytes(value: torch.Tensor) -> int:
+    return value.numel() * value.element_size()
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -183,3 +220,18 @@ def _without_elements(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     return value
+
+
+def counted_call(runner: "Runner", message: Message, operators: OperatorCosts, unit: str) -> Message:
+    """One call of the model, as `Runner.call` makes it, and what its operators take, under the name `unit`."""
+    inputs = runner.decoded(message["tree"])
+    if not message["keep"]:
+        runner.kept.clear()
+    torch.default_generator.manual_seed(message["seed"])
+    counter = OperatorCounter(operators)
+    with torch.no_grad(), counter:
+        value = runner.model(*inputs)
+    reply = {**runner.reveal(value), unit: counter.total}
+    if message["state"]:
+        reply["state"] = runner.reveal(model_state.some_tensors(runner.model, message["state"]))["tree"]
+    return reply

@@ -1,0 +1,1 @@
+"""Platform `cuda`: kernels for a GPU, screened on the host."""

@@ -1,0 +1,1 @@
+"""Platform `opencl`: OpenCL C on this host's processor, by PoCL."""

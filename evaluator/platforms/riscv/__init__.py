@@ -1,0 +1,1 @@
+"""Platform `riscv`: C with vectors of any length, counted under an emulator."""

@@ -1,0 +1,1 @@
+"""Platform `triton` on the host."""

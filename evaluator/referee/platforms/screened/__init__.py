@@ -1,0 +1,1 @@
+"""Platforms for GPUs, as the referee meets them where there is none: kernels are screened."""

@@ -1,0 +1,56 @@
+"""What all parts of the platforms for GPUs agree on: orders, checks, architectures, and where compilers lie."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ORDERS = ("forward", "backward", "random:7")
+"""How blocks and threads follow each other when launches are made again."""
+
+SANITIZERS = {"thread": "race_free", "address": "in_bounds"}
+"""The tag that a sanitizer's silence earns."""
+
+WATCHES = {"races": "race_free", "bounds": "in_bounds"}
+"""The tag that the silence of what watches an interpreted kernel's memory earns."""
+
+NO_KERNEL = "no kernel was launched: the work is done by something else"
+"""Why nothing is shown of a candidate that launches none."""
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
+"""What kernels are compiled for if nobody asks for others."""
+
+_ARCHITECTURE = re.compile(r"sm_[1-9]\d{1,2}[af]?")
+
+
+def is_architecture(name: object) -> bool:
+    """Whether a name has the form of those of NVIDIA's architectures."""
+    return isinstance(name, str) and _ARCHITECTURE.fullmatch(name) is not None
+
+
+LIBRARY = "lib/libnvrtc.so.13"
+_TOOLS = Path("/tools/cuda")  # where a container shows the host's
+
+
+def toolkit(path: Sequence[str] | None = None) -> Path | None:
+    """The folder of NVIDIA's libraries and programs, as its wheels lay it out; None where they are not installed.
+
+    Args:
+        path: the folders of Python packages; None: this process's.
+    """
+    places = [_TOOLS, *(Path(entry) / "nvidia" / "cu13" for entry in (sys.path if path is None else path) if entry)]
+    return next((place for place in places if (place / LIBRARY).is_file()), None)
+
+
+TRITON_LIBRARY = "_C/libtriton.so"
+_SHOWN_TRITON = Path("/tools/triton")
+
+
+def triton_package(path: Sequence[str] | None = None) -> Path | None:
+    """The folder of the Python package `triton`; None where it is not installed.
+
+    Args:
+        path: the folders of Python packages; None: this process's.
+    """
+    places = [_SHOWN_TRITON, *(Path(entry) / "triton" for entry in (sys.path if path is None else path) if entry)]
+    return next((place for place in places if (place / TRITON_LIBRARY).is_file()), None)

@@ -1,0 +1,241 @@
+"""Makes recorded launches again, in a process that holds the kernels alone: in other orders and with sanitizers.
+
+The process that runs this has loaded nothing of the candidate. It compiles the candidate's kernels to programs and runs
+them; what they print is theirs, and counts against the candidate only, or together with outputs that are right.
+"""
+
+import json
+import os
+import re
+import struct
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.framing import Message
+from ....protocol.gpu_checks import NO_KERNEL, ORDERS, toolkit
+from ..gpu import machine_code
+from ..gpu.memory import RecordError, places_in, see_one_place
+from ..gpu.runs import Run, held
+from . import building, nvrtc, records, source
+
+if TYPE_CHECKING:
+    from ...main import Runner
+
+_BUILDS: dict[str, tuple[str, ...]] = {
+    "plain": ("-O2",),  # where the address sanitizer cannot run, or takes too long
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
+    "address": ("-O1", "-g1", "-fsanitize=address", "-fno-omit-frame-pointer"),
+}
+_OPTIONS = {
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=77:report_signal_unsafe=0",
+    "ASAN_OPTIONS": "detect_leaks=0:exitcode=78:detect_stack_use_after_return=0:allocator_may_return_null=1",
+}
+_FOUND = {77: "race", 78: "out_of_bounds"}
+_REPORT_CHARACTERS = 3000
+
+
+def check(runner: "Runner", message: Message) -> Message:
+    """Build the programs, run them, and reveal what the memory of outputs holds after each order.
+
+    `message` holds the sources, as `tree` the inputs and records of an earlier call and of this one, the places of the
+    outputs of both, and how long a run may take.
+    """
+    began = time.perf_counter()
+    before, inputs, *told = runner.decoded(message["tree"])
+    told_before, told_last = (each.numpy().tobytes() for [each] in told)
+    reply: dict[str, Any] = {"kernels": [], "forbidden": [], "runs": [], "error": "", "compiled": [], "compiler": ""}
+    nothing = held(runner, [], {})
+    try:
+        earlier, record = records.read(told_before), records.read(told_last)
+    except RecordError as error:
+        return {**reply, **nothing, "error": str(error)}
+    folder = Path.cwd() / "checks"
+    folder.mkdir(exist_ok=True)
+    path = folder / "record"
+    path.write_bytes(told_last)
+    launches = record.launches
+    kernels = sorted({each.kernel for each in launches})
+    given = [building.Sources(name, (), tuple(texts), {}, plain) for name, texts, plain in message["sources"]]
+    forbidden = [
+        [each.line, each.text] for one in given for text in one.cuda for each in source.rewrite(text).forbidden
+    ]
+    reply |= {"kernels": kernels, "forbidden": forbidden}
+    texts = [nvrtc.Given(text, one.plain) for one in given for text in one.cuda]
+    compiled = partial(_compiled, texts, [name for name in kernels if name != "?"], launches, message["architectures"])
+    if not kernels or "?" in kernels:
+        reply["compiled"], reply["compiler"] = compiled()
+        reply["error"] = "a launch does not name its kernel in full" if kernels else NO_KERNEL
+        return {**reply, **nothing}
+    try:
+        text = building.replay_text(given, kernels)
+    except building.BuildError as error:
+        reply["compiled"], reply["compiler"] = compiled()
+        return {**reply, **nothing, "error": str(error)[:2000]}
+    written = folder / "replay.cpp"
+    written.write_text(text)
+    places_before, places = places_in(message)
+    try:
+        records.see_that_nothing_else_worked(earlier, record, before, inputs)
+        see_one_place(
+            [earlier.regions.find(place) for place, _ in places_before],
+            [record.regions.find(place) for place, _ in places],
+        )
+    except RecordError as error:
+        reply["error"] = str(error)
+    memory: dict[str, dict[tuple[int, int], bytes]] = {}
+
+    build_s: dict[str, float] = {}
+
+    def go(kind: str, orders: Sequence[str]) -> list[Run]:
+        start = time.perf_counter()
+        program = folder / kind
+        try:
+            _compile(written, program, kind)
+        except (building.BuildError, subprocess.TimeoutExpired) as error:
+            return [Run(order, "not_run", str(error)[:2000], 0.0) for order in orders]
+        finally:
+            build_s[kind] = round(time.perf_counter() - start, 2)
+        runs = []
+        for order in orders:
+            outputs = folder / f"{kind}-{order}"
+            runs.append(_run(program, path, outputs, order, float(message["run_s"]), len(launches)))
+            if kind != "thread" and not runs[-1].found:
+                memory[order] = _memory(outputs, places)
+            outputs.unlink(missing_ok=True)
+        return runs
+
+    with ThreadPoolExecutor(3) as pool:
+        in_bounds = pool.submit(go, "address", ORDERS)
+        for_gpus = pool.submit(compiled)
+        race_free = pool.submit(go, "thread", ("forward",))
+    runs = in_bounds.result()
+    # What one order has shown of addresses is told of them, and silence only where all were silent.
+    address = next((run for run in runs if run.found), runs[0])
+    if any(run.found in ("not_run", "timed_out") for run in runs):
+        runs = go("plain", ORDERS)
+    reply["compiled"], reply["compiler"] = for_gpus.result()
+    thread = race_free.result()[0]
+    reply["runs"] = [vars(run) for run in (*runs, replace(thread, what="thread"), replace(address, what="address"))]
+    reply["build_s"] = build_s
+    reply["seconds"] = round(time.perf_counter() - began, 2)
+    return {**reply, **held(runner, places, memory)}
+
+
+def compile_only(message: Message) -> Message:
+    """Compile sources for GPUs that the emulation cannot run."""
+    texts = [nvrtc.Given(text, plain) for _, given, plain in message["sources"] for text in given]
+    compiled, compiler = _compiled(texts, [], [], message["architectures"])
+    return {"compiled": compiled, "compiler": compiler}
+
+
+def _compiled(
+    texts: Sequence[nvrtc.Given],
+    kernels: Sequence[str],
+    launches: Sequence[records.Launch],
+    architectures: Sequence[str],
+) -> tuple[list[dict[str, Any]], str]:
+    """What the compiler for GPUs makes of the sources, by architecture; or why it was not asked."""
+    if toolkit() is None:
+        return [], "NVIDIA's compiler is not installed (pip install 'kernelwright[cuda]')"
+    try:
+        made = nvrtc.compile_all(texts, kernels, architectures)
+    except (source.SourceError, OSError) as error:
+        return [], f"NVIDIA's compiler could not be asked: {error}"
+    for each in made:
+        for kernel in each.kernels:
+            of_kernel = [one for one in launches if one.kernel == kernel["kernel"]]
+            for one in of_kernel[:1]:
+                kernel["occupancy"] = machine_code.occupancy(
+                    each.architecture, kernel["registers"], kernel["shared_bytes"] + one.dynamic_bytes, one.threads
+                )
+    return [{**vars(each), "kernels": list(each.kernels)} for each in made], ""
+
+
+def _compile(written: Path, program: Path, kind: str) -> None:
+    building.compile_cpp(
+        [
+            "-std=c++20", *_BUILDS[kind], "-w", "-fmax-errors=4", "-fdiagnostics-color=never",
+            f"-I{building.INCLUDE}", str(written), "-o", str(program),
+        ],
+        timeout_s=120.0,
+    )  # fmt: skip
+
+
+def _run(program: Path, record: Path, outputs: Path, order: str, limit_s: float, launches: int) -> Run:
+    """Run a program, which must make so many launches."""
+    start = time.perf_counter()
+    environment = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(program.parent), **_OPTIONS}
+    try:
+        done = subprocess.run(
+            [str(program), str(record), str(outputs), order],
+            capture_output=True, timeout=limit_s, check=False, env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Run(order, "timed_out", f"no end within {limit_s:g} s", limit_s)
+    seconds = round(time.perf_counter() - start, 3)
+    printed = (done.stderr + b"\n" + done.stdout)[-200_000:].decode("utf-8", "replace")
+    try:
+        said = json.loads(done.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
+        made, fault = said["launches"], str(said["fault"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        made, fault = None, printed[-300:]
+    if done.returncode == 0 and made == launches and outputs.is_file():
+        return Run(order, "", "", seconds)
+    if done.returncode == 66:
+        return Run(order, "fault", fault[:_REPORT_CHARACTERS], seconds)
+    if done.returncode == 67:
+        return Run(order, "not_run", fault[:_REPORT_CHARACTERS], seconds)
+    if done.returncode in _FOUND and ("ERROR: AddressSanitizer" in printed or "WARNING: ThreadSanitizer" in printed):
+        return Run(order, _FOUND[done.returncode], readable(printed), seconds)
+    if "Sanitizer" in printed:  # it could not start: its shadow memory has no room here, for one
+        return Run(order, "not_run", printed.strip()[-400:], seconds)
+    return Run(order, "died", f"the program ended with status {done.returncode}: {printed.strip()[-400:]}", seconds)
+
+
+_FRAME = re.compile(
+    r"#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.+?) (?P<file>[^\s:]*cuda_sources(?:\[\d+\])?):(?P<line>\d+)"
+)
+
+
+def readable(printed: str) -> str:
+    """A sanitizer's report: what it found, and the lines of the candidate's sources that have part in it."""
+    kept: list[str] = []
+    for line in printed.splitlines():
+        if found := _FRAME.search(line):
+            function = found["function"].partition("(")[0]
+            file = found["file"].rpartition("/")[2]
+            kept.append(f"    {function}, {file} line {found['line']}")
+        elif "ERROR: AddressSanitizer" in line or "WARNING: ThreadSanitizer" in line:
+            kept.append(
+                re.sub(r"=*\d*=*(?:ERROR|WARNING): ", "", re.sub(r" \(pid=\d+\)", "", line)).split(" on address")[0]
+            )
+        elif re.match(r"\s*(?:READ|WRITE|Read|Write|Previous|Atomic|\S+ is located)", line):
+            kept.append("  " + re.sub(r"(?: at)? ?0x[0-9a-f]+|\[[^]]*\)", "", line).strip())
+    return "\n".join(kept)[:_REPORT_CHARACTERS]
+
+
+def _memory(path: Path, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+    """What the regions hold that the outputs lie in, cut to the outputs."""
+    found: dict[tuple[int, int], bytes] = {}
+    with path.open("rb") as file:
+        while head := file.read(16):
+            if len(head) < 16:
+                break
+            begin, size = struct.unpack("=QQ", head)
+            if size > path.stat().st_size:
+                break
+            content: bytes | None = None
+            for place, wanted in places:
+                if begin <= place and place + wanted <= begin + size:
+                    if content is None:
+                        content = file.read(size)
+                    found[place, wanted] = content[place - begin : place - begin + wanted]
+            if content is None:
+                file.seek(size, os.SEEK_CUR)
+    return found

@@ -1,0 +1,1 @@
+"""What platforms for GPUs have in common in a runner, where there is no GPU."""

@@ -1,0 +1,63 @@
+"""The rule by which inputs become smaller where a device is emulated."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.referee.pool.smaller_inputs import Smaller
+from tests.support.input_sets import input_set, values_of
+
+NONE_KEPT: frozenset[int] = frozenset()
+SHAPES = st.lists(st.lists(st.integers(0, 5000), max_size=4).map(tuple), max_size=4)
+PERIODS = st.sampled_from([None, 2, 32, 128])
+
+
+def test_equal_sizes_stay_equal() -> None:
+    rule = Smaller(NONE_KEPT, 128, None)
+    assert rule.shapes([(4096, 1000), (1000, 4096), (4096,)]) == [(128, 232), (232, 128), (128,)]
+
+
+def test_sizes_of_parameters_stay() -> None:
+    assert Smaller(frozenset({64, 512}), 32, None).shapes([(16, 64, 256, 256), (8, 512)]) == [
+        (16, 64, 32, 32),
+        (8, 512),
+    ]
+
+
+def test_what_lies_first_becomes_small_alone_or_beside_the_others() -> None:
+    assert Smaller(frozenset({4096}), None, 32).shapes([(4096, 4096), (4096, 7), (5, 4096)]) == [
+        (32, 4096),
+        (32, 7),
+        (5, 4096),
+    ]
+    assert Smaller(NONE_KEPT, 128, 2).shapes([(16, 300), (8, 16)]) == [(2, 172), (8, 16)]
+
+
+def test_it_is_said_in_words() -> None:
+    inputs = input_set(torch.zeros(300, 4), torch.zeros(300, 4), torch.zeros(300), 3, torch.zeros(()))
+    said = Smaller(NONE_KEPT, 128, None).says(inputs.tree)
+    assert said == ["172x4 instead of 300x4", "172 instead of 300"]
+    assert Smaller(NONE_KEPT, 512, None).says(inputs.tree) == []
+
+
+@given(SHAPES, st.frozensets(st.integers(0, 5000)), PERIODS, PERIODS)
+def test_sizes_shrink_and_keep_their_remainder(
+    shapes: list[tuple[int, ...]], kept: frozenset[int], period: int | None, leading: int | None
+) -> None:
+    smaller = Smaller(kept, period, leading).shapes(shapes)
+    assert [len(shape) for shape in smaller] == [len(shape) for shape in shapes]
+    for new, old in (
+        (a, b) for one, other in zip(smaller, shapes, strict=True) for a, b in zip(one, other, strict=True)
+    ):
+        assert min(old, 2) <= new <= old
+        assert new == old or (old - new) % min(filter(None, (period, leading))) == 0
+
+
+@given(st.permutations(range(3)), st.integers(1, 40), st.integers(1, 300))
+def test_values_are_the_first_ones_and_strides_keep_their_order(order: list[int], rows: int, columns: int) -> None:
+    base = torch.arange(rows * columns * 2).view(rows, columns, 2)
+    old = base.permute(order)
+    [new] = values_of(Smaller(NONE_KEPT, 32, None).of(input_set(old)))
+    assert torch.equal(new, old[tuple(slice(size) for size in new.shape)])
+    by_stride = sorted(range(3), key=lambda dim: (-new.stride(dim), -new.shape[dim]))
+    assert new.permute(by_stride).is_contiguous()

@@ -1,0 +1,53 @@
+"""CUDA C++ programs, rewritten and compiled for the host as the platform does it."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluator.referee.runner.platforms.cuda import source
+
+INCLUDE = Path(source.__file__).parent / "include"
+BUILDS: dict[str, tuple[str, ...]] = {
+    "plain": ("-O2",),
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
+    "address": ("-O1", "-g1", "-fsanitize=address", "-fno-omit-frame-pointer"),
+}
+_MAIN = """
+int run();
+int main(int count, char** words) {
+    cuh::set_order(count > 1 ? words[1] : "forward");
+    try { return run(); } catch (const cuh::Fault& fault) { printf("fault: %s\\n", fault.what()); return 66; }
+}
+#line 1 "kernel.cu"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a program ended, and all that it printed."""
+
+    status: int
+    text: str
+
+
+def build(text: str, folder: Path, kind: str = "plain") -> Path:
+    """Compile a program whose `int run()` uses CUDA."""
+    written, program = folder / f"{kind}.cpp", folder / kind
+    written.write_text('#include "runtime.h"\n' + _MAIN + source.rewrite(text).text)
+    command = ["g++", "-std=c++20", "-w", *BUILDS[kind], f"-I{INCLUDE}", str(written), "-o", str(program)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return program
+
+
+def run(program: Path, order: str = "forward", seconds: float = 60.0) -> Ran:
+    """Run it; status and output."""
+    environment = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "exitcode=77"}
+    done = subprocess.run(
+        [str(program), order], capture_output=True, text=True, timeout=seconds, env=environment, check=False
+    )
+    return Ran(done.returncode, done.stdout + done.stderr)
+
+
+def ran(text: str, folder: Path, kind: str = "plain", order: str = "forward") -> Ran:
+    """Build and run."""
+    return run(build(text, folder, kind), order)
