@@ -14,7 +14,8 @@ double source_of(long i, long from, long to) { return (double)from / to * (i + 0
    products, weights near zero lose no digits: the pixel that they belong to may be large. */
 float4 cubic(double behind) {
     float t = behind, u = 1 - behind;
-    return (float4)(-0.75f * t * u * u, u * (1 + t * (1 - 1.25f * t)), t * (1 + u * (1 - 1.25f * u)), -0.75f * u * t * t);
+    float outer = -0.75f * t * u;
+    return (float4)(outer * u, u * (1 + t * (1 - 1.25f * t)), t * (1 + u * (1 - 1.25f * u)), outer * t);
 }
 
 __kernel void bicubic(__global const float *x, __global float *y, __local float *weights, __local int *places,

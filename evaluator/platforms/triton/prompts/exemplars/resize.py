@@ -11,30 +11,29 @@ import triton.language as tl
 
 @triton.jit
 def taps_of(to, from_size, to_size):
-    """The first of four taps before and after each place, and its distances from the two inner ones, exact by integers."""
+    """The second of four taps around each place, and its distances from the inner two, exact by integers."""
     above, below = from_size * (2 * to + 1) - to_size, 2 * to_size
-    first = (above + below) // below - 1
-    behind = above - first * below
-    return first, behind / below, (below - behind) / below
+    second = (above + below) // below - 1
+    behind = above - second * below
+    return second, behind / below, (below - behind) / below
 
 
 @triton.jit
 def cubic(t, u, tap: tl.constexpr):
     """A tap's weight, as a product: near zero it loses no digits, and its pixel may be large."""
     if tap == -1:
-        return -0.75 * t * u * u
+        weight = -0.75 * t * u * u
     elif tap == 0:
-        return u * (1.0 + t * (1.0 - 1.25 * t))
+        weight = u * (1.0 + t * (1.0 - 1.25 * t))
     elif tap == 1:
-        return t * (1.0 + u * (1.0 - 1.25 * u))
+        weight = t * (1.0 + u * (1.0 - 1.25 * u))
     else:
-        return -0.75 * u * t * t
+        weight = -0.75 * u * t * t
+    return weight
 
 
 @triton.jit
-def resize_kernel(
-    x_ptr, y_ptr, height, width, new_height, new_width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+def resize_kernel(x_ptr, y_ptr, height, width, new_height, new_width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     plane = tl.program_id(0).to(tl.int64)
     x_ptr += plane * height * width
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
