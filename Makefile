@@ -61,6 +61,7 @@ demo: setup
 image: setup
 	@$(BIN)/kernelwright sandbox build
 	$(BIN)/kernelwright sandbox build --platform riscv
+	$(BIN)/kernelwright sandbox build --platform cuda
 	$(BIN)/kernelwright sandbox build --platform opencl
 
 # Docker's tests fail without a daemon, PostgreSQL's, the browser's and those that compile for GPUs without their programs;
@@ -71,6 +72,7 @@ test: setup
 	    echo "test: Docker answers; making the sandbox images unless they are there"
 	    $(BIN)/kernelwright sandbox build
 	    $(BIN)/kernelwright sandbox build --platform riscv
+	    $(BIN)/kernelwright sandbox build --platform cuda
 	    $(BIN)/kernelwright sandbox build --platform opencl
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"

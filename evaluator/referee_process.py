@@ -31,7 +31,7 @@ class HarnessFailed(Exception):
 def harness_hash(folder: Path = REFEREE) -> str:
     """SHA-256 over the referee's files in all subfolders. It identifies the rules by which a result was judged."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".c", ".h")):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

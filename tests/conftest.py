@@ -176,6 +176,19 @@ def shared_opencl_sandbox(sandbox_of: SandboxOf) -> Iterator[SharedContainerSand
 
 
 @pytest.fixture(scope="session")
+def cuda_sandbox(sandbox_of: SandboxOf) -> DockerSandbox:
+    """A container for each evaluation on platform cuda."""
+    return sandbox_of("cuda")
+
+
+@pytest.fixture(scope="session")
+def shared_cuda_sandbox(cuda_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
+    """One container for many of them."""
+    with contextlib.closing(SharedContainerSandbox(cuda_sandbox)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
 def command_server() -> Iterator[CommandServer]:
     """Starts commands as processes of their own, without each importing for seconds."""
     with contextlib.closing(CommandServer()) as server:

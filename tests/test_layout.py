@@ -136,12 +136,12 @@ def test_the_check_for_the_environment_finds_it(source):
 
 
 @pytest.mark.parametrize(
-    "changed", ["rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/include/device.h"]
+    "changed", ["rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/library/engine.cpp"]
 )
 def test_the_hash_of_the_referee_covers_files_in_subfolders(tmp_path, changed):
     from evaluator.referee_process import harness_hash
 
-    files = ("rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/include/device.h")
+    files = ("rules.py", "timing/clock.py", "runner/platforms/plugin.c", "runner/library/engine.cpp")
     for copy in ("before", "after"):
         for name in files:
             path = tmp_path / copy / name
@@ -226,6 +226,7 @@ MAY_SAY_SO = {
     "evaluator/platforms/screened.py": {"cores"},  # tensor cores
     "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
     "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
+    "evaluator/referee/runner/platforms/cuda/library/prepare.py": {"g++"},
     "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},
     "evaluator/referee/runner/platforms/triton/interpreting.py": {
         "core",
@@ -320,7 +321,8 @@ ROOMS = {
         "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
-        "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/gpu",
+        "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library runner/platforms/gpu",
+        "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
         "runner/platforms/opencl": "runner/platforms/cpu",
         "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",

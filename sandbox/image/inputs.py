@@ -34,6 +34,8 @@ def collect_inputs(recipe: ImageRecipe, folder: Path, *, wheels: Path | None, pr
     """
     for path in recipe.paths:
         shutil.copy(path, folder)
+    for path in recipe.folders:
+        shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
     progress("downloading the Python packages of the image with this host's pip settings")
     _download_wheels(recipe.requirements, folder / "wheels", wheels)
     bundle = host_ca_bundle()

@@ -24,6 +24,7 @@ class ImageRecipe:
         files: the names of the files that decide what is in the image, `install.sh` and `requirements.txt` among them.
         variables: the environment variables that the image sets besides those of every command.
         base: the recipe of the image that this one is made on; None is Debian 12.
+        folders: whole folders of other places that decide what is in the image, too; `/mnt` has each by its name.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ImageRecipe:
     files: tuple[str, ...]
     variables: tuple[str, ...] = ()
     base: "ImageRecipe | None" = None
+    folders: tuple[Path, ...] = ()
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -44,8 +46,14 @@ class ImageRecipe:
 
     @property
     def tag(self) -> str:
-        """`kernelwright-NAME:HASH`; the hash covers the files, and those of the base."""
+        """`kernelwright-NAME:HASH`; the hash covers the files, those of the folders and those of the base."""
         digest = hashlib.sha256(b"" if self.base is None else self.base.tag.encode())
         for path in self.paths:
             digest.update(path.read_bytes())
+        for folder in self.folders:
+            for path in sorted(folder.rglob("*")):
+                if not path.is_file() or "__pycache__" in path.parts:
+                    continue
+                digest.update(f"{path.relative_to(folder)}\n".encode())
+                digest.update(path.read_bytes())
         return f"kernelwright-{self.name}:{digest.hexdigest()[:12]}"

@@ -37,13 +37,13 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture
 def shared_of(
-    docker_sandbox: Sandbox,
     shared_docker_sandbox: Sandbox,
     shared_riscv_sandbox: Sandbox,
     shared_opencl_sandbox: Sandbox,
+    shared_cuda_sandbox: Sandbox,
 ) -> SandboxOf:
-    """By the platform's name: one container for many evaluations, or one for each where most time goes to builds."""
-    ones = {"riscv": shared_riscv_sandbox, "opencl": shared_opencl_sandbox, "cuda": docker_sandbox}
+    """By the platform's name: one container for many evaluations."""
+    ones = {"riscv": shared_riscv_sandbox, "opencl": shared_opencl_sandbox, "cuda": shared_cuda_sandbox}
     return lambda platform: ones.get(platform, shared_docker_sandbox)
 
 

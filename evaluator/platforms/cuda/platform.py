@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.platforms.base import Device, PromptFiles
+from evaluator.platforms.cuda.image import RECIPE
 from evaluator.platforms.screened import Screened
 from evaluator.referee.protocol.gpu_checks import toolkit
 from sandbox.base import Devices
+from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
 
 
@@ -27,6 +29,10 @@ class CudaPlatform(Screened):
             "not checked": "races between blocks but for the order of blocks; speed",
         }
         return Device(self.name, "CUDA threads on the host", facts, index)
+
+    def image(self) -> ImageRecipe:
+        """The files in `image/`, on the image of platform `cpu`."""
+        return RECIPE
 
     def host_programs(self) -> tuple[HostProgram, ...]:
         """A compiler for the host, with its sanitizers."""

@@ -5,13 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.referee.runner.platforms.cuda import source
+from evaluator.referee.runner.platforms.cuda.library import prepare
 
-INCLUDE = Path(source.__file__).parent / "include"
-BUILDS: dict[str, tuple[str, ...]] = {
-    "plain": ("-O2",),
-    "thread": ("-O1", "-g1", "-fsanitize=thread"),
-    "address": ("-O1", "-g1", "-fsanitize=address", "-fno-omit-frame-pointer"),
-}
 _MAIN = """
 int run();
 int main(int count, char** words) {
@@ -31,10 +26,13 @@ class Ran:
 
 
 def build(text: str, folder: Path, kind: str = "plain") -> Path:
-    """Compile a program whose `int run()` uses CUDA."""
+    """Compile a program whose `int run()` uses CUDA. The folder's parent keeps what all programs share."""
     written, program = folder / f"{kind}.cpp", folder / kind
-    written.write_text('#include "runtime.h"\n' + _MAIN + source.rewrite(text).text)
-    command = ["g++", "-std=c++20", "-w", *BUILDS[kind], f"-I{INCLUDE}", str(written), "-o", str(program)]
+    written.write_text('#include "replay.h"\n' + _MAIN + source.rewrite(text).text)
+    ready = folder.parent / "emulation" / kind
+    objects = prepare.prepare_programs(kind, ready)
+    places = [f"-I{ready}", f"-I{prepare.INCLUDE}"]
+    command = ["g++", *prepare.PROGRAMS[kind], *places, str(written), *objects, "-o", str(program)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return program
 

@@ -190,12 +190,3 @@ def test_a_profile_says_what_the_figures_tell() -> None:
         "a data race",
     ):
         assert words in text
-
-
-def test_what_extensions_include_of_torch_is_what_the_image_has_precompiled() -> None:
-    image = load_platform("cuda").image().folder / "torch_for_kernels.h"
-    included = [
-        [line for line in path.read_text().splitlines() if line.startswith("#include")]
-        for path in (image, building.INCLUDE / "instead" / "torch" / "extension.h")
-    ]
-    assert included[0] == included[1] != []

@@ -15,18 +15,18 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("cuda_screening")]
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_candidate_is_screened(docker_sandbox: Sandbox, name: str) -> None:
-    see(HONEST[name], judged(docker_sandbox, HONEST[name], "cuda"))
+def test_an_honest_candidate_is_screened(shared_cuda_sandbox: Sandbox, name: str) -> None:
+    see(HONEST[name], judged(shared_cuda_sandbox, HONEST[name], "cuda"))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_fault_or_a_cheat_is_told(docker_sandbox: Sandbox, name: str) -> None:
-    see(ATTACKS[name], judged(docker_sandbox, ATTACKS[name], "cuda"))
+def test_a_fault_or_a_cheat_is_told(cuda_sandbox: Sandbox, name: str) -> None:
+    see(ATTACKS[name], judged(cuda_sandbox, ATTACKS[name], "cuda"))
 
 
 @pytest.mark.parametrize("path", exemplars_of("cuda"), ids=lambda path: path.stem)
-def test_an_exemplar_is_screened(docker_sandbox: Sandbox, path: Path) -> None:
-    see_exemplar(docker_sandbox, path, "cuda")
+def test_an_exemplar_is_screened(shared_cuda_sandbox: Sandbox, path: Path) -> None:
+    see_exemplar(shared_cuda_sandbox, path, "cuda")
 
 
 PTX = elementwise(
@@ -39,16 +39,16 @@ HOSTS_FUNCTION = elementwise("twice(v)", more="float twice(float v) { return v *
 
 @pytest.mark.nvrtc
 @pytest.mark.usefixtures("gpu_compiler")
-def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(docker_sandbox: Sandbox) -> None:
-    found = judged(docker_sandbox, Case("x * 2", "33, 70", PTX, "screened"), "cuda")
+def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(cuda_sandbox: Sandbox) -> None:
+    found = judged(cuda_sandbox, Case("x * 2", "33, 70", PTX, "screened"), "cuda")
     assert "line 5: asm: inline PTX" in found.message
     assert (found.verdict, found.tags) == ("screened", ("compiled",)), found.message
 
 
 @pytest.mark.nvrtc
 @pytest.mark.usefixtures("gpu_compiler")
-def test_a_kernel_that_only_a_hosts_compiler_takes_does_not_compile(docker_sandbox: Sandbox) -> None:
-    found = judged(docker_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "build_failed"), "cuda")
+def test_a_kernel_that_only_a_hosts_compiler_takes_does_not_compile(cuda_sandbox: Sandbox) -> None:
+    found = judged(cuda_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "build_failed"), "cuda")
     assert (found.verdict, found.code) == ("build_failed", "for_gpus")
     assert 'identifier "twice" is undefined' in found.message
 
@@ -60,15 +60,15 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_without_the_compiler_nothing_is_shown_of_what_cannot_be_emulated(docker_sandbox: Sandbox) -> None:
-    found = judged(docker_sandbox, Case("x * 2", "33, 70", PTX, "build_failed"), "cuda")
+def test_without_the_compiler_nothing_is_shown_of_what_cannot_be_emulated(cuda_sandbox: Sandbox) -> None:
+    found = judged(cuda_sandbox, Case("x * 2", "33, 70", PTX, "build_failed"), "cuda")
     assert (found.verdict, found.code) == ("build_failed", "not_emulated")
     assert "line 5: asm: inline PTX" in found.message
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_without_the_compiler_a_hosts_function_is_no_kernel_of_its_own(docker_sandbox: Sandbox) -> None:
-    found = judged(docker_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "screened"), "cuda")
+def test_without_the_compiler_a_hosts_function_is_no_kernel_of_its_own(cuda_sandbox: Sandbox) -> None:
+    found = judged(cuda_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "screened"), "cuda")
     assert found.verdict == "screened", found.message
     assert not {"compiled", "race_free", "custom_kernel"} & set(found.tags)
 
@@ -80,8 +80,8 @@ from torch.utils.cpp_extension import load_inline
 CPP = '''
 #include <torch/extension.h>
 {with_pybind11}
-torch::Tensor add(torch::Tensor x, double by) {{ return x + by; }}
-std::vector<torch::Tensor> two(const torch::Tensor& x, int64_t n, bool flag) {{ return {{x * n, flag ? x : -x}}; }}
+torch::Tensor add(torch::Tensor x, double by) {{ return x.add(by); }}
+std::vector<torch::Tensor> two(const torch::Tensor& x, int n, bool flag) {{ return {{x.mul(n), flag ? x : -x}}; }}
 std::tuple<torch::Tensor, int> given(at::Tensor&& x, std::optional<torch::Tensor> y) {{ return {{x, y ? 1 : 0}}; }}
 void fill(torch::Tensor& x, float v) {{ x.fill_(v); }}
 int64_t total(std::vector<int64_t> n, at::IntArrayRef m) {{ return at::IntArrayRef(n).size() + 10 * m.back(); }}
@@ -126,8 +126,8 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.parametrize("more", ["", "namespace py = pybind11;"], ids=["bindings.h", "pybind11"])
-def test_functions_take_and_give_what_they_do_by_pybind11(docker_sandbox: Sandbox, more: str) -> None:
+def test_functions_take_and_give_what_they_do_by_pybind11(cuda_sandbox: Sandbox, more: str) -> None:
     task = task_from_source(op_of(*RELU), name="functions")
     source = FUNCTIONS.format(with_pybind11=more)
-    found = evaluate(task, source, sandbox=docker_sandbox, platform=load_platform("cuda"), effort=EFFORT)
+    found = evaluate(task, source, sandbox=cuda_sandbox, platform=load_platform("cuda"), effort=EFFORT)
     assert found.verdict == "screened" and "torch_only" in found.tags, f"{found.message}\n{found.detail}"

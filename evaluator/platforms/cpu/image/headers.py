@@ -2,13 +2,11 @@
 
 Of the 16 s that g++ needs for a small extension, 10 go into reading torch's headers. A precompiled header serves only
 the options that it was made with, except that -O1, -O2 and -O3 are one to it, and takes 760 MB: hence two of
-torch/extension.h, for what candidates use most. torch_for_kernels.h, which builds of platform `cuda` include, is
-compiled in a third of the time. One that does not fit is passed over. g++ looks for them in every folder of its
-search path before it looks for the header (GCC manual, 3.22), so a folder of CPATH serves; beside the header,
-load_inline would delete them.
+torch/extension.h, for what candidates use most. One that does not fit is passed over. g++ looks for them in every
+folder of its search path before it looks for the header (GCC manual, 3.22), so a folder of CPATH serves; beside the
+header, load_inline would delete them.
 """
 
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -23,7 +21,6 @@ _ALWAYS = ("-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20")
 PRECOMPILED = (
     ("torch/extension.h", ("-O3",)),
     ("torch/extension.h", ("-O3", "-march=native", "-fopenmp")),
-    ("kernelwright/torch_for_kernels.h", ("-O3",)),
 )
 
 
@@ -34,7 +31,6 @@ def main() -> None:
         (folder / f"{name}.gch").mkdir(parents=True, exist_ok=True)
     # When the header is included again, g++ expects it in this folder, too.
     (folder / "torch/extension.h").symlink_to(Path(torch.__path__[0]) / "include" / "torch" / "extension.h")
-    shutil.copy(Path(__file__).with_name("torch_for_kernels.h"), folder / "kernelwright")
     places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
 
     def precompile(number: int) -> None:

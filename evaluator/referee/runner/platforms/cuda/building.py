@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import subprocess
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +13,19 @@ from types import ModuleType
 from typing import Any
 
 from . import source
+from .library import prepare
 
-INCLUDE = Path(__file__).parent / "include"
+INCLUDE = prepare.INCLUDE
 _NAME = "cuda_on_host"
 _MAX_ERROR = 6000
-# The options of torch.utils.cpp_extension, for which the image has torch's headers precompiled.
-_TORCH = ("-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20", "-O1")
-# What starts an extension. A precompiled header serves only where nothing but directives comes before it.
-_SMALL = """#if __has_include(<kernelwright/torch_for_kernels.h>)
-#include <kernelwright/torch_for_kernels.h>
-#endif
-"""
-_WHOLE = "#include <torch/extension.h>\n"
 _PYBIND = re.compile(r"\bpy::|\bpybind11\b")
 """What bindings.h has nothing in place of."""
 _LACKS = re.compile(
     "error: .*(?:is not a member of|has not been declared|was not declared|does not name a type|is not a namespace-name"
-    "|incomplete type|.*cuh::(?:Module|Convert))"
+    "|incomplete type|no match for|no matching function|redefinition of|.*cuh::(?:Module|Convert))"
 )
-"""Errors of g++ about a name that it lacks, which torch's whole header may bring."""
-# Warnings of a host's compiler say nothing of CUDA C++.
-_ALWAYS = ("-w", "-fmax-errors=8", "-fno-diagnostics-show-option", "-fdiagnostics-color=never")
+"""Errors of g++ about a name that it lacks, which torch's whole header may bring, or that came twice."""
+_TOLD = ("-fmax-errors=8", "-fno-diagnostics-show-option", "-fdiagnostics-color=never")
 
 
 class BuildError(RuntimeError):
@@ -57,13 +48,14 @@ def extension_text(given: Sources, *, whole: bool = False) -> tuple[str, list[so
 
     Args:
         given: the sources.
-        whole: whether it starts with all of torch's header and is bound by pybind11, which takes twice as long to
-            compile.
+        whole: whether it starts with all of torch's header and is bound by pybind11, which takes five times as long
+            to compile.
 
     Raises:
         BuildError: a source cannot be read.
     """
-    parts = [(_WHOLE if whole else _SMALL) + "#include <torch_on_host.h>\n"]
+    # A precompiled header serves only where nothing comes before it.
+    parts = [("#include <torch/extension.h>\n" if whole else "") + "#include <torch_on_host.h>\n"]
     rewritten = []
     for kind, texts in (("cpp", given.cpp), ("cuda", given.cuda)):
         for number, text in enumerate(texts):
@@ -208,40 +200,35 @@ def build_plain(given: Sources, folder: Path) -> ctypes.CDLL:
     text = plain_text(given)
     library = folder / f"plain-{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
     if not library.is_file():
-        from torch.utils.cpp_extension import include_paths
-
         folder.mkdir(parents=True, exist_ok=True)
         written = library.with_suffix(".cpp")
         written.write_text(text)
-        places = [f"-isystem{path}" for path in include_paths()]
-        compile_cpp(
-            [*_TORCH, *places, f"-I{INCLUDE}", *_ALWAYS, "-shared", str(written), "-o", str(library), *_libraries()]
-        )
+        _link(folder, [*prepare.EXTENSION, f"-I{INCLUDE}"], written, library)
         written.unlink()
     return ctypes.CDLL(str(library))
 
 
 def _compile_extension(name: str, text: str, library: Path, *, whole: bool) -> None:
-    from torch.utils.cpp_extension import include_paths
-
     written = library.with_suffix(".cpp")
     written.write_text(text)
-    places = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
-    own = [f"-I{INCLUDE}"] if whole else [f"-I{INCLUDE}", f"-I{INCLUDE / 'instead'}"]
-    compile_cpp(
-        [
-            *_TORCH, f"-DTORCH_EXTENSION_NAME={name}", *places, *own, *_ALWAYS, "-shared",
-            str(written), "-o", str(library), *_libraries(),
-        ]
-    )  # fmt: skip
+    own = [f"-I{INCLUDE}"]
+    if not whole:
+        own = [f"-I{prepare.READY / 'extension'}", *own, f"-I{INCLUDE / 'instead'}"]
+    words = [*prepare.EXTENSION, f"-DTORCH_EXTENSION_NAME={name}", *own, *prepare.torch_folders()]
+    _link(library.parent, words, written, library, "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python")
     written.unlink()
 
 
-def _libraries() -> list[str]:
+def _link(folder: Path, words: Sequence[str], written: Path, library: Path, *more: str) -> None:
+    """Make a library of a source, with the emulation's own, which is found again in the same folder or the image."""
     from torch.utils.cpp_extension import library_paths
 
-    folders = [f"-L{path}" for path in library_paths()]
-    return [*folders, "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    shared = prepare.extension_library(folder)
+    place = "$ORIGIN" if shared.parent == folder else str(shared.parent)
+    # It is needed where nothing is launched, too: it knows the memory of tensors.
+    needed = ["-Wl,--no-as-needed", "-lcuh", "-Wl,--as-needed"]
+    linked = [f"-L{shared.parent}", *needed, f"-Wl,-rpath,{place}", *(f"-L{path}" for path in library_paths()), *more]
+    compile_cpp([*words, *_TOLD, "-shared", str(written), "-o", str(library), *linked])
 
 
 def compile_cpp(words: Sequence[str], timeout_s: float = 300.0) -> None:

@@ -23,15 +23,11 @@ from ..gpu import machine_code
 from ..gpu.memory import RecordError, places_in, see_one_place
 from ..gpu.runs import Run, held
 from . import building, nvrtc, records, source
+from .library import prepare
 
 if TYPE_CHECKING:
     from ...main import Runner
 
-_BUILDS: dict[str, tuple[str, ...]] = {
-    "plain": ("-O2",),  # where the address sanitizer cannot run, or takes too long
-    "thread": ("-O1", "-g1", "-fsanitize=thread"),
-    "address": ("-O1", "-g1", "-fsanitize=address", "-fno-omit-frame-pointer"),
-}
 _OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=77:report_signal_unsafe=0",
     "ASAN_OPTIONS": "detect_leaks=0:exitcode=78:detect_stack_use_after_return=0:allocator_may_return_null=1",
@@ -97,7 +93,7 @@ def check(runner: "Runner", message: Message) -> Message:
         program = folder / kind
         try:
             _compile(written, program, kind)
-        except (building.BuildError, subprocess.TimeoutExpired) as error:
+        except (building.BuildError, subprocess.SubprocessError) as error:
             return [Run(order, "not_run", str(error)[:2000], 0.0) for order in orders]
         finally:
             build_s[kind] = round(time.perf_counter() - start, 2)
@@ -158,13 +154,12 @@ def _compiled(
 
 
 def _compile(written: Path, program: Path, kind: str) -> None:
+    ready = [f"-I{prepare.READY / kind}", f"-I{building.INCLUDE}"]
+    told = ["-fmax-errors=4", "-fdiagnostics-color=never"]
+    objects = prepare.program_objects(kind, written.parent)
     building.compile_cpp(
-        [
-            "-std=c++20", *_BUILDS[kind], "-w", "-fmax-errors=4", "-fdiagnostics-color=never",
-            f"-I{building.INCLUDE}", str(written), "-o", str(program),
-        ],
-        timeout_s=120.0,
-    )  # fmt: skip
+        [*prepare.PROGRAMS[kind], *told, *ready, str(written), *objects, "-o", str(program)], timeout_s=120.0
+    )
 
 
 def _run(program: Path, record: Path, outputs: Path, order: str, limit_s: float, launches: int) -> Run:

@@ -1,5 +1,7 @@
 // Launches: what stands between <<< and >>>, and kernels by name, pointer or the arguments that they are given.
 #pragma once
+#include <array>
+
 #include "engine.h"
 
 namespace cuh {
@@ -13,25 +15,15 @@ struct Config {
 };
 
 // The name of a function as the compiler writes it, template arguments and all.
+std::string name_in(const char* pretty);
 template <auto kernel>
 std::string name_of() {
-  std::string text = __PRETTY_FUNCTION__;
-  const size_t from = text.find("kernel = ") + 9;
-  text = text.substr(from, text.rfind("; std::string") != std::string::npos && text.rfind("; std::string") > from
-                               ? text.rfind("; std::string") - from
-                               : text.rfind(']') - from);
-  for (size_t at; (at = text.find("{anonymous}::")) != std::string::npos;) text.erase(at, 13);
-  return text;
+  return name_in(__PRETTY_FUNCTION__);
 }
 
-// Which kernels may use more dynamic shared memory than 48 KiB, as the program has asked for.
-inline std::vector<std::pair<const void*, size_t>> shared_limits;
-
-inline size_t shared_limit_of(const void* kernel) {
-  for (auto& [function, bytes] : shared_limits)
-    if (function == kernel) return std::max(bytes, plain_shared_bytes);
-  return plain_shared_bytes;
-}
+// A kernel may use more dynamic shared memory than 48 KiB where the program has asked for it.
+void allow_shared(const void* kernel, size_t bytes);
+size_t shared_limit_of(const void* kernel);
 
 // One argument of a launch as bytes, for whoever watches launches.
 struct Argument {
@@ -42,25 +34,28 @@ struct Argument {
 struct Watcher {
   virtual ~Watcher() = default;
   // Returns whether the grid is to be run.
-  virtual bool before(const std::string& kernel, const Config& config, size_t shared_limit,
-                      const std::vector<Argument>& arguments) = 0;
+  virtual bool before(const std::string& kernel, const Config& config, size_t shared_limit, const Argument* arguments,
+                      size_t count) = 0;
   virtual void after() = 0;
 };
-inline Watcher* watcher = nullptr;
+extern Watcher* watcher;
+
+// Checks a launch, tells whoever watches, and runs `entry(argument)` in each thread.
+void launch_grid(const std::string& name, const Config& config, size_t shared_limit, const Argument* arguments,
+                 size_t count, void (*entry)(void*), void* argument);
+
+template <class Call, class... P>
+void launch_call(const std::string& name, Call& call, const Config& config, size_t shared_limit,
+                 std::tuple<P...>& values) {
+  const auto told = std::apply(
+      [](auto&... each) { return std::array<Argument, sizeof...(P)>{{{&each, sizeof each}...}}; }, values);
+  auto body = [&] { std::apply(call, values); };
+  launch_grid(name, config, shared_limit, told.data(), told.size(), run_body<decltype(body)>, &body);
+}
 
 template <class... P>
 void launch_with(const std::string& name, void (*kernel)(P...), const Config& config, std::tuple<P...>& values) {
-  const size_t limit = shared_limit_of(reinterpret_cast<const void*>(kernel));
-  check_launch(name, config.grid, config.block, config.dynamic_bytes, limit);
-  bool run = true;
-  if (watcher) {
-    std::vector<Argument> arguments;
-    std::apply([&](auto&... each) { (arguments.push_back({&each, sizeof each}), ...); }, values);
-    run = watcher->before(name, config, limit, arguments);
-  }
-  if (run)
-    run_grid(name, config.grid, config.block, config.dynamic_bytes, limit, [&] { std::apply(kernel, values); });
-  if (watcher) watcher->after();
+  launch_call(name, kernel, config, shared_limit_of(reinterpret_cast<const void*>(kernel)), values);
 }
 
 template <class... P>
@@ -100,16 +95,7 @@ struct DeducedLauncher {
   template <class... A>
   void operator()(A&&... given) {
     std::tuple<std::decay_t<A>...> values{std::forward<A>(given)...};
-    bool run = true;
-    if (watcher) {
-      std::vector<Argument> arguments;
-      std::apply([&](auto&... each) { (arguments.push_back({&each, sizeof each}), ...); }, values);
-      run = watcher->before("?", config, plain_shared_bytes, arguments);
-    }
-    if (run)
-      run_grid("a kernel", config.grid, config.block, config.dynamic_bytes, plain_shared_bytes,
-               [&] { std::apply(call, values); });
-    if (watcher) watcher->after();
+    launch_call("?", call, config, plain_shared_bytes, values);
   }
 };
 

@@ -1,7 +1,7 @@
 // A kernel that a program launches by torch.cuda._compile_kernel: arguments come as a pointer to each, as torch passes them
 // (torch/cuda/_utils.py): a tensor as its address, an int as 32 bits, a float as a double.
 #pragma once
-#include "allocator.h"
+#include "runtime.h"
 
 namespace cuh {
 

@@ -1,7 +1,17 @@
 // The part of CUDA's runtime library that programs call on the host. Memory of the device is memory of the host.
 #pragma once
 #include "device.h"
-#include "trace.h"
+#include "launch.h"
+
+namespace cuh {
+
+// Memory that kernels may be given: a record holds what is in it.
+void know_memory(const void* place, size_t bytes);
+void forget_memory(const void* place);
+// A variable of the device is set; a record holds that, too.
+void set_variable(const char* name, void* symbol, const void* from, size_t bytes, size_t offset);
+
+}  // namespace cuh
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
@@ -69,13 +79,13 @@ cudaError_t cudaMalloc(T** place, size_t bytes) {
   *place = static_cast<T*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   if (!*place) return cudaErrorMemoryAllocation;
   std::memset(static_cast<void*>(*place), 0xff, bytes);
-  cuh::regions.add(*place, bytes);
+  cuh::know_memory(*place, bytes);
   return cudaSuccess;
 }
 template <class T>
 cudaError_t cudaMallocAsync(T** place, size_t bytes, cudaStream_t) { return cudaMalloc(place, bytes); }
 inline cudaError_t cudaFree(void* place) {
-  cuh::regions.remove(place);
+  cuh::forget_memory(place);
   std::free(place);
   return cudaSuccess;
 }
@@ -93,16 +103,10 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
   return cudaMemset(to, value, bytes);
 }
 namespace cuh {
-inline cudaError_t copy_to_symbol(const char* name, void* symbol, const void* from, size_t bytes, size_t offset) {
-  std::memcpy(static_cast<char*>(symbol) + offset, from, bytes);
-  VariableSet& set = variables_set[name];
-  set = {static_cast<char*>(symbol), std::max(set.bytes, offset + bytes)};
-  if (watcher) static_cast<Recorder*>(watcher)->symbol(name, static_cast<char*>(symbol) + offset, bytes, offset);
-  return cudaSuccess;
-}
 inline cudaError_t copy_symbol(const char* name, void* symbol, const void* from, size_t bytes, size_t offset = 0,
                                int = 0, cudaStream_t = nullptr) {
-  return copy_to_symbol(name, symbol, from, bytes, offset);
+  set_variable(name, symbol, from, bytes, offset);
+  return cudaSuccess;
 }
 }  // namespace cuh
 #define cudaMemcpyToSymbol(symbol, ...) cuh::copy_symbol(#symbol, (void*)&(symbol), __VA_ARGS__)
@@ -112,7 +116,7 @@ template <class F>
 cudaError_t cudaFuncSetAttribute(F* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
     if (size_t(value) > cuh::largest_shared_bytes) return cudaErrorInvalidValue;
-    cuh::shared_limits.emplace_back(reinterpret_cast<const void*>(kernel), size_t(value));
+    cuh::allow_shared(reinterpret_cast<const void*>(kernel), size_t(value));
   }
   return cudaSuccess;
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/extension.h>
 
-#include "allocator.h"
+#include "runtime.h"
 #ifndef PYBIND11_MODULE
 #include "bindings.h"
 #endif

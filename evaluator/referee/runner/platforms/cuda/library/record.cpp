@@ -1,11 +1,17 @@
-// Records the launches of a program, so that they can be made again elsewhere: with sanitizers, in other orders, in a
-// process that holds nothing of the program but its kernels.
-#pragma once
+// Launches as programs make them: what they may use, who watches, and a record by which they can be made again elsewhere:
+// with sanitizers, in other orders, in a process that holds nothing of the program but its kernels.
+#include "../include/runtime.h"
+
+#include <algorithm>
 #include <map>
 
-#include "launch.h"
-
 namespace cuh {
+
+Watcher* watcher = nullptr;
+
+namespace {
+
+std::vector<std::pair<const void*, size_t>> shared_limits;
 
 struct Region {
   size_t bytes = 0;
@@ -52,16 +58,16 @@ struct Regions {
     return at < next->first + std::max<size_t>(1, next->second.bytes) ? next : all.end();
   }
 };
-inline Regions regions;
+Regions regions;
 
 // Variables of the device that were set, by name: what they hold when a record begins is a part of it.
 struct VariableSet {
   char* place;
   size_t bytes;
 };
-inline std::map<std::string, VariableSet> variables_set;
+std::map<std::string, VariableSet> variables_set;
 
-inline uint64_t hash_of(const void* place, size_t bytes) {
+uint64_t hash_of(const void* place, size_t bytes) {
   const char* from = static_cast<const char*>(place);
   uint64_t hash = bytes * 0x9e3779b97f4a7c15u + 1;
   size_t i = 0;
@@ -102,14 +108,14 @@ struct Recorder : Watcher {
     put('S'); put_text(name); put(uint64_t(offset)); put(uint64_t(bytes)); put(content, bytes);
   }
 
-  bool before(const std::string& name, const Config& config, size_t limit,
-              const std::vector<Argument>& arguments) override {
+  bool before(const std::string& name, const Config& config, size_t limit, const Argument* arguments,
+              size_t count) override {
     std::lock_guard<std::mutex> alone(regions.busy);
     touched.clear();
-    for (const Argument& each : arguments)
-      for (size_t at = 0; at + 8 <= each.size; at += 8) {
+    for (const Argument* each = arguments; each < arguments + count; each++)
+      for (size_t at = 0; at + 8 <= each->size; at += 8) {
         uintptr_t word;
-        std::memcpy(&word, static_cast<const char*>(each.bytes) + at, 8);
+        std::memcpy(&word, static_cast<const char*>(each->bytes) + at, 8);
         auto found = regions.holding(word);
         if (found == regions.all.end()) continue;
         Region& region = found->second;
@@ -124,8 +130,10 @@ struct Recorder : Watcher {
       }
     put('L'); put_text(name);
     for (const dim3& each : {config.grid, config.block}) { put(each.x); put(each.y); put(each.z); }
-    put(uint64_t(config.dynamic_bytes)); put(uint64_t(limit)); put(uint32_t(arguments.size()));
-    for (const Argument& each : arguments) { put(uint32_t(each.size)); put(each.bytes, each.size); }
+    put(uint64_t(config.dynamic_bytes)); put(uint64_t(limit)); put(uint32_t(count));
+    for (const Argument* each = arguments; each < arguments + count; each++) {
+      put(uint32_t(each->size)); put(each->bytes, each->size);
+    }
     if (file) std::fflush(file);
     return run;
   }
@@ -139,11 +147,50 @@ struct Recorder : Watcher {
   }
 };
 
+}  // namespace
+
+void know_memory(const void* place, size_t bytes) { regions.add(place, bytes); }
+void forget_memory(const void* place) { regions.remove(place); }
+
+void set_variable(const char* name, void* symbol, const void* from, size_t bytes, size_t offset) {
+  std::memcpy(static_cast<char*>(symbol) + offset, from, bytes);
+  VariableSet& set = variables_set[name];
+  set = {static_cast<char*>(symbol), std::max(set.bytes, offset + bytes)};
+  if (watcher) static_cast<Recorder*>(watcher)->symbol(name, static_cast<char*>(symbol) + offset, bytes, offset);
+}
+
+void allow_shared(const void* kernel, size_t bytes) { shared_limits.emplace_back(kernel, bytes); }
+
+size_t shared_limit_of(const void* kernel) {
+  for (auto& [function, bytes] : shared_limits)
+    if (function == kernel) return std::max(bytes, plain_shared_bytes);
+  return plain_shared_bytes;
+}
+
+std::string name_in(const char* pretty) {
+  std::string text = pretty;
+  const size_t from = text.find("kernel = ") + 9;
+  text = text.substr(from, text.rfind("; std::string") != std::string::npos && text.rfind("; std::string") > from
+                               ? text.rfind("; std::string") - from
+                               : text.rfind(']') - from);
+  for (size_t at; (at = text.find("{anonymous}::")) != std::string::npos;) text.erase(at, 13);
+  return text;
+}
+
+void launch_grid(const std::string& name, const Config& config, size_t shared_limit, const Argument* arguments,
+                 size_t count, void (*entry)(void*), void* argument) {
+  const std::string told = name == "?" ? "a kernel" : name;
+  check_launch(told, config.grid, config.block, config.dynamic_bytes, shared_limit);
+  if (!watcher || watcher->before(name, config, shared_limit, arguments, count))
+    run_grid(told, config.grid, config.block, config.dynamic_bytes, shared_limit, entry, argument);
+  if (watcher) watcher->after();
+}
+
 }  // namespace cuh
 
 // What the runner calls, once for all extensions of a process.
 extern "C" {
-inline __attribute__((used, visibility("default"))) void cuh_record(const char* path, int run, uint64_t limit) {
+__attribute__((visibility("default"))) void cuh_record(const char* path, int run, uint64_t limit) {
   delete cuh::watcher;
   cuh::watcher = nullptr;
   for (auto& [place, region] : cuh::regions.all) region.recorded = false;
@@ -152,7 +199,7 @@ inline __attribute__((used, visibility("default"))) void cuh_record(const char* 
   for (const auto& [name, set] : cuh::variables_set) recorder->symbol(name.c_str(), set.place, set.bytes, 0);
   cuh::watcher = recorder;
 }
-inline __attribute__((used, visibility("default"))) void cuh_region(const void* place, uint64_t bytes) {
+__attribute__((visibility("default"))) void cuh_region(const void* place, uint64_t bytes) {
   cuh::regions.give(place, bytes);
 }
 }

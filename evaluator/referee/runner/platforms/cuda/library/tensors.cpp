@@ -1,10 +1,10 @@
 // The memory of tensors: known by place and size, and not a number until something is written.
-#pragma once
+#include "../include/runtime.h"
+
 #include <c10/core/CPUAllocator.h>
 
-#include "runtime.h"
-
 namespace cuh {
+namespace {
 
 // Tensors that extensions make are known by place and size, and hold NaN until something is written.
 struct TensorAllocator final : c10::Allocator {
@@ -16,7 +16,7 @@ struct TensorAllocator final : c10::Allocator {
   };
   static void release(void* context) {
     Held* held = static_cast<Held*>(context);
-    regions.remove(held->place);
+    forget_memory(held->place);
     delete held;
   }
   c10::DataPtr allocate(size_t bytes) override {
@@ -24,7 +24,7 @@ struct TensorAllocator final : c10::Allocator {
     void* place = data.get();
     if (!place) return data;
     std::memset(place, 0xff, bytes);
-    regions.add(place, bytes);
+    know_memory(place, bytes);
     Held* held = new Held{std::move(data), place};
     return {place, held, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -32,11 +32,12 @@ struct TensorAllocator final : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-inline bool watch_tensors() {
+bool watch_tensors() {
   static TensorAllocator allocator(c10::GetCPUAllocator());
   c10::SetCPUAllocator(&allocator, 1);
   return true;
 }
-inline const bool tensors_watched = watch_tensors();
+const bool tensors_watched = watch_tensors();
 
+}  // namespace
 }  // namespace cuh

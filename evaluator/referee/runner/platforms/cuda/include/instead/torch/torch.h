@@ -1,0 +1,3 @@
+// As torch/extension.h here.
+#pragma once
+#include <torch/extension.h>

@@ -1,0 +1,1 @@
+"""The part of the emulation that is compiled once, and what compiles it."""
