@@ -1,5 +1,5 @@
 # tries: all the disk there is
-# verdict: crashed or out_of_memory
+# verdict: crashed or out_of_memory or timed_out
 import torch
 import torch.nn as nn
 
