@@ -321,7 +321,8 @@ ROOMS = {
         "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
-        "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library runner/platforms/gpu",
+        "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library "
+        "runner/platforms/gpu",
         "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
         "runner/platforms/opencl": "runner/platforms/cpu",
