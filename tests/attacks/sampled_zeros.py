@@ -1,5 +1,5 @@
 # tries: a bias left out once a sample of its elements, and those at both ends, are seen to be zero
-# verdict: wrong_output/values
+# verdict: wrong_output/values or wrong_output/nan
 import torch
 import torch.nn as nn
 

@@ -474,6 +474,20 @@ torch::Tensor run(torch::Tensor x) {
         body="return extension.run(x).relu()",
         tags="-custom_kernel -race_free -in_bounds",
     ),
+    "gives another form where its launches are recorded": Case(
+        *RELU,
+        elementwise(RIGHT),
+        "screened",
+        body="""import sys
+        frame, callers = sys._getframe(), set()
+        while frame is not None:
+            callers.add(frame.f_code.co_name)
+            frame = frame.f_back
+        y = extension.run(x)
+        return y[:1] if "_recorded_call" in callers else y""",
+        tags="executed -custom_kernel -race_free -in_bounds",
+        shown=("the outputs of the recorded call have another form",),
+    ),
     "tells the emulation by a sanitizer": Case(
         *RELU,
         elementwise(RIGHT).replace("int i =", "\n#ifdef __SANITIZE_THREAD__\nreturn;\n#endif\nint i ="),
