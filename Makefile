@@ -99,7 +99,13 @@ test: setup
 	fi
 	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not exclusive"
+	rm -rf .pytest_cache
+	if ! $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not exclusive"; then
+	    $(BIN)/python -m tests.support.failed_tests .pytest_cache/failed || exit 1
+	    echo "test: these failed beside other tests and are asked again alone, for they may have lacked time:"
+	    cat .pytest_cache/failed
+	    $(BIN)/python -m pytest @.pytest_cache/failed
+	fi
 	$(BIN)/python -m pytest -m exclusive $$(grep -rl --include='test_*.py' 'pytest.mark.exclusive' tests)
 
 lint: setup

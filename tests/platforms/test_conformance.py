@@ -134,6 +134,7 @@ def tried(sandbox: Sandbox, platform: str, source: str, champion: str) -> Evalua
     )
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize("name", grouped(TIMED))
 def test_the_faster_of_two_candidates_is_found_from_either_side(shared_of: SandboxOf, name: str) -> None:
     right, slower = KITS[name].right, KITS[name].slower
