@@ -76,6 +76,7 @@ def test_exemplar_passes_and_is_faster(name: str, shared_docker_sandbox: Sandbox
     )
     assert evaluation.verdict == "passed", f"{evaluation.code}: {evaluation.message}\n{evaluation.detail}"
     assert evaluation.speedup is not None
-    # A trial, because a few percent do not matter. With other programs on the cores the figures say nothing, and the
+    # A trial, because a few percent do not matter. With other programs on the cores the figures say little, and the
     # evaluation says that.
-    assert evaluation.speedup["eager"].value > 1.0 or "noisy" in evaluation.tags
+    least = 0.7 if "noisy" in evaluation.tags else 1.0
+    assert evaluation.speedup["eager"].value > least

@@ -27,17 +27,22 @@ static inline float exp_poly(float x) {
     return (p * r * r + r + 1.0f) * __builtin_bit_cast(float, exponent);
 }
 
-typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vectors: operators work lane by lane
-constexpr int64_t ROWS = 6, KEYS = 32;  // a tile of 6 x 2 vectors fits the registers
+#ifdef __AVX512F__
+constexpr int64_t LANES = 16;
+#else
+constexpr int64_t LANES = 8;  // wider vectors than the processor's would go through memory
+#endif
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));  // GCC's vectors: operators work lane by lane
+constexpr int64_t ROWS = 6, COLUMNS = 2 * LANES, KEYS = 32;  // a tile of 6 x 2 vectors fits the registers
 
-// tile (ROWS x 32) += left (ROWS x inner) times right (inner x 32)
+// tile (ROWS x COLUMNS) += left (ROWS x inner) times right (inner x COLUMNS)
 static inline void multiply(const float* const* left, const float* right, int64_t right_stride, int64_t inner,
                             float* tile, int64_t tile_stride) {
     vec sum[ROWS][2];
     for (int r = 0; r < ROWS; ++r)
-        for (int h = 0; h < 2; ++h) sum[r][h] = *(const vec*)(tile + r * tile_stride + h * 16);
+        for (int h = 0; h < 2; ++h) sum[r][h] = *(const vec*)(tile + r * tile_stride + h * LANES);
     for (int64_t i = 0; i < inner; ++i) {
-        const vec a = *(const vec*)(right + i * right_stride), b = *(const vec*)(right + i * right_stride + 16);
+        const vec a = *(const vec*)(right + i * right_stride), b = *(const vec*)(right + i * right_stride + LANES);
         #pragma GCC unroll 6
         for (int r = 0; r < ROWS; ++r) {
             sum[r][0] += left[r][i] * a;
@@ -45,7 +50,7 @@ static inline void multiply(const float* const* left, const float* right, int64_
         }
     }
     for (int r = 0; r < ROWS; ++r)
-        for (int h = 0; h < 2; ++h) *(vec*)(tile + r * tile_stride + h * 16) = sum[r][h];
+        for (int h = 0; h < 2; ++h) *(vec*)(tile + r * tile_stride + h * LANES) = sum[r][h];
 }
 
 // panels: keys in blocks of KEYS, the last filled up, each block transposed; v: rows filled up likewise, and columns to
@@ -68,7 +73,8 @@ extern "C" void attend(const float* q, const float* panels, const float* v, cons
         std::fill_n(top, ROWS, -3e38f);  // finite: scores of -infinity count nothing, and a row of them gives NaN
         for (int64_t start = 0; start < padded; start += KEYS) {
             std::fill_n(tile, ROWS * KEYS, 0.0f);
-            multiply(query, panels + (pair * padded + start) * d, KEYS, d, tile, KEYS);
+            for (int64_t c = 0; c < KEYS; c += COLUMNS)
+                multiply(query, panels + (pair * padded + start) * d + c, KEYS, d, tile + c, KEYS);
             for (int64_t r = 0; r < ROWS; ++r) {
                 float* score = tile + r * KEYS;
                 const int32_t offset = start - first - r, count = std::min(KEYS, keys - start);
@@ -94,7 +100,7 @@ extern "C" void attend(const float* q, const float* panels, const float* v, cons
                 top[r] = highest;
                 for (int64_t c = 0; c < wide; ++c) out[r * wide + c] *= shrink;
             }
-            for (int64_t c = 0; c < wide; c += 32)
+            for (int64_t c = 0; c < wide; c += COLUMNS)
                 multiply(scores, v + (pair * padded + start) * wide + c, wide, KEYS, out.data() + c, wide);
         }
         for (int64_t r = 0; r < std::min(ROWS, queries - first); ++r)

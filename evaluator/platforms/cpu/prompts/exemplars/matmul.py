@@ -15,13 +15,18 @@ CPP = r"""
 #include <cstdint>
 #include <vector>
 
-typedef float vec __attribute__((vector_size(64), aligned(4)));  // GCC's vectors: operators work lane by lane
-constexpr int64_t ROWS = 6, COLUMNS = 32;  // a tile of 6 x 2 vectors, with what it is made from, fits the registers
+#ifdef __AVX512F__
+constexpr int64_t LANES = 16;
+#else
+constexpr int64_t LANES = 8;  // wider vectors than the processor's would go through memory
+#endif
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));  // GCC's vectors: operators work lane by lane
+constexpr int64_t ROWS = 6, COLUMNS = 2 * LANES;  // a tile of 6 x 2 vectors, with what makes it, fits 16 registers
 
 static inline void multiply(const float* const* left, const float* panel, int64_t inner, float* tile, int64_t stride) {
     vec sum[ROWS][2] = {};
     for (int64_t i = 0; i < inner; ++i) {
-        const vec a = *(const vec*)(panel + i * COLUMNS), b = *(const vec*)(panel + i * COLUMNS + 16);
+        const vec a = *(const vec*)(panel + i * COLUMNS), b = *(const vec*)(panel + i * COLUMNS + LANES);
         #pragma GCC unroll 6
         for (int r = 0; r < ROWS; ++r) {
             sum[r][0] += left[r][i] * a;
@@ -30,13 +35,13 @@ static inline void multiply(const float* const* left, const float* panel, int64_
     }
     for (int r = 0; r < ROWS; ++r) {
         *(vec*)(tile + r * stride) = sum[r][0];
-        *(vec*)(tile + r * stride + 16) = sum[r][1];
+        *(vec*)(tile + r * stride + LANES) = sum[r][1];
     }
 }
 
 extern "C" void linear(const float* x, const float* weight, const float* bias, const float* gate,
                        const float* residual, float* y, int64_t rows, int64_t inner, int64_t columns, int threads) {
-    // The weight in groups of 32 outputs, each transposed, the last filled up: a tile reads one contiguous run.
+    // The weight in groups of COLUMNS outputs, each transposed, the last filled up: a tile reads one contiguous run.
     const int64_t padded = (columns + COLUMNS - 1) / COLUMNS * COLUMNS;
     std::vector<float> panels(padded * inner);
     #pragma omp parallel num_threads(threads) if (rows * columns > 4096)
