@@ -19,7 +19,7 @@ class JailSpec:
     uid: int | None  # the user to become without namespaces
     cgroup: tuple[str, ...]  # the files to write to in order to join the control groups
     disk_mb: int
-    address_space_mb: int
+    address_space_mb: int | None  # of each process; None where a control group bounds the memory of all
     processes: int
     processors: tuple[int, ...]
 

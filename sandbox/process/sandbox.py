@@ -182,7 +182,7 @@ class ProcessSandbox:
             uid=_UNPRIVILEGED_UID if os.geteuid() == 0 and not self._namespaces else None,
             cgroup=tuple(cgroup.entries()) if cgroup is not None else (),
             disk_mb=limits.disk_mb,
-            address_space_mb=limits.memory_mb + _ADDRESS_SPACE_MB,
+            address_space_mb=limits.memory_mb + _ADDRESS_SPACE_MB if cgroup is None else None,
             processes=limits.processes + (0 if os.geteuid() == 0 else _tasks_of_this_user()),
             processors=_processors(limits.cpus),
         )

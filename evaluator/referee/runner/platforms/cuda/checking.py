@@ -7,6 +7,7 @@ them; what they print is theirs, and counts against the candidate only, or toget
 import json
 import os
 import re
+import resource
 import struct
 import subprocess
 import time
@@ -92,6 +93,7 @@ def check(runner: "Runner", message: Message) -> Message:
         start = time.perf_counter()
         program = folder / kind
         try:
+            see_that_it_can_run(kind)
             _compile(written, program, kind)
         except (building.BuildError, subprocess.SubprocessError) as error:
             return [Run(order, "not_run", str(error)[:2000], 0.0) for order in orders]
@@ -121,6 +123,19 @@ def check(runner: "Runner", message: Message) -> Message:
     reply["build_s"] = build_s
     reply["seconds"] = round(time.perf_counter() - began, 2)
     return {**reply, **held(runner, places, memory)}
+
+
+def see_that_it_can_run(kind: str) -> None:
+    """Check that a program of this kind can reserve the addresses that it needs.
+
+    Raises:
+        BuildError: it cannot.
+    """
+    if kind != "plain" and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        raise building.BuildError(
+            f"the {kind} sanitizer reserves terabytes of addresses, which this sandbox limits, because it may make no "
+            "control group that limits memory; run it as root, or in Docker"
+        )
 
 
 def compile_only(message: Message) -> Message:
