@@ -112,7 +112,9 @@ class Evaluation:
             candidate = self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
-        if not pool.request.trial:
+        if pool.request.trial:
+            self.evidence.neighbours = neighbours.untried(self.warm[0], self.evidence).to_json()
+        else:
             with stage(self.cost_s, "neighbours"):
                 self._try_neighbours(reference, candidate)
         return self._verdict()

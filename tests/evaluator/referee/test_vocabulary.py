@@ -66,7 +66,7 @@ def test_inputs_beside_the_tasks_own_have_the_same_results_and_respects() -> Non
     assert results == tuple(NeighbourResult)
     assert tuple(Respect) == (neighbours.SHAPE, neighbours.STRIDE, neighbours.ALIGNMENT)
     checks = [{"respect": neighbours.SHAPE, "result": result} for result in results]
-    assert {check["result"] for check in checks if neighbours.Neighbours(checks=[check]).guards} == GUARDED
+    assert {check["result"] for check in checks if neighbours.Neighbours([], {}, [check]).guards} == GUARDED
 
 
 def test_every_verdict_is_written_out_and_known() -> None:
