@@ -142,6 +142,13 @@ HONEST: dict[str, Case] = {
         "screened",
         tags=ALL,
     ),
+    "a mask as its output": Case(
+        "x > 0",
+        "33, 70",
+        elementwise("v > 0").replace("torch.empty_like(x)", "torch.empty_like(x, dtype=torch.bool)"),
+        "screened",
+        tags=ALL,
+    ),
     "tuned products in groups": Case(
         "x @ x.t()", "40, 50", MATMUL.replace("PRECISION", '"ieee"'), "screened", tags=ALL, shown=("M 32, N 16",)
     ),
