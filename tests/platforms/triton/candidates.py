@@ -261,7 +261,7 @@ def run(x):
 ATTACKS: dict[str, Case] = {
     "a mask is left out": Case(
         *RELU, elementwise(RIGHT, mask="None"), "crashed:out_of_bounds",
-        says=("memory out of bounds", "kernel k, line", "behind the end of x_ptr"),
+        says=("memory out of bounds", "kernel k, line 11 `v = tl.load(x_ptr + at", "behind the end of x_ptr"),
     ),
     "a write behind the end": Case(
         *RELU, elementwise(RIGHT, mask="at <= n"), "crashed:out_of_bounds", says=("line",)

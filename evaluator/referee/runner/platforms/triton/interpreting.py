@@ -7,6 +7,7 @@ bfloat16 is a number.
 
 import ast
 import inspect
+import linecache
 import sys
 import textwrap
 import types
@@ -29,6 +30,7 @@ from triton.runtime.jit import JITFunction
 
 from .watching import Fault, Watch
 
+_LINE_CHARACTERS = 100  # of a line of source in a message
 _OWN = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
 Array = np.ndarray[Any, Any]
 
@@ -458,13 +460,15 @@ def run(
 
 
 def _told(error: Exception, program: tuple[int, int, int]) -> Exception:
-    """The error with the kernel's line."""
+    """The error with the kernel's line, by number and text: who reads the candidate cannot count its lines."""
     if isinstance(error, NotEmulated):
         return error
     trace, line = error.__traceback__, "a kernel"
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
-            line = f"kernel {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
+            code = trace.tb_frame.f_code
+            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()[:_LINE_CHARACTERS]
+            line = f"kernel {code.co_name}, line {trace.tb_lineno}" + (f" `{text}`" if text else "")
         trace = trace.tb_next
     if isinstance(error, Fault):
         return Fault(error.code, f"{line}: {error} (program {', '.join(map(str, program))})")
