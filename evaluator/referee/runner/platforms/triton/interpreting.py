@@ -10,6 +10,7 @@ import inspect
 import linecache
 import sys
 import textwrap
+import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from triton.runtime.jit import JITFunction
 
 from .watching import Fault, Watch
 
+_SAY_S = 4.0  # between two words on how far a launch is
 _LINE_CHARACTERS = 100  # of a line of source in a message
 _OWN = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
 Array = np.ndarray[Any, Any]
@@ -417,6 +419,22 @@ def pointer(address: int, dtype: str) -> Any:
     return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), kind), kind)
 
 
+class _Progress:
+    """Says in the process's output how far a launch is that takes long: the referee quotes it if a call takes too long."""
+
+    def __init__(self, name: str, programs: int) -> None:
+        self._name, self._programs = name, programs
+        self._began = time.monotonic()
+        self._next_s = _SAY_S
+
+    def at(self, number: int) -> None:
+        """So many programs have run."""
+        if (passed_s := time.monotonic() - self._began) >= self._next_s:
+            self._next_s = passed_s + _SAY_S
+            said = f"kernel {self._name}: {number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            print(said, file=sys.stderr, flush=True)
+
+
 def run(
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -449,7 +467,9 @@ def run(
     builder.set_grid_dim(*grid)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for program in order_of(grid, order):
+        say = _Progress(str(getattr(function, "__name__", "?")), int(np.prod(grid, dtype=np.int64)))
+        for number, program in enumerate(order_of(grid, order)):
+            say.at(number)
             watch.begin(program)
             x, rest = program % grid[0], program // grid[0]
             builder.set_grid_idx(x, rest % grid[1], rest // grid[1])
