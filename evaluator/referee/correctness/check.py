@@ -124,7 +124,7 @@ _MAX_GROUPS = 8
 _KEPT_CALLS = 3  # recent calls whose outputs are compared again after each call; in the end all kept ones are
 _KEPT_SHARE = 1 / 16  # of the sandbox's memory that kept outputs may take
 _PROBE_TIMEOUT_S = 5.0
-_RIGHT_ON_FINITE = "; right on finite inputs (with --domain finite that is enough)"
+_RIGHT_ON_FINITE = "; right on finite inputs (enough only where --domain finite was asked for)"
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
