@@ -234,7 +234,7 @@ DECISION_TEXTS: Mapping[Decision, str] = {
     Decision.BETTER: "better",
     Decision.WORSE: "worse",
     Decision.ALIKE: "no better: within 2 %",
-    Decision.OPEN: "not decided: it stays as it is",
+    Decision.OPEN: "not decided",
 }
 """What a decision says to people."""
 

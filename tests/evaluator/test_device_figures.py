@@ -139,6 +139,13 @@ def test_the_text_with_figures() -> None:
     ]
 
 
+def test_a_size_of_which_nothing_is_known_has_no_row() -> None:
+    figures = {**FIGURES, "rates": [*FIGURES["rates"], {"bytes": 64 * 2**20}]}
+    assert device_text(DEVICE, ["avx2", "fma"], SHARING, figures) == device_text(
+        DEVICE, ["avx2", "fma"], SHARING, FIGURES
+    )
+
+
 def test_the_text_leaves_out_figures_that_nobody_has_measured() -> None:
     text = device_text(DEVICE, ["avx2", "fma"], [], {})
     assert text.splitlines()[-1].startswith("execution units: ")

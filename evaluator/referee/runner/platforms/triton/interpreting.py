@@ -431,7 +431,9 @@ class _Progress:
         """So many programs have run."""
         if (passed_s := time.monotonic() - self._began) >= self._next_s:
             self._next_s = passed_s + _SAY_S
-            said = f"kernel {self._name}: {number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            said = (
+                f"kernel {self._name}: {number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            )
             print(said, file=sys.stderr, flush=True)
 
 
