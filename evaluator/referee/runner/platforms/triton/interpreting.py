@@ -420,7 +420,7 @@ def pointer(address: int, dtype: str) -> Any:
 
 
 class _Progress:
-    """Says in the process's output how far a launch is that takes long: the referee quotes it if a call takes too long."""
+    """Says in the process's output how far a long launch is: the referee quotes it if a call takes too long."""
 
     def __init__(self, name: str, programs: int) -> None:
         self._name, self._programs = name, programs
@@ -431,10 +431,8 @@ class _Progress:
         """So many programs have run."""
         if (passed_s := time.monotonic() - self._began) >= self._next_s:
             self._next_s = passed_s + _SAY_S
-            said = (
-                f"kernel {self._name}: {number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
-            )
-            print(said, file=sys.stderr, flush=True)
+            far = f"{number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            print(f"kernel {self._name}: {far}", file=sys.stderr, flush=True)
 
 
 def run(
