@@ -234,7 +234,7 @@ DECISION_TEXTS: Mapping[Decision, str] = {
     Decision.BETTER: "better",
     Decision.WORSE: "worse",
     Decision.ALIKE: "no better: within 2 %",
-    Decision.OPEN: "not decided: it stays as it is",
+    Decision.OPEN: "not decided",
 }
 """What a decision says to people."""
 
@@ -300,6 +300,15 @@ TAGS: Mapping[str, Tag] = {
         ),
     )
 }
+
+
+def remark(name: str) -> str:
+    """A tag for those who read the figures that it qualifies: its name, and what it says of them."""
+    tag = TAGS.get(name)
+    if tag is None or (tag.ranked and tag.faster and name not in ("specialised", "torch_only")):
+        return name
+    return f"{name}: {tag.text.partition('. ')[0].rstrip('.')}"
+
 
 UNRANKED = frozenset(tag.name for tag in TAGS.values() if not tag.ranked)
 """Tags of figures that the evaluator measured but does not vouch for."""

@@ -10,7 +10,7 @@ from agents.prompting.parse import Advice
 from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
-from tasks.outcomes import clock_of
+from tasks.outcomes import clock_of, remark
 from tasks.source_kernel import SourceKernel, source_kernel_of, without_source_kernel
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
@@ -158,14 +158,20 @@ def shorten(text: str, limit: int) -> str:
 
 
 def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHARS) -> str:
-    """What prompts show of an evaluation: JSON with one field a line, without its profile and metrics."""
+    """What prompts show of an evaluation: JSON with one field a line, without its profile and metrics.
+
+    Fields without a value are left out, and tags that qualify its figures stand with what they mean.
+    """
     shown = outcome.to_json()
-    for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
+    for name in ("profile_text", "metrics", "evaluation_id", "took_s", "champion_hash"):
         shown.pop(name, None)
-    shown["detail"] = shorten(outcome.detail, max_detail_chars)
+    for name in ("over_champion", "over_champion_low", "over_champion_high"):
+        shown[name.replace("over_champion", "over_best_so_far")] = shown.pop(name)
+    shown["detail"] = "" if outcome.detail == outcome.message else shorten(outcome.detail, max_detail_chars)
+    shown["tags"] = [remark(tag) for tag in outcome.tags]
     if (clock := clock_of(outcome.tags)).note:
         shown["timed"] = clock.name
-    return _dumps(shown)
+    return _dumps({name: value for name, value in shown.items() if value not in (None, "", [], {})})
 
 
 def profile_text(outcome: Outcome) -> str:

@@ -1,5 +1,6 @@
 """What platforms have in common on the host whose candidates are screened without their device."""
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +41,10 @@ class Screened:
         return {}
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The kernels that ran, what each check showed, and what is not shown."""
+        """The kernels that ran, what each check showed, and what is not shown; empty if nothing was screened."""
         found = (profile.get("detail") or {}).get("screening") or profile.get("screening") or {}
+        if not found:
+            return ""
         compiled = [line for each in found.get("compiled", ()) for line in _compiled_lines(each)]
         lines = ["not timed: screened without a GPU"]
         lines += [f"kernel: {name}" for name in found.get("kernels", ())]
@@ -53,12 +56,21 @@ class Screened:
                 lines += [f"  {line}" for line in str(run["text"]).splitlines()[:12]]
         lines += [
             f"not shown: {tag}: {why.splitlines()[0] if why else ''}"
-            for tag, why in (found.get("missing") or {}).items()
+            for why, tag in _by_reason(found.get("missing") or {}).items()
         ]
         lines += compiled
-        if found.get("error"):
+        if found.get("error") and found["error"] not in (found.get("missing") or {}).values():
             lines.append(f"launches: {found['error'].splitlines()[0]}")
-        return "\n".join(line[:_WIDTH] for line in lines[:_LINES])
+        wrapped = [part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ")]
+        return "\n".join(wrapped[:_LINES])
+
+
+def _by_reason(missing: Mapping[str, str]) -> dict[str, str]:
+    """The tags that are not shown, by the reason that they have in common."""
+    found: dict[str, list[str]] = {}
+    for tag, why in missing.items():
+        found.setdefault(why, []).append(tag)
+    return {why: ", ".join(tags) for why, tags in found.items()}
 
 
 def _compiled_lines(told: dict[str, Any]) -> list[str]:
@@ -71,13 +83,13 @@ def _compiled_lines(told: dict[str, Any]) -> list[str]:
         spilled = kernel.get("spill_stores", 0) + kernel.get("spill_loads", 0)
         occupancy = kernel.get("occupancy")
         lines.append(
-            f"{name}: {kernel['kernel'][:40]}: {kernel.get('registers', 0):g} registers, {spilled:g} B spilled, "
+            f"{name}: {kernel['kernel'][:_WIDTH]}: {kernel.get('registers', 0):g} registers, {spilled:g} B spilled, "
             f"{kernel.get('shared_bytes', 0):g} B shared" + (f", occupancy {occupancy:.0%}" if occupancy else "")
         )
     mix = sorted(((kind, n) for kind, n in told["sass"].items() if kind != "all"), key=lambda item: -item[1])
     if mix:
         whole = told["sass"].get("all", 0)
-        lines.append(f"{name}: {whole} instructions as written: " + ", ".join(f"{n} {kind}" for kind, n in mix[:8]))
+        lines.append(f"{name}: {whole} instructions as written: " + ", ".join(f"{n} {kind}" for kind, n in mix[:6]))
         lines += _meaning(told["sass"])
     return lines
 

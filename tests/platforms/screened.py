@@ -69,10 +69,10 @@ def op_of(reference: str, shape: str) -> str:
     return _OP.format(reference=reference, shape=shape)
 
 
-def judged(sandbox: Sandbox, case: ScreenedCase, platform: str) -> Evaluation:
+def judged(sandbox: Sandbox, case: ScreenedCase, platform: str, effort: Effort = EFFORT) -> Evaluation:
     """The evaluation of a case's candidate."""
     task = task_from_source(case.op, name="case")
-    return evaluate(task, case.candidate, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+    return evaluate(task, case.candidate, sandbox=sandbox, platform=load_platform(platform), effort=effort)
 
 
 def see(case: ScreenedCase, found: Evaluation) -> None:

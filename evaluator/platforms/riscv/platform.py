@@ -16,6 +16,7 @@ from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
 
 _WIDTH, _LINES = 100, 60
+_OTHER = "scalar integers and branches"
 _PACKAGES = "apt-get install clang-19 lld-19 qemu-user libc6-dev-riscv64-cross"
 
 
@@ -89,15 +90,17 @@ class RiscvPlatform:
         return False
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """Instructions by kind and by kernel, at each vector length."""
+        """Instructions by kind and by kernel, at each vector length; empty if nothing was counted."""
         counted = (profile.get("detail") or {}).get("instructions") or profile.get("instructions") or {}
+        if not counted:
+            return ""
         total = sum(each.get("total", 0) for each in counted.values())
         lines = [f"counted: instructions ({total:,} in all, at the vector lengths together; no time)"]
         for vlen, each in counted.items():
             whole = each.get("total", 0) or 1
             kinds = [(name, count) for name, count in each.items() if isinstance(count, int) and " " in name]
             scalar = whole - sum(count for _, count in kinds)
-            shown = [f"{name} {count:,} ({count / whole:.0%})" for name, count in (*kinds, ("other", scalar))]
+            shown = [f"{name} {count:,} ({count / whole:.0%})" for name, count in (*kinds, (_OTHER, scalar))]
             lines.append(f"vlen {vlen}: {whole:,} instructions; {each.get('loaded_bytes', 0):,} bytes loaded, "
                          f"{each.get('stored_bytes', 0):,} stored")  # fmt: skip
             lines += [f"  {', '.join(shown[start : start + 3])}" for start in range(0, len(shown), 3)]

@@ -25,6 +25,9 @@ from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
 
 _MAX_TRACE = 4000
+_OWN = str(Path(__file__).parents[1])
+_CALLING = ("_wrapped_call_impl", "_call_impl")
+"""Functions of torch that call a module's `forward`."""
 
 
 class _Closed(BaseException):
@@ -273,6 +276,21 @@ class Runner:
         return {"tree": tree.to_json()}
 
 
+def _without_own_frames(told: traceback.TracebackException) -> traceback.TracebackException:
+    """The same without the frames of the runner and of torch's call of a module, which say nothing of the candidate.
+
+    A traceback of nothing but such frames stays as it is.
+    """
+    left = [told]
+    while left:
+        each = left.pop()
+        foreign = [frame for frame in each.stack if not frame.filename.startswith(_OWN) and frame.name not in _CALLING]
+        if foreign:
+            each.stack = traceback.StackSummary.from_list(foreign)
+        left += [earlier for earlier in (each.__cause__, each.__context__) if earlier is not None]
+    return told
+
+
 def failure(error: BaseException) -> framing.Message:
     """The answer to a failed command: the kind of the failure, one line, and the end of the traceback."""
     kind = "error"
@@ -281,6 +299,6 @@ def failure(error: BaseException) -> framing.Message:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"
-    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+    trace = "".join(_without_own_frames(traceback.TracebackException.from_exception(error)).format())[-_MAX_TRACE:]
     first = text.strip().splitlines()[0][:500] if text.strip() else ""
     return {"ok": False, "kind": kind, "error": f"{type(error).__name__}: {first}"[:600], "trace": trace}

@@ -63,6 +63,8 @@ def get_inputs():
         ("torch.cumsum(table, 0)", "scan"),
         ("torch.nn.LayerNorm(8)(table)", "normalization"),
         ("torch.nn.functional.interpolate(table)", "resize"),
+        ("torch.nn.functional.pad(table, (1, 1))", "pooling"),
+        ("torch.stack((table, -table))", "math"),
         ("table", "activation"),
     ],
 )

@@ -75,6 +75,15 @@ def test_a_report_is_cut_to_the_candidates_own_lines() -> None:
     ]
 
 
+def test_a_report_quotes_the_lines_that_it_names() -> None:
+    source = "\n" * 7 + "    y[i] = x[i];\n"
+    assert "    k, cuda_sources line 8: y[i] = x[i];" in checking.readable(ADDRESS, [source]).splitlines()
+    second = ADDRESS.replace("cuda_sources:8", "cuda_sources[1]:8")
+    assert "    k, cuda_sources[1] line 8: y[i] = x[i];" in checking.readable(second, ["", source]).splitlines()
+    for short in ([], [""], ["one line"]):
+        assert "    k, cuda_sources line 8" in checking.readable(ADDRESS, short).splitlines()
+
+
 @pytest.mark.nvrtc
 @pytest.mark.usefixtures("gpu_compiler")
 def test_a_template_is_compiled_for_each_architecture() -> None:
@@ -190,3 +199,24 @@ def test_a_profile_says_what_the_figures_tell() -> None:
         "a data race",
     ):
         assert words in text
+
+
+def test_a_profile_names_a_reason_once_and_shows_long_lines_whole() -> None:
+    why = "the record of launches is broken"
+    kernel = {
+        "kernel": f"a_kernel_with_a_long_name, {'COLUMNS 1024, ' * 6}num_warps 8",
+        "registers": 181,
+        "occupancy": 0.5,
+    }
+    compiled = {"architecture": "sm_90a", "error": "", "kernels": [kernel], "sass": {"all": 9}}
+    missing = {"race_free": why, "in_bounds": why, "compiled": "another"}
+    screening = {"compiled": [compiled], "runs": [], "kernels": [], "missing": missing, "error": why}
+    lines = load_platform("cuda").profile_text({"screening": screening}).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if why in line] == [f"not shown: race_free, in_bounds: {why}"]
+    assert "occupancy 50%" in " ".join(line.strip() for line in lines)
+
+
+@pytest.mark.parametrize("name", ["cuda", "triton", "riscv"])
+def test_a_profile_of_nothing_is_empty(name: str) -> None:
+    assert load_platform(name).profile_text({}) == ""

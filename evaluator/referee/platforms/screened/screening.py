@@ -191,7 +191,7 @@ def not_compiled(facts: dict[str, Any]) -> str:
         Finding: no architecture takes them.
     """
     if facts["compiler"] or not facts["compiled"]:
-        return str(facts["compiler"] or "the compiler for GPUs said nothing")
+        return str(facts["compiler"] or facts["error"] or "the compiler for GPUs said nothing")
     errors = {each["architecture"]: each["error"] for each in facts["compiled"] if each["error"]}
     faults = [text for text in errors.values() if not _NO_FAULT.search(text)]
     if len(faults) == len(facts["compiled"]):

@@ -35,6 +35,7 @@ _OPTIONS = {
 }
 _FOUND = {77: "race", 78: "out_of_bounds"}
 _REPORT_CHARACTERS = 3000
+_LINE_CHARACTERS = 100  # of a line of source in a report
 
 
 def check(runner: "Runner", message: Message) -> Message:
@@ -63,6 +64,7 @@ def check(runner: "Runner", message: Message) -> Message:
         [each.line, each.text] for one in given for text in one.cuda for each in source.rewrite(text).forbidden
     ]
     reply |= {"kernels": kernels, "forbidden": forbidden}
+    sources = [text for one in given for text in one.cuda]
     texts = [nvrtc.Given(text, one.plain) for one in given for text in one.cuda]
     compiled = partial(_compiled, texts, [name for name in kernels if name != "?"], launches, message["architectures"])
     if not kernels or "?" in kernels:
@@ -102,7 +104,7 @@ def check(runner: "Runner", message: Message) -> Message:
         runs = []
         for order in orders:
             outputs = folder / f"{kind}-{order}"
-            runs.append(_run(program, path, outputs, order, float(message["run_s"]), len(launches)))
+            runs.append(_run(program, path, outputs, order, float(message["run_s"]), len(launches), sources))
             if kind != "thread" and not runs[-1].found:
                 memory[order] = _memory(outputs, places)
             outputs.unlink(missing_ok=True)
@@ -177,8 +179,10 @@ def _compile(written: Path, program: Path, kind: str) -> None:
     )
 
 
-def _run(program: Path, record: Path, outputs: Path, order: str, limit_s: float, launches: int) -> Run:
-    """Run a program, which must make so many launches."""
+def _run(
+    program: Path, record: Path, outputs: Path, order: str, limit_s: float, launches: int, sources: Sequence[str] = ()
+) -> Run:
+    """Run a program, which must make so many launches of kernels in these sources."""
     start = time.perf_counter()
     environment = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(program.parent), **_OPTIONS}
     try:
@@ -202,7 +206,7 @@ def _run(program: Path, record: Path, outputs: Path, order: str, limit_s: float,
     if done.returncode == 67:
         return Run(order, "not_run", fault[:_REPORT_CHARACTERS], seconds)
     if done.returncode in _FOUND and ("ERROR: AddressSanitizer" in printed or "WARNING: ThreadSanitizer" in printed):
-        return Run(order, _FOUND[done.returncode], readable(printed), seconds)
+        return Run(order, _FOUND[done.returncode], readable(printed, sources), seconds)
     if "Sanitizer" in printed:  # it could not start: its shadow memory has no room here, for one
         return Run(order, "not_run", printed.strip()[-400:], seconds)
     return Run(order, "died", f"the program ended with status {done.returncode}: {printed.strip()[-400:]}", seconds)
@@ -213,14 +217,18 @@ _FRAME = re.compile(
 )
 
 
-def readable(printed: str) -> str:
-    """A sanitizer's report: what it found, and the lines of the candidate's sources that have part in it."""
+def readable(printed: str, sources: Sequence[str] = ()) -> str:
+    """A sanitizer's report: what it found, and the lines of the candidate's sources that have part in it.
+
+    The text of a line stands with its number, because who reads the candidate cannot count lines in a string of it.
+    """
     kept: list[str] = []
     for line in printed.splitlines():
         if found := _FRAME.search(line):
             function = found["function"].partition("(")[0]
             file = found["file"].rpartition("/")[2]
-            kept.append(f"    {function}, {file} line {found['line']}")
+            line_text = _line_of(sources, file, int(found["line"]))
+            kept.append(f"    {function}, {file} line {found['line']}" + (f": {line_text}" if line_text else ""))
         elif "ERROR: AddressSanitizer" in line or "WARNING: ThreadSanitizer" in line:
             kept.append(
                 re.sub(r"=*\d*=*(?:ERROR|WARNING): ", "", re.sub(r" \(pid=\d+\)", "", line)).split(" on address")[0]
@@ -228,6 +236,13 @@ def readable(printed: str) -> str:
         elif re.match(r"\s*(?:READ|WRITE|Read|Write|Previous|Atomic|\S+ is located)", line):
             kept.append("  " + re.sub(r"(?: at)? ?0x[0-9a-f]+|\[[^]]*\)", "", line).strip())
     return "\n".join(kept)[:_REPORT_CHARACTERS]
+
+
+def _line_of(sources: Sequence[str], file: str, line: int) -> str:
+    """A line of the sources, which `building.replay_text` calls `cuda_sources`, `cuda_sources[1]` and so on."""
+    number = re.search(r"\[(\d+)\]$", file)
+    lines = [*sources, ""][min(int(number[1]) if number else 0, len(sources))].splitlines()
+    return lines[line - 1].strip()[:_LINE_CHARACTERS] if 0 < line <= len(lines) else ""
 
 
 def _memory(path: Path, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:

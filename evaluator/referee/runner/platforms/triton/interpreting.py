@@ -7,8 +7,10 @@ bfloat16 is a number.
 
 import ast
 import inspect
+import linecache
 import sys
 import textwrap
+import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +31,8 @@ from triton.runtime.jit import JITFunction
 
 from .watching import Fault, Watch
 
+_SAY_S = 4.0  # between two words on how far a launch is
+_LINE_CHARACTERS = 100  # of a line of source in a message
 _OWN = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
 Array = np.ndarray[Any, Any]
 
@@ -415,6 +419,22 @@ def pointer(address: int, dtype: str) -> Any:
     return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), kind), kind)
 
 
+class _Progress:
+    """Says in the process's output how far a long launch is: the referee quotes it if a call takes too long."""
+
+    def __init__(self, name: str, programs: int) -> None:
+        self._name, self._programs = name, programs
+        self._began = time.monotonic()
+        self._next_s = _SAY_S
+
+    def at(self, number: int) -> None:
+        """So many programs have run."""
+        if (passed_s := time.monotonic() - self._began) >= self._next_s:
+            self._next_s = passed_s + _SAY_S
+            far = f"{number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            print(f"kernel {self._name}: {far}", file=sys.stderr, flush=True)
+
+
 def run(
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -447,7 +467,9 @@ def run(
     builder.set_grid_dim(*grid)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for program in order_of(grid, order):
+        say = _Progress(str(getattr(function, "__name__", "?")), int(np.prod(grid, dtype=np.int64)))
+        for number, program in enumerate(order_of(grid, order)):
+            say.at(number)
             watch.begin(program)
             x, rest = program % grid[0], program // grid[0]
             builder.set_grid_idx(x, rest % grid[1], rest // grid[1])
@@ -458,13 +480,15 @@ def run(
 
 
 def _told(error: Exception, program: tuple[int, int, int]) -> Exception:
-    """The error with the kernel's line."""
+    """The error with the kernel's line, by number and text: who reads the candidate cannot count its lines."""
     if isinstance(error, NotEmulated):
         return error
     trace, line = error.__traceback__, "a kernel"
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
-            line = f"kernel {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
+            code = trace.tb_frame.f_code
+            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()[:_LINE_CHARACTERS]
+            line = f"kernel {code.co_name}, line {trace.tb_lineno}" + (f" `{text}`" if text else "")
         trace = trace.tb_next
     if isinstance(error, Fault):
         return Fault(error.code, f"{line}: {error} (program {', '.join(map(str, program))})")
