@@ -66,7 +66,7 @@ def check(runner: "Runner", message: Message) -> Message:
     compiled = partial(_compiled, texts, [name for name in kernels if name != "?"], launches, message["architectures"])
     if not kernels or "?" in kernels:
         reply["compiled"], reply["compiler"] = compiled()
-        reply["error"] = "a launch does not name its kernel in full" if kernels else NO_KERNEL
+        reply["error"] = _unnamed(given) if kernels else NO_KERNEL
         return {**reply, **nothing}
     try:
         text = building.replay_text(given, kernels)
@@ -121,6 +121,12 @@ def check(runner: "Runner", message: Message) -> Message:
     reply["build_s"] = build_s
     reply["seconds"] = round(time.perf_counter() - began, 2)
     return {**reply, **held(runner, places, memory)}
+
+
+def _unnamed(given: Sequence[building.Sources]) -> str:
+    """Which launches may be the ones that do not name their kernel: another program cannot make them again."""
+    places = [f"line {each.line}: {each.text}" for one in given for text in one.cuda for each in source.rewrite(text).unnamed]
+    return "; ".join(["a launch does not name its kernel in full", *places[:3]])
 
 
 def compile_only(message: Message) -> Message:
