@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(THREADS) adaptive_norm_kernel(
 }
 
 torch::Tensor adaptive_norm(torch::Tensor x, torch::Tensor shift, torch::Tensor scale, torch::Tensor gate, double eps) {
-    TORCH_CHECK(x.is_cuda() && x.scalar_type() == torch::kFloat32 && x.dim() == 3, "(batch, tokens, features), float32");
+    TORCH_CHECK(x.is_cuda() && x.scalar_type() == torch::kFloat32 && x.dim() == 3, "float32, 3 axes");
     const auto input = x.contiguous(), s = shift.contiguous(), c = scale.contiguous(), g = gate.contiguous();
     auto y = torch::empty_like(input);
     const int tokens = input.size(1), features = input.size(2);

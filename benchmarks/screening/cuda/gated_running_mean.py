@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(FEATURES * SEGMENTS) running_mean_kernel(
 }
 
 torch::Tensor running_mean(torch::Tensor q, torch::Tensor k, torch::Tensor v, double eps) {
-    TORCH_CHECK(q.is_cuda() && q.scalar_type() == torch::kFloat32 && q.dim() == 3, "(batch, length, features), float32");
+    TORCH_CHECK(q.is_cuda() && q.scalar_type() == torch::kFloat32 && q.dim() == 3, "float32, 3 axes");
     TORCH_CHECK(q.sizes() == k.sizes() && q.sizes() == v.sizes(), "q, k and v have one shape");
     const auto a = q.contiguous(), b = k.contiguous(), c = v.contiguous();
     auto y = torch::empty_like(a);

@@ -4,7 +4,10 @@ from benchmarks.screening.faults.fault import Fault
 
 FAULTS = {
     "misspelled_name": Fault(
-        "cuda", "gelu_tanh", "a name is misspelled", (("i += step) y[i] = gelu(x[i])", "i += steps) y[i] = gelu(x[i])"),)
+        "cuda",
+        "gelu_tanh",
+        "a name is misspelled",
+        (("i += step) y[i] = gelu(x[i])", "i += steps) y[i] = gelu(x[i])"),),
     ),
     "only_for_the_host": Fault(
         "cuda",
@@ -28,7 +31,12 @@ FAULTS = {
         "cuda",
         "group_norm_silu",
         "a barrier that one lane of each warp comes to",
-        (("partial[threadIdx.x / 32] = value;\n    __syncthreads();\n", "{\n        partial[threadIdx.x / 32] = value;\n        __syncthreads();\n    }\n"),),
+        (
+            (
+                "partial[threadIdx.x / 32] = value;\n    __syncthreads();\n",
+                "{\n        partial[threadIdx.x / 32] = value;\n        __syncthreads();\n    }\n",
+            ),
+        ),
     ),
     "shared_memory_never_written": Fault(
         "cuda",
@@ -53,7 +61,10 @@ FAULTS = {
         "label_smoothing_loss",
         "the last sample's lane adds up what other blocks may not have written yet",
         (
-            ("float* __restrict__ losses, int samples, int classes", "float* losses, float* mean, int samples, int classes"),
+            (
+                "float* __restrict__ losses, int samples, int classes",
+                "float* losses, float* mean, int samples, int classes",
+            ),
             (
                 "smoothing * uniform);\n",
                 "smoothing * uniform);\n"
@@ -66,7 +77,10 @@ FAULTS = {
                 "            *mean = all / whole;\n"
                 "        }\n",
             ),
-            ("losses.data_ptr<float>(), samples, classes,", "losses.data_ptr<float>(), mean.data_ptr<float>(), samples, classes,"),
+            (
+                "losses.data_ptr<float>(), samples, classes,",
+                "losses.data_ptr<float>(), mean.data_ptr<float>(), samples, classes,",
+            ),
             (
                 "    mean_kernel<<<1, THREADS, 0, stream>>>(\n"
                 "        losses.data_ptr<float>(), w.data_ptr<float>(), mean.data_ptr<float>(), samples);\n",
@@ -109,12 +123,21 @@ FAULTS = {
         "blocks add to one place in global memory with no atomic operation",
         (
             ("        sums[blockIdx.x] = sum;\n", "        sums[blockIdx.x] = sum;\n        count[0] += size;\n"),
-            ("float* __restrict__ largest,\n    int size) {", "float* __restrict__ largest,\n    float* count, int size) {"),
+            (
+                "float* __restrict__ largest,\n    int size) {",
+                "float* __restrict__ largest,\n    float* count, int size) {",
+            ),
             ("const float* __restrict__ largest,\n", "const float* __restrict__ largest, const float* counted,\n"),
             ("const float count = float(images) * size,", "const float count = counted[0] / channels,"),
-            ("    auto mean = torch::empty", "    auto counted = torch::zeros({1}, options);\n    auto mean = torch::empty"),
+            (
+                "    auto mean = torch::empty",
+                "    auto counted = torch::zeros({1}, options);\n    auto mean = torch::empty",
+            ),
             ("largest.data_ptr<float>(), size);", "largest.data_ptr<float>(), counted.data_ptr<float>(), size);"),
-            ("largest.data_ptr<float>(), mean.data_ptr<float>(),", "largest.data_ptr<float>(), counted.data_ptr<float>(), mean.data_ptr<float>(),"),
+            (
+                "largest.data_ptr<float>(), mean.data_ptr<float>(),",
+                "largest.data_ptr<float>(), counted.data_ptr<float>(), mean.data_ptr<float>(),",
+            ),
         ),
     ),
     "too_many_threads": Fault(

@@ -47,7 +47,12 @@ FAULTS = {
         "triton",
         "rotary_embedding",
         "tiles of programs overlap",
-        (("row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)", "row = tl.program_id(0) * (ROWS - 1) + tl.arange(0, ROWS)"),),
+        (
+            (
+                "row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)",
+                "row = tl.program_id(0) * (ROWS - 1) + tl.arange(0, ROWS)",
+            ),
+        ),
     ),
     "wrong_for_nan": Fault(
         "triton",

@@ -125,7 +125,9 @@ def check(runner: "Runner", message: Message) -> Message:
 
 def _unnamed(given: Sequence[building.Sources]) -> str:
     """Which launches may be the ones that do not name their kernel: another program cannot make them again."""
-    places = [f"line {each.line}: {each.text}" for one in given for text in one.cuda for each in source.rewrite(text).unnamed]
+    places = [
+        f"line {each.line}: {each.text}" for one in given for text in one.cuda for each in source.rewrite(text).unnamed
+    ]
     return "; ".join(["a launch does not name its kernel in full", *places[:3]])
 
 

@@ -363,7 +363,9 @@ def _launch(tokens: Sequence[Token], texts: list[str], at: int, result: Rewritte
     kernel = result.kernels.get(name)
     if kernel is None:
         head, tail = "cuh::launch_pointer((", "), "
-        result.unnamed.append(Remark(tokens[at].line, f"{name} is no kernel's name; a pointer to a static one has none"))
+        result.unnamed.append(
+            Remark(tokens[at].line, f"{name} is no kernel's name; a pointer to a static one has none")
+        )
     elif kernel.template and explicit < kernel.parameters:
         head, tail = "cuh::launch_deduced([=](auto... each) { ", "(each...); }, "
         result.unnamed.append(Remark(tokens[at].line, f"{name} lacks template arguments: write {name}<...><<<...>>>"))
