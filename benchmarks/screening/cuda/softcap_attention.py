@@ -1,4 +1,4 @@
-"""Causal attention with capped scores by online softmax: tiles of keys, none of them beyond the last query."""
+"""Causal attention with capped scores by online softmax: no scores beyond a tile's last query."""
 
 import torch
 import torch.nn as nn
@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(THREADS) softcap_attention_kernel(
     const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v, float* __restrict__ y,
     int length, int d, float scale, float cap) {
     __shared__ float q_tile[QUERIES][D + 1], k_tile[KEYS][D + 1], v_tile[KEYS][D + 1], weights[QUERIES][KEYS + 1];
+    __shared__ float hidden[THREADS / D][D];
     const int lane = threadIdx.x % LANES, mine = threadIdx.x / LANES;
     const int first = blockIdx.y * QUERIES, query = first + mine;
     const int64_t base = int64_t(blockIdx.x) * length * d;
@@ -72,11 +73,21 @@ __global__ void __launch_bounds__(THREADS) softcap_attention_kernel(
             for (int c = 0; c < COLUMNS; c++) sums[c] = fmaf(weight, v_tile[key][lane + LANES * c], sums[c]);
         }
     }
+    // Values behind the last visible key count 0, and 0 times NaN is NaN: they are read once, but for no score.
+    const int place = threadIdx.x % D;
+    float nothing = 0.0f;
+    for (int row = end + threadIdx.x / D; row < length && place < d; row += THREADS / D) {
+        nothing = fmaf(0.0f, v[base + int64_t(row) * d + place], nothing);
+    }
+    hidden[threadIdx.x / D][place] = nothing;
+    __syncthreads();
     #pragma unroll
     for (int by = LANES / 2; by > 0; by /= 2) total += __shfl_xor_sync(0xffffffffu, total, by);
     #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
         const int column = lane + LANES * c;
+        #pragma unroll
+        for (int i = 0; i < THREADS / D; i++) sums[c] += hidden[i][column];
         if (query < length && column < d) y[base + int64_t(query) * d + column] = sums[c] / total;
     }
 }

@@ -1,4 +1,4 @@
-"""Causal attention with capped scores by online softmax: keys behind a tile's last query are not visited."""
+"""Causal attention with capped scores by online softmax: no scores behind a tile's last query."""
 
 import math
 
@@ -46,6 +46,12 @@ def softcap_attention_kernel(
         shrink = tl.exp(before - shift)
         total = total * shrink + tl.sum(weights, axis=1)
         sums = tl.dot(weights, v, sums * shrink[:, None], input_precision="ieee")
+    # Values behind the last visible key count 0, and 0 times NaN is NaN: they are read once, but for no score.
+    for start in range((tl.program_id(0) + 1) * M, length, N):
+        rest = start + tl.arange(0, N)
+        mask = (rest[:, None] < length) & (inner[None, :] < d)
+        v = tl.load(v_ptr + base + rest[:, None] * d + inner[None, :], mask=mask, other=0.0)
+        sums += tl.sum(0.0 * v, axis=0)[None, :]
     tl.store(y_ptr + q_at, sums / total[:, None], mask=q_mask)
 
 
