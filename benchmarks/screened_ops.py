@@ -30,7 +30,8 @@ FAULTS = {
     for module in (cuda, triton)
     for name, fault in module.FAULTS.items()
 }
-EFFORT = Effort(wall_s=900.0, build_timeout_s=300.0, call_timeout_s=60.0, baselines=())
+KEPT = RESULTS / "screening.json"
+EFFORT = Effort(wall_s=2400.0, build_timeout_s=600.0, call_timeout_s=300.0, baselines=())
 REPORT_LINES = 14
 ABOUT = """# Kernels for GPUs, screened without one
 
@@ -48,6 +49,11 @@ OF_FAULTS = """## Faults
 Each is a small change of a candidate above (benchmarks/screening/faults). Below stands what `kernelwright evaluate`
 prints of it, its first lines.
 """
+
+
+def kept_results() -> dict[str, Any]:
+    """What earlier runs have found, by name."""
+    return json.loads(KEPT.read_text()) if KEPT.is_file() else {}
 
 
 def screen(sandbox: DockerSandbox, platform: str, op: str, source: str) -> dict[str, Any]:
@@ -140,22 +146,22 @@ def main() -> int:
     } | {f"fault/{name}": (fault.platform, fault.op, fault.source(FOLDER)) for name, fault in FAULTS.items()}
     if unknown := set(options.only or ()) - set(sources):
         parser.error(f"nothing is named {', '.join(sorted(unknown))}")
-    kept = RESULTS / "screening.json"
-    results: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
+    known = kept_results()
     for platform in PLATFORMS:
         sandbox = DockerSandbox(load_platform(platform).image().tag)
         try:
             for name, (of, op, source) in sources.items():
                 asked = options.only is None or name in options.only
-                if of != platform or not asked or (options.missing and name in results):
+                if of != platform or not asked or (options.missing and name in known):
                     continue
-                results[name] = screen(sandbox, platform, op, source)
-                found = results[name]
+                found = screen(sandbox, platform, op, source)
                 print(name, found["verdict"], found["code"] or "", *found["tags"], file=sys.stderr)
-                kept.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+                # Read again: another run may have added to it meanwhile.
+                text = json.dumps({**kept_results(), name: found}, indent=1, sort_keys=True)
+                KEPT.write_text(text + "\n")
         finally:
             sandbox.close()
-    (RESULTS / "screening.md").write_text(page(results))
+    (RESULTS / "screening.md").write_text(page(kept_results()))
     return 0
 
 

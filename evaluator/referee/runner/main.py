@@ -24,6 +24,7 @@ from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
 
+_OWN = str(Path(__file__).parents[1])
 _MAX_TRACE = 4000
 
 
@@ -281,6 +282,23 @@ def failure(error: BaseException) -> framing.Message:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"
-    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+    trace = "".join(_told_of_its_author(error).format())[-_MAX_TRACE:]
     first = text.strip().splitlines()[0][:500] if text.strip() else ""
     return {"ok": False, "kind": kind, "error": f"{type(error).__name__}: {first}"[:600], "trace": trace}
+
+
+def _told_of_its_author(error: BaseException) -> traceback.TracebackException:
+    """The traceback without frames of this package, of imports and of how torch calls a model, unless all are such."""
+    told = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        theirs = [
+            frame
+            for frame in one.stack
+            if not frame.filename.startswith((_OWN, "<frozen importlib"))
+            and not frame.filename.endswith("torch/nn/modules/module.py")
+        ]
+        if theirs:
+            one.stack = traceback.StackSummary.from_list(theirs)
+        one = one.__cause__ or one.__context__
+    return told

@@ -394,6 +394,20 @@ ATTACKS: dict[str, Case] = {
     "a barrier is missing": Case(
         "x.sum(1)", "9, 200", block_sum(""), "wrong_output", says=("data race", "row_sum", "cuda_sources line")
     ),
+    "a barrier is missing in a template": Case(
+        "x.sum(1)",
+        "9, 200",
+        block_sum("").replace("__global__", "template <int N> __global__").replace("<<<", "<1><<<"),
+        "wrong_output",
+        says=("data race between threads of a block", "row_sum<1>, cuda_sources line"),
+    ),
+    "shared memory that nobody writes": Case(
+        "x.sum(1)",
+        "9, 200",
+        block_sum("__syncthreads();").replace("part[threadIdx.x] = sum;", ""),
+        "wrong_output:nan",
+        says=("shared memory, and what torch::empty makes, hold NaN until they are written",),
+    ),
     "a race that gives the right result": Case(
         *RELU,
         elementwise(RIGHT).replace("int i =", "__shared__ int same; same = 1; int i ="),
