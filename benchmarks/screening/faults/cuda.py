@@ -59,23 +59,24 @@ FAULTS = {
     "order_of_blocks": Fault(
         "cuda",
         "label_smoothing_loss",
-        "the last sample's lane adds up what other blocks may not have written yet",
+        "the last block adds up what other blocks may not have written yet",
         (
             (
                 "float* __restrict__ losses, int samples, int classes",
                 "float* losses, float* mean, int samples, int classes",
             ),
             (
-                "smoothing * uniform);\n",
-                "smoothing * uniform);\n"
-                "        if (sample == samples - 1) {\n"
-                "            float all = 0.0f, whole = 0.0f;\n"
-                "            for (int i = 0; i < samples; i++) {\n"
-                "                all += losses[i];\n"
-                "                whole += weights[i];\n"
-                "            }\n"
-                "            *mean = all / whole;\n"
-                "        }\n",
+                "smoothing * uniform);\n    }\n",
+                "smoothing * uniform);\n    }\n"
+                "    __syncthreads();\n"
+                "    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) {\n"
+                "        float all = 0.0f, whole = 0.0f;\n"
+                "        for (int i = 0; i < samples; i++) {\n"
+                "            all += losses[i];\n"
+                "            whole += weights[i];\n"
+                "        }\n"
+                "        *mean = all / whole;\n"
+                "    }\n",
             ),
             (
                 "losses.data_ptr<float>(), samples, classes,",

@@ -232,7 +232,7 @@ def readable(printed: str, program: Path) -> str:
             kept.append(
                 re.sub(r"=*\d*=*(?:ERROR|WARNING): ", "", re.sub(r" \(pid=\d+\)", "", line)).split(" on address")[0]
             )
-        elif re.match(r"\s*(?:READ|WRITE|Read|Write|Previous|Atomic|\S+ is located)", line):
+        elif re.match(r"\s*(?:READ|WRITE|Read|Write|Previous|Atomic|\S+ is located|allocated by)", line):
             kept.append("  " + re.sub(r"(?: at)? ?0x[0-9a-f]+|\[[^]]*\)", "", line).strip())
     return "\n".join(kept)[:_REPORT_CHARACTERS]
 
