@@ -24,8 +24,8 @@ from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
 
+_OWN = (str(Path(__file__).parents[1]), "<frozen importlib")
 _MAX_TRACE = 4000
-_OWN = str(Path(__file__).parents[1])
 _CALLING = ("_wrapped_call_impl", "_call_impl")
 """Functions of torch that call a module's `forward`."""
 
@@ -277,7 +277,7 @@ class Runner:
 
 
 def _without_own_frames(told: traceback.TracebackException) -> traceback.TracebackException:
-    """The same without the frames of the runner and of torch's call of a module, which say nothing of the candidate.
+    """The same without the frames of the runner, of imports and of torch's call of a module.
 
     A traceback of nothing but such frames stays as it is.
     """

@@ -35,6 +35,7 @@ LISTING = """        /*0000*/                   LDC R1, c[0x0][0x28] ;
         /*0040*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
         /*0050*/                   NOP ;
 """
+NOWHERE = Path("no-such-program")
 ADDRESS = """==34==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x7b4 at pc 0x55 bp 0x7ffc sp 0x7ffc
 WRITE of size 4 at 0x7b4 thread T0
     #0 0x55 in k(float const*, float*, int) /tmp/cuda_sources:8
@@ -67,7 +68,7 @@ def test_occupancy_is_bounded_by_registers_shared_memory_and_blocks(
 
 
 def test_a_report_is_cut_to_the_candidates_own_lines() -> None:
-    assert checking.readable(ADDRESS).splitlines() == [
+    assert checking.readable(ADDRESS, NOWHERE).splitlines() == [
         "AddressSanitizer: heap-buffer-overflow",
         "  WRITE of size 4 thread T0",
         "    k, cuda_sources line 8",
@@ -77,11 +78,13 @@ def test_a_report_is_cut_to_the_candidates_own_lines() -> None:
 
 def test_a_report_quotes_the_lines_that_it_names() -> None:
     source = "\n" * 7 + "    y[i] = x[i];\n"
-    assert "    k, cuda_sources line 8: y[i] = x[i];" in checking.readable(ADDRESS, [source]).splitlines()
+    assert "    k, cuda_sources line 8: y[i] = x[i];" in checking.readable(ADDRESS, NOWHERE, [source]).splitlines()
     second = ADDRESS.replace("cuda_sources:8", "cuda_sources[1]:8")
-    assert "    k, cuda_sources[1] line 8: y[i] = x[i];" in checking.readable(second, ["", source]).splitlines()
+    assert (
+        "    k, cuda_sources[1] line 8: y[i] = x[i];" in checking.readable(second, NOWHERE, ["", source]).splitlines()
+    )
     for short in ([], [""], ["one line"]):
-        assert "    k, cuda_sources line 8" in checking.readable(ADDRESS, short).splitlines()
+        assert "    k, cuda_sources line 8" in checking.readable(ADDRESS, NOWHERE, short).splitlines()
 
 
 @pytest.mark.nvrtc

@@ -20,6 +20,7 @@ class Cuda:
     checks: Mapping[str, str] = field(default_factory=lambda: SANITIZERS)
     cannot: str = "NotEmulated: "
     missing: str = ""
+    undefined: str = "shared memory, and what torch::empty makes, hold NaN until they are written"
 
     def observe(
         self, pool: RunnerPool, candidate: RunnerHandle, inputs: Sequence[InputSet], *, run: bool = True

@@ -39,8 +39,9 @@ _NO_FAULT = re.compile(
 )
 """What an error says that is not the source's: a header is not there, which nvcc has; an architecture is not known."""
 _MOST_WORK = 1 << 23  # operations of a call that is made again under sanitizers
-_RUN_S = 30.0  # of one program
-_CHECK_S = 240.0  # of all, with their builds
+_RUN_S = 30.0  # of processor time, of one program
+_RUNS_S = 240.0  # of all, with their builds; runs are ended then
+_CHECK_S = 270.0
 _RECORD_BYTES = 512 << 20
 RECORDED_CALLS = 2
 """On inputs of their own: see `recorded_calls`."""
@@ -62,6 +63,11 @@ class Language(Protocol):
     @property
     def cannot(self) -> str:
         """What an error begins with that says that the host cannot run a kernel."""
+        ...
+
+    @property
+    def undefined(self) -> str:
+        """What holds NaN until it is written: the likely cause where NaN comes out and none went in."""
         ...
 
     def observe(
@@ -270,13 +276,25 @@ def refuse(seen: Observed) -> None:
         found, text = run["found"], run["text"]
         if found in ("race", "out_of_bounds"):
             said = "a data race" if found == "race" else "memory out of bounds"
-            first = [line.strip() for line in text.splitlines() if "line" in line or "of size" in line][:3]
+            if "ThreadSanitizer" in text:
+                said += " between threads of a block (a barrier or an atomic operation is missing)"
             if run["what"].startswith(CONFIGURATION):
                 said += f" ({run['what']})"
-            raise Finding("crashed", f"{said}: {'; '.join(first)}"[:500], found, text)
+            raise Finding("crashed", f"{said}: {_places(text)}"[:500], found, text)
         if found == "fault" and run["what"] in ORDERS:
             said = text if run["what"] == "forward" else f"{text} ({_said(run['what'])})"
             raise Finding("crashed", said, _code_in(text), text)
+
+
+def _places(text: str) -> str:
+    """Of a report: each access with its line, or the first lines that name one."""
+    lines = [line.strip() for line in text.splitlines()]
+    accesses = [
+        f"{line.rstrip(':')} in {place}" if " line " in place else line.rstrip(":")
+        for line, place in zip(lines, [*lines[1:], ""], strict=True)
+        if "of size" in line
+    ]
+    return "; ".join(accesses[:2] or [line for line in lines if "line" in line][:3])
 
 
 NO_FACTS: Mapping[str, Any] = {
@@ -351,7 +369,8 @@ def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded) -> O
     """
     outputs = recorded.outputs[-1]
     places = [[[row.place, row.span_bytes] for row in each.tensors] for each in recorded.outputs]
-    asked = {**asked, "op": "check_launches", "places_before": places[0], "places": places[1], "run_s": _RUN_S}
+    limits = {"run_s": _RUN_S, "all_s": _RUNS_S}
+    asked = {**asked, **limits, "op": "check_launches", "places_before": places[0], "places": places[1]}
     try:
         told, held = asked_checker(pool, asked, recorded.tree, recorded.contents)
     except RunnerFailed as failure:  # of a process of the referee's: nothing is shown, and nobody is blamed
@@ -523,4 +542,6 @@ def _cause(
         if cause.verdict == "crashed":
             told = replace(finding, message=f"{finding.message}; {cause.message}", detail=cause.detail)
             return cause if died else told
+    if finding.code == "nan" and input_families.NON_FINITE not in finding.message:
+        return replace(finding, message=f"{finding.message}; {language.undefined}")
     return finding

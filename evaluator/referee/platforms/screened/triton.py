@@ -19,6 +19,10 @@ class Triton:
 
     checks: Mapping[str, str] = field(default_factory=lambda: WATCHES)
     cannot: str = "NotEmulated: "
+    undefined: str = (
+        "what torch.empty makes holds NaN until it is written, and so does what a mask leaves out of a load "
+        "without `other`"
+    )
 
     @property
     def missing(self) -> str:

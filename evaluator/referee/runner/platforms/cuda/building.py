@@ -255,7 +255,8 @@ def errors_of(printed: str) -> str:
     for line in printed.splitlines():
         if line.startswith(("In file included", "                 from")) or "in expansion of macro" in line:
             continue
-        kept.append(line)
+        # A host's compiler proposes what only torch's headers know.
+        kept.append(re.sub(r"; did you mean .(?:c10|at|torch|pybind11)::[^?]*\?", "", line))
     text = "\n".join(kept)
     first = next((line for line in kept if "error:" in line), kept[0] if kept else "g++ failed without a word")
     return f"{first}\n{text}"[:_MAX_ERROR]
