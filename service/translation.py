@@ -10,7 +10,14 @@ from tasks.source_kernel import MAX_KERNEL_BYTES, source_kernel_of
 from tasks.task import Task
 from tasks.translate import with_source_kernel
 
-__all__ = ["MAX_KERNEL_BYTES", "TRANSLATED_FROM", "source_language", "translated", "translation_option"]
+__all__ = [
+    "MAX_KERNEL_BYTES",
+    "TRANSLATED_FROM",
+    "check_origin",
+    "source_language",
+    "translated",
+    "translation_option",
+]
 
 TRANSLATED_FROM = "translated_from"
 """The option of a job that names the platform whose kernel it translates."""
@@ -30,13 +37,22 @@ def translated(task: Task, settings: Settings, *, origin: str | None, kernel: st
         TaskError: the task brings no such kernel, or another one (`tasks.translate`).
     """
     if origin is not None:
-        _check_platform(origin, "--from")
+        check_origin(settings, origin)
+    return with_source_kernel(task, platform=origin, kernel=kernel)
+
+
+def check_origin(settings: Settings, origin: str) -> None:
+    """Check whether jobs with these settings can translate from a platform.
+
+    Raises:
+        BadRequest: there is no such platform, it is the one to optimize for, or the model reads no kernels.
+    """
+    _check_platform(origin, "--from")
     if origin == settings.platform:
         others = ", ".join(name for name in PLATFORM_NAMES if name != origin)
         raise BadRequest(f"--from {origin}: is the platform to optimize for; give another one: {others}")
-    if origin is not None and is_builtin(settings.model):
+    if is_builtin(settings.model):
         raise BadRequest(f"--from {origin}: model {settings.model} translates nothing; name an LLM with --model")
-    return with_source_kernel(task, platform=origin, kernel=kernel)
 
 
 def source_language(task: Task) -> str:
