@@ -122,6 +122,15 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "shape_changes": "An output has another shape for other inputs.",
         "all_zero": "An output is all zeros, so returning zeros would pass.",
         "constant_output": "An output is the same for different inputs.",
+        "no_baseline": "Its reference is a source kernel, so there is nothing to time candidates against.",
+        "unwritten": "The source kernel gives NaN on the task's own inputs: it may read or leave memory unwritten.",
+        "race": "Two threads of the source kernel use the same memory, in no order, and one of them writes.",
+        "out_of_bounds": "The source kernel reads or writes memory behind the end of a tensor or of shared memory.",
+        "divergence": "Threads of one block or warp of the source kernel wait at different barriers.",
+        "deadlock": "Threads of the source kernel wait for others that never come.",
+        "order": "The source kernel's outputs depend on the order of blocks and threads.",
+        "for_gpus": "The compiler for GPUs refuses the source kernel.",
+        "tells_emulation": "The source kernel holds words by which it would tell the emulation from a GPU.",
     },
     Verdict.SANDBOX_ERROR: {
         CANCELLED: "The evaluation was cancelled.",
@@ -262,6 +271,12 @@ TAGS: Mapping[str, Tag] = {
             True,
             "It is known to be right for the task's own inputs only: with other shapes, strides or alignment it is "
             "wrong or fails, or was not tried. An exported file leaves those to the task's own code.",
+        ),
+        Tag(
+            "no_oracle",
+            False,
+            "Its outputs were compared with those of a source kernel that was run in an emulation, not with a float64 "
+            "oracle: what that kernel does wrong is taken for right.",
         ),
         Tag(
             NOISY,

@@ -12,6 +12,7 @@ from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
 from .isolation.handle import RunnerHandle
 from .platforms.base import Screening
+from .platforms.screened import source_kernel
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
@@ -92,9 +93,16 @@ class Evaluation:
 
     def _examine(self) -> Finding:
         pool = self.pool
+        kernel = pool.request.source_kernel
+        if kernel and pool.platform.timed != "nothing":
+            raise Finding("task_invalid", source_kernel.NO_BASELINE, "no_baseline")
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = pool.start_reference()
+        if kernel:
+            with stage(self.cost_s, "source_kernel"):
+                source_kernel.examine(pool, reference)
+        with stage(self.cost_s, "inputs"):
             self.smaller_inputs = input_supply.fit_inputs(pool, reference)
             self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]
         if "compile" in pool.request.baselines:
@@ -126,6 +134,8 @@ class Evaluation:
         with stage(self.cost_s, "screening"):
             found = self.pool.platform.screen(self.pool, reference, candidate, self.evidence, self.builder.start)
         self._take(found)
+        if self.pool.request.source_kernel:
+            self.tags.append("no_oracle")
         of = f" of smaller inputs ({', '.join(self.smaller_inputs)})" if self.smaller_inputs else ""
         text = f"right on {self.evidence.families} input families{of}; not timed; {', '.join(found.tags)}"
         if self.smaller_inputs:

@@ -23,6 +23,7 @@ from ..platforms.load import load_platform
 from ..protocol import input_families
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.tensors import Tree, bytes_needed
+from . import build_archive
 from .seeds import Seeds
 from .smaller_inputs import Smaller
 
@@ -36,6 +37,7 @@ class Request:
     platform: str
     task_source: str
     device: int = 0  # which of the host's devices of this platform
+    source_kernel: dict[str, str] = field(default_factory=dict)  # `platform` and `source` of the reference; or empty
     candidate_source: str = ""
     champion_source: str = ""  # another candidate, which this one is compared with; empty: there is none
     trial: bool = False  # whether timing ends as soon as it is decided which of the two is better
@@ -86,6 +88,7 @@ class RunnerPool:
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
+    kernel_built: str = ""  # what the kernel that is the reference was built to, packed
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
@@ -265,7 +268,14 @@ class RunnerPool:
             "needs": needs,
             "seed": self.seeds.named(f"load {name}"),
         }
-        handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+        kernel = self.request.source_kernel if name == "task" else {}
+        if not kernel:
+            handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+            return
+        handle.ask({"op": "speak", "language": kernel["platform"]}, timeout_s=60)
+        build_archive.restore(handle, self.kernel_built)
+        handle.ask({**message, "kernel": kernel["source"]}, timeout_s=self.request.build_timeout_s)
+        self.kernel_built = self.kernel_built or build_archive.keep(handle)
 
     def _construct(self, handle: RunnerHandle, class_name: str) -> Tree:
         assert self.init is not None

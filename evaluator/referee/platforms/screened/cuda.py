@@ -20,6 +20,7 @@ class Cuda:
     checks: Mapping[str, str] = field(default_factory=lambda: SANITIZERS)
     cannot: str = "NotEmulated: "
     missing: str = ""
+    speaks: str = ""  # as for `screening.made_again`
 
     def observe(
         self, pool: RunnerPool, candidate: RunnerHandle, inputs: Sequence[InputSet], *, run: bool = True
@@ -33,7 +34,7 @@ class Cuda:
         sources = recorded.told[0].get("sources")  # told before it has seen the inputs that are judged
         if not isinstance(sources, list) or not sources:
             return Observed(recorded.outputs[-1], {**NO_FACTS, "error": NO_KERNEL})
-        return made_again(pool, {"sources": sources}, recorded)
+        return made_again(pool, {"sources": sources}, recorded, speaks=self.speaks)
 
     def compile_only(
         self, pool: RunnerPool, finding: Finding, start_candidate: Callable[[], RunnerHandle]
