@@ -6,7 +6,7 @@ from agents.llm.models import is_builtin
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.errors import BadRequest
 from service.settings import Settings
-from tasks.source_kernel import MAX_KERNEL_BYTES, source_kernel_of
+from tasks.source_kernel import MAX_KERNEL_BYTES, reference_kernel_of, source_kernel_of
 from tasks.task import Task
 from tasks.translate import with_source_kernel
 
@@ -14,6 +14,7 @@ __all__ = [
     "MAX_KERNEL_BYTES",
     "TRANSLATED_FROM",
     "check_origin",
+    "check_reference",
     "source_language",
     "translated",
     "translation_option",
@@ -66,6 +67,23 @@ def source_language(task: Task) -> str:
         return ""
     _check_platform(kernel.platform, f'{task.id}: SOURCE_KERNEL["platform"]')
     return load_platform(kernel.platform).language
+
+
+def check_reference(task: Task, platform: str) -> None:
+    """Check whether candidates can be judged on a platform, if the task's reference is a source kernel.
+
+    Raises:
+        BadRequest: they cannot: nothing could be timed beside them.
+    """
+    if platform not in PLATFORM_NAMES or reference_kernel_of(task.source) is None:
+        return
+    if load_platform(platform).timed == "nothing":
+        return
+    known = ", ".join(name for name in PLATFORM_NAMES if load_platform(name).timed == "nothing")
+    raise BadRequest(
+        f"{task.id}: its reference is a source kernel, which platform {platform} has nothing to time against; "
+        f"use one of {known}, or write class Model beside the kernel"
+    )
 
 
 def translation_option(task: Task) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
 from .isolation.handle import RunnerHandle
 from .platforms.base import Screening
-from .platforms.screened import source_kernel
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
@@ -94,14 +93,13 @@ class Evaluation:
     def _examine(self) -> Finding:
         pool = self.pool
         kernel = pool.request.source_kernel
-        if kernel and pool.platform.timed != "nothing":
-            raise Finding("task_invalid", source_kernel.NO_BASELINE, "no_baseline")
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = pool.start_reference()
-        if kernel:
+        if kernel and not pool.request.compile_cache:  # else an earlier evaluation of the task has examined it
             with stage(self.cost_s, "source_kernel"):
-                source_kernel.examine(pool, reference)
+                pool.platform.examine_source_kernel(pool, reference)
+            self.baselines.packed = pool.kernel_built
         with stage(self.cost_s, "inputs"):
             self.smaller_inputs = input_supply.fit_inputs(pool, reference)
             self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]

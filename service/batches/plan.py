@@ -12,7 +12,7 @@ from service.jobs.spec import for_provider
 from service.settings import Settings, read_key
 from service.submissions.enqueue import check_submission
 from service.tasks import known_tasks, unknown_task
-from service.translation import check_origin
+from service.translation import check_origin, check_reference
 from tasks.load import find_task as find_file
 from tasks.load import names_file
 from tasks.restrict import restrict, split_ref
@@ -68,16 +68,33 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     if count > MAX_JOBS:
         raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
     for each in combinations:
-        check_submission(tasks[0], each, spec.priority)
+        first = next((task for task in tasks if not _not_judged(task, each.platform)), None)
+        if first is not None:
+            check_submission(first, each, spec.priority)
         if files and each.api_key_file is not None:  # other users learn nothing about the server's files
             read_key(each.api_key_file)
+    cannot = {(task, name): why for task in tasks for name in spec.platforms if (why := _not_judged(task, name))}
     jobs = tuple(
         PlannedJob(task, each, sample)
         for sample in range(1, spec.samples + 1)
         for task in tasks
         for each in combinations
+        if (task, each.platform) not in cannot
     )
+    refused += [(task.id, why) for (task, _), why in cannot.items()]
+    if not jobs:
+        ref, reason = refused[-1]
+        raise BadRequest(f"tasks: none can be used; {reason}")
     return BatchPlan(jobs, tuple(refused))
+
+
+def _not_judged(task: Task, platform: str) -> str:
+    """Why candidates for a task cannot be judged on a platform; empty if they can."""
+    try:
+        check_reference(task, platform)
+    except BadRequest as error:
+        return str(error)
+    return ""
 
 
 def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:

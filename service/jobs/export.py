@@ -19,7 +19,7 @@ from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
 from tasks.outcomes import TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
-from tasks.source_kernel import SourceKernel, source_kernel_of
+from tasks.source_kernel import SourceKernel, reference_kernel_of, source_kernel_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -290,7 +290,13 @@ def _translated(job: JobRecord) -> tuple[str, ...]:
     kernel = _source_kernel(job)
     if kernel is None:
         return ()
+    assert isinstance(job.task, TaskRecord)
     said = f"The Coder saw this kernel for platform `{kernel.platform}` beside the op. It was not run."
+    if reference_kernel_of(job.task.source) is not None:
+        said = (
+            f"This kernel for platform `{kernel.platform}` is the reference: outputs were compared with those of its "
+            "run in an emulation, and with no float64 oracle."
+        )
     about = [("entry", kernel.entry)] if kernel.entry else []
     about += [("notes", kernel.notes)] if kernel.notes else []
     table = "\n" + _table(("what", "value"), about) if about else ""

@@ -9,7 +9,6 @@ import torch
 from ..errors import Finding, RunnerFailed, of_failure, of_task
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
-from ..platforms.screened import source_kernel
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool, progress
 from ..protocol.tensors import TensorRow
@@ -77,7 +76,7 @@ def _inspect(
     _dependence(pool, reference, sets, want[0], warnings)
     call_s = _call_s(pool, reference, sets)
     if pool.request.source_kernel:
-        found = source_kernel.examine(pool, reference)
+        found = pool.platform.examine_source_kernel(pool, reference)
         missing = found.facts.get("missing") or {}
         warnings += [f"not shown of the source kernel: {tag}: {why}" for tag, why in missing.items()]
         if call_s > _LONG_CALL_S:

@@ -27,6 +27,10 @@ from . import build_archive
 from .seeds import Seeds
 from .smaller_inputs import Smaller
 
+_NO_BASELINE = (
+    "a task whose reference is a source kernel has no baseline to time against: it is judged where nothing is timed "
+    "(platforms cuda and triton); write class Model beside the kernel for others"
+)
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
@@ -48,7 +52,7 @@ class Request:
     precision: float = 0.2  # the width at which an interval is narrow enough to stop measuring early
     wall_s: float = 420.0  # the time after which the sandbox is ended in any case
     baselines: tuple[str, ...] = ("eager", "compile")
-    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned
+    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned: see `Baselines`
     build_cache: str = ""  # base64 archive that an earlier evaluation of the same candidate returned
     champion_cache: str = ""  # that of the champion
     tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
@@ -88,7 +92,7 @@ class RunnerPool:
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
-    kernel_built: str = ""  # what the kernel that is the reference was built to, packed
+    kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
@@ -96,6 +100,7 @@ class RunnerPool:
         """Load the platform that the request names."""
         self.platform = load_platform(self.request.platform, self.request.device)
         self.platform.open(self)
+        self.kernel_built = self.request.compile_cache if self.request.source_kernel else ""
         self.account = self.platform.account()
 
     @property
@@ -181,6 +186,8 @@ class RunnerPool:
             Finding: the task is invalid.
         """
         limit = self.memory_bytes // 3
+        if self.request.source_kernel and self.platform.timed != "nothing":
+            raise Finding("task_invalid", _NO_BASELINE, "no_baseline")
         handle = self.start("reference")
         with task_step("loading the task"):
             self._load(handle, self.request.task_source, "task", "get_inputs")

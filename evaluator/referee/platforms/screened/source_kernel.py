@@ -14,10 +14,6 @@ from ..base import Screening
 from . import screening
 from .cuda import Cuda
 
-NO_BASELINE = (
-    "a task whose reference is a source kernel has no baseline to time against: it is judged where nothing is timed "
-    "(platforms cuda and triton); write class Model beside the kernel for others"
-)
 _CODES = ("race", "out_of_bounds", "divergence", "deadlock", "order", "for_gpus", "tells_emulation")
 
 
