@@ -61,7 +61,8 @@ VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.CRASHED: "Its process died.",
     Verdict.TIMED_OUT: "It took longer than it may.",
     Verdict.OUT_OF_MEMORY: "It needed more memory than it may.",
-    Verdict.WRONG_OUTPUT: "An output differs from the float64 oracle by more than is allowed.",
+    Verdict.WRONG_OUTPUT: "An output differs by more than is allowed from the float64 oracle, or from the source "
+    "kernel that stands for it.",
     Verdict.INTEGRITY: "It tried to get around the referee, or its result cannot be trusted.",
     Verdict.TASK_INVALID: "The task itself cannot be judged; the candidate is not to blame.",
     Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
@@ -230,6 +231,10 @@ TRIAL = "trial"
 """The tag of what was timed only until it was decided whether it is better than the best candidate so far."""
 
 
+NO_ORACLE = "no_oracle"
+"""The tag of a candidate that was compared with a source kernel."""
+
+
 class Decision(StrEnum):
     """What the sequential test of a trial says of the candidate."""
 
@@ -273,7 +278,7 @@ TAGS: Mapping[str, Tag] = {
             "wrong or fails, or was not tried. An exported file leaves those to the task's own code.",
         ),
         Tag(
-            "no_oracle",
+            NO_ORACLE,
             False,
             "Its outputs were compared with those of a source kernel that was run in an emulation, not with a float64 "
             "oracle: what that kernel does wrong is taken for right.",

@@ -1,5 +1,6 @@
 """Tasks whose reference is a CUDA kernel: candidates are held to its run in the emulation; faulty ones are refused."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,19 @@ from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.task_check import check_task
 from sandbox.base import Sandbox
+from service.cancellation import CancelToken
+from service.database import open_store
+from service.jobs import local
+from service.jobs import run as job_run
+from service.settings import load_settings
 from tasks.build import task_from_source
 from tasks.outcomes import is_ranked
 from tasks.source_kernel import SourceKernel, constant_text
 from tasks.task import Task
+from tests.fakes import ScriptedLLM, fenced
 from tests.platforms.cuda.candidates import CANDIDATE, FORWARD, elementwise
 from tests.platforms.screened import EFFORT, SHOWN
+from tests.support.web_application import Web
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("cuda_screening")]
 
@@ -212,3 +220,26 @@ def test_a_kernel_is_translated_to_triton(shared_docker_sandbox: Sandbox, tmp_pa
         )
         assert found.verdict == verdict, f"{found.message}\n{found.detail}"
         assert verdict != "screened" or set(found.tags) >= {*SHOWN, "no_oracle"}
+
+
+def test_a_job_improves_on_a_kernel_that_is_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "op.py").write_text(task_of(kernel_of(SOFTMAX)).source)
+    settings = load_settings(
+        data_dir=tmp_path / "data", lock_dir=tmp_path, platform="cuda", sandbox="docker", model="openai/x", rounds=1
+    )
+    llm = ScriptedLLM([fenced(kernel_of(SOFTMAX))])
+    monkeypatch.setattr(job_run, "open_models", lambda *_, **__: llm)
+    with contextlib.closing(open_store(settings)) as store:
+        report = local.optimize(
+            str(tmp_path / "op.py"), settings=settings, store=store, observe=lambda _: None, cancel=CancelToken(),
+            out=tmp_path / "fast.py",
+        )  # fmt: skip
+        page = Web(store, settings, login=False).client().get(f"/jobs/{report.job.id}").text
+    sections = llm.sections(0)
+    assert "this kernel is the reference" in sections["translation"] and "__global__" in sections["source_kernel"]
+    assert "__global__" not in sections["reference"] and "get_inputs" in sections["reference"]
+    assert report.best is not None and report.best.verdict == "screened" and "no_oracle" in report.best.tags
+    told = (tmp_path / "fast.report.md").read_text()
+    assert "This kernel for platform `cuda` is the reference" in told and "not with a float64 oracle" in told
+    assert "Outputs are compared with the source kernel, run in an emulation, outside" in told
+    assert "faster" not in told and "no_oracle" in page
