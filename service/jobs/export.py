@@ -246,7 +246,7 @@ def _roofline(roofline: Mapping[str, Any] | None, clock: Clock) -> str:
     )
 
 
-def _correctness(correctness: Mapping[str, Any], tags: Collection[str]) -> str:
+def _correctness(correctness: Mapping[str, Any], tags: Collection[str] = ()) -> str:
     checks = correctness.get("checks") or []
     rows = [
         (
