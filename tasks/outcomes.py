@@ -61,7 +61,8 @@ VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.CRASHED: "Its process died.",
     Verdict.TIMED_OUT: "It took longer than it may.",
     Verdict.OUT_OF_MEMORY: "It needed more memory than it may.",
-    Verdict.WRONG_OUTPUT: "An output differs from the float64 oracle by more than is allowed.",
+    Verdict.WRONG_OUTPUT: "An output differs by more than is allowed from the float64 oracle, or from the source "
+    "kernel that stands for it.",
     Verdict.INTEGRITY: "It tried to get around the referee, or its result cannot be trusted.",
     Verdict.TASK_INVALID: "The task itself cannot be judged; the candidate is not to blame.",
     Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
@@ -122,6 +123,15 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "shape_changes": "An output has another shape for other inputs.",
         "all_zero": "An output is all zeros, so returning zeros would pass.",
         "constant_output": "An output is the same for different inputs.",
+        "no_baseline": "Its reference is a source kernel, so there is nothing to time candidates against.",
+        "unwritten": "The source kernel gives NaN on the task's own inputs: it may read or leave memory unwritten.",
+        "race": "Two threads of the source kernel use the same memory, in no order, and one of them writes.",
+        "out_of_bounds": "The source kernel reads or writes memory behind the end of a tensor or of shared memory.",
+        "divergence": "Threads of one block or warp of the source kernel wait at different barriers.",
+        "deadlock": "Threads of the source kernel wait for others that never come.",
+        "order": "The source kernel's outputs depend on the order of blocks and threads.",
+        "for_gpus": "The compiler for GPUs refuses the source kernel.",
+        "tells_emulation": "The source kernel holds words by which it would tell the emulation from a GPU.",
     },
     Verdict.SANDBOX_ERROR: {
         CANCELLED: "The evaluation was cancelled.",
@@ -221,6 +231,10 @@ TRIAL = "trial"
 """The tag of what was timed only until it was decided whether it is better than the best candidate so far."""
 
 
+NO_ORACLE = "no_oracle"
+"""The tag of a candidate that was compared with a source kernel."""
+
+
 class Decision(StrEnum):
     """What the sequential test of a trial says of the candidate."""
 
@@ -262,6 +276,12 @@ TAGS: Mapping[str, Tag] = {
             True,
             "It is known to be right for the task's own inputs only: with other shapes, strides or alignment it is "
             "wrong or fails, or was not tried. An exported file leaves those to the task's own code.",
+        ),
+        Tag(
+            NO_ORACLE,
+            False,
+            "Its outputs were compared with those of a source kernel that was run in an emulation, not with a float64 "
+            "oracle: what that kernel does wrong is taken for right.",
         ),
         Tag(
             NOISY,

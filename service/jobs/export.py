@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from service.jobs.guard import guard_text, without_guard
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
-from tasks.outcomes import TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
-from tasks.source_kernel import SourceKernel, source_kernel_of
+from tasks.outcomes import NO_ORACLE, TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
+from tasks.source_kernel import SourceKernel, reference_kernel_of, source_kernel_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -168,7 +168,7 @@ def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, progr
         f"{REPORT_MARK}\n# {_cell(job.task.ref)}: {_what(best)} for `{_cell(best.platform)}`\n",
         _summary(details, best),
         *_figures(best, clock),
-        "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
+        "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}, best.tags),
         *_translated(job),
         "## Rounds\n\n" + _rounds(details.rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
@@ -246,7 +246,7 @@ def _roofline(roofline: Mapping[str, Any] | None, clock: Clock) -> str:
     )
 
 
-def _correctness(correctness: Mapping[str, Any]) -> str:
+def _correctness(correctness: Mapping[str, Any], tags: Collection[str] = ()) -> str:
     checks = correctness.get("checks") or []
     rows = [
         (
@@ -258,7 +258,8 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
         )
         for check in checks
     ]
-    intro = "Outputs are compared with a float64 oracle, outside of the candidate's process:\n\n"
+    truth = "the source kernel, run in an emulation," if NO_ORACLE in tags else "a float64 oracle,"
+    intro = f"Outputs are compared with {truth} outside of the candidate's process:\n\n"
     table = intro + _table(("inputs", "check", "largest error", "allowed", "note"), rows)
     checks = (correctness.get("neighbours") or {}).get("checks") or ()
     beside = [(check.get("inputs"), check.get("result"), check.get("note")) for check in checks]
@@ -290,7 +291,13 @@ def _translated(job: JobRecord) -> tuple[str, ...]:
     kernel = _source_kernel(job)
     if kernel is None:
         return ()
+    assert isinstance(job.task, TaskRecord)
     said = f"The Coder saw this kernel for platform `{kernel.platform}` beside the op. It was not run."
+    if reference_kernel_of(job.task.source) is not None:
+        said = (
+            f"This kernel for platform `{kernel.platform}` is the reference: outputs were compared with those of its "
+            "run in an emulation, and with no float64 oracle."
+        )
     about = [("entry", kernel.entry)] if kernel.entry else []
     about += [("notes", kernel.notes)] if kernel.notes else []
     table = "\n" + _table(("what", "value"), about) if about else ""

@@ -14,7 +14,7 @@ from db.records import JobRecord, TaskRecord
 from evaluator.platforms import load_platform
 from service.errors import BadRequest
 from service.settings import Settings
-from service.translation import source_language
+from service.translation import check_reference, source_language
 from tasks.task import Task
 
 SANDBOX = "sandbox"
@@ -78,13 +78,15 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
 
     Raises:
         BadRequest: the strategy needs times and the platform has none, it is unknown, a model cannot write for the
-            platform, a bound is out of range, or the kernel that the task brings is for no platform that is known.
+            platform, a bound is out of range, the kernel that the task brings is for no platform that is known, or
+            it is the reference and the platform times candidates.
     """
     if load_platform(settings.platform).timed == "nothing" and settings.strategy in NEEDS_TIMES:
         raise BadRequest(
             f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
             f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
         )
+    check_reference(task, settings.platform)
     price = None
     if settings.price is not None:
         prompt, reply = (float(dollars) / 1e6 for dollars in settings.price.split(","))

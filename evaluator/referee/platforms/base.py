@@ -353,6 +353,14 @@ class Platform(Protocol):
         """
         ...
 
+    def examine_source_kernel(self, pool: "RunnerPool", reference: "RunnerHandle") -> Screening:
+        """What is shown of the kernel that is the reference; asked only where nothing is timed.
+
+        Raises:
+            Finding: the kernel is at fault, so the task is invalid.
+        """
+        ...
+
     def explain(
         self, pool: "RunnerPool", finding: "Finding", start_candidate: "Callable[[], RunnerHandle]"
     ) -> "tuple[Finding, Screening]":

@@ -50,7 +50,7 @@ def fit_inputs(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     Raises:
         Finding: the task's generator fails, or the reference's process is gone.
     """
-    if pool.platform.most_work is None:
+    if pool.platform.most_work is None or pool.request.source_kernel:  # nobody knows its work, or which sizes it takes
         return []
     inputs = make_inputs(pool, reference)
     pool.smaller = fit(reference, inputs, pool.initial, pool.platform.most_work)

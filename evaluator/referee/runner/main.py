@@ -23,6 +23,7 @@ from ..protocol import call_reply, framing
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
+from .platforms.load import load_runner_platform
 
 _OWN = (str(Path(__file__).parents[1]), "<frozen importlib")
 _MAX_TRACE = 4000
@@ -43,16 +44,19 @@ class Runner:
     def __init__(self, sock: socket.socket, built: Path, platform: RunnerPlatform) -> None:
         self.sock = sock
         self.platform = platform
+        self.language = platform  # whose kernels the foreign code holds: another's only if one is the reference
         self.built = built  # the folder in which torch.compile and load_inline build
         self.module: Any = None
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
         self.kept: list[Any] = []  # values whose addresses the referee has been told
+        self._known: Commands = {}
 
     def commands(self) -> Commands:
         """The commands that the referee may send, by name."""
         return {
             "attach": self.attach,
+            "speak": self.speak,
             "load": self.load,
             "construct": self.construct,
             "vary_state": self.vary_state,
@@ -71,16 +75,16 @@ class Runner:
             "pack": self.pack,
             "unpack": self.unpack,
             "release": self.release,
-            **self.platform.commands(self),
+            **self.language.commands(self),
         }
 
     def serve(self) -> None:
         """Answer messages until the referee closes the connection."""
-        commands = self.commands()
+        self._known = self.commands()
         while True:
             try:
                 message = self._told()
-                reply = commands[message["op"]](message)
+                reply = self._known[message["op"]](message)
             except _Closed:
                 return
             except (Exception, SystemExit) as error:
@@ -99,23 +103,39 @@ class Runner:
         os.close(fds[0])
         return {}
 
+    def speak(self, message: framing.Message) -> framing.Message:
+        """Take kernels of another platform from here on, and the commands that it adds."""
+        self.language = load_runner_platform(message["language"])
+        self._known = self.commands()
+        return {}
+
     def load(self, message: framing.Message) -> framing.Message:
-        """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it."""
+        """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it.
+
+        With `kernel`, the source of a kernel, that kernel's ModelNew is the task's Model.
+        """
         name = message["name"]
         if name == "candidate":
             self.platform.keep_builds(self.built)
-        path = Path.cwd() / f"{name}.py"
-        path.write_text(message["source"], encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = self.module
-        sys.modules.update(self.platform.modules())
         torch.manual_seed(message["seed"])
-        with self.platform.foreign_code():
-            spec.loader.exec_module(self.module)
+        self.module = self._imported(name, message["source"])
+        if message.get("kernel"):
+            self.language.keep_builds(self.built)
+            self.module.Model = self._imported("source_kernel", message["kernel"]).ModelNew
         getattr(self.module, message["needs"])
         return {}
+
+    def _imported(self, name: str, source: str) -> Any:
+        path = Path.cwd() / f"{name}.py"
+        path.write_text(source, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        sys.modules.update(self.language.modules())
+        with self.language.foreign_code():
+            spec.loader.exec_module(module)
+        return module
 
     def init_inputs(self, _: framing.Message) -> framing.Message:
         """Reveal the arguments of the model's constructor, as the task's `get_init_inputs` gives them."""
@@ -125,7 +145,7 @@ class Runner:
         """Build the model under a seed and reveal its tensors by name."""
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
-        with self.platform.foreign_code():
+        with self.language.foreign_code():
             model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
@@ -191,7 +211,7 @@ class Runner:
             if not message["keep"]:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
-            with self.platform.foreign_code():
+            with self.language.foreign_code():
                 value = self.model(*build(message["spec"], tensors))
             if not message["state"] and (answer := call_reply.pack(value)) is not None:
                 self.kept.append(value)
@@ -211,9 +231,12 @@ class Runner:
         return {}
 
     def oracle(self, message: framing.Message) -> framing.Message:
-        """Run the model in float64 on the same inputs and reveal its outputs."""
+        """Run the model in float64 on the same inputs and reveal its outputs; a kernel, on inputs nearly the same."""
+        arguments = self.decoded(message["tree"])
+        if self.language is not self.platform:
+            return self.reveal(oracle.rerun(self.model, arguments, message["seed"], self.language.foreign_code))
         torch.manual_seed(message["seed"])
-        return self.reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
+        return self.reveal(oracle.evaluate(self.model, arguments))
 
     def work(self, message: framing.Message) -> framing.Message:
         """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""

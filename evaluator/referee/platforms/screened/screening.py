@@ -123,15 +123,17 @@ def screen(
     """
     progress("checking for races and bounds")
     given = [input_supply.make_inputs(pool, reference) for _ in range(RECORDED_CALLS)]
-    smaller = fit(reference, given[-1], pool.initial, _MOST_WORK)
+    smaller = None
+    if not pool.request.source_kernel:
+        smaller = fit(reference, given[-1], pool.initial, _MOST_WORK)
     if smaller is not None:
         less = [smaller.of(inputs) for inputs in given]
         # The last set is kept back: `recorded_calls` needs inputs that the candidate has not seen.
         if _is_right(pool, reference, candidate, less[0], evidence):
-            found = _screened(language, pool, reference, candidate, less, evidence)
+            found = screened(language, pool, reference, candidate, less, evidence)
             return replace(found, facts={**found.facts, "smaller_in_checks": smaller.says(given[-1].tree)})
         candidate = start_candidate()  # the other may have died
-    return _screened(language, pool, reference, candidate, given, evidence)
+    return screened(language, pool, reference, candidate, given, evidence)
 
 
 def _is_right(
@@ -151,7 +153,7 @@ def _is_right(
     return True
 
 
-def _screened(
+def screened(
     language: Language,
     pool: RunnerPool,
     reference: RunnerHandle,
@@ -159,6 +161,11 @@ def _screened(
     given: Sequence[InputSet],
     evidence: Evidence,
 ) -> Screening:
+    """As `screen`, on given inputs: `RECORDED_CALLS` sets.
+
+    Raises:
+        Finding: as `screen`.
+    """
     inputs = given[-1]
     want = ask_reference(pool, reference, inputs, evidence, first=False)
     try:
@@ -359,20 +366,21 @@ def recorded_calls(
     return Recorded((outputs[1], outputs[2]), (told[1], told[2]), tree, contents)
 
 
-def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded) -> Observed:
+def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded, *, speaks: str = "") -> Observed:
     """What came of making the launches of the later call again.
 
     Args:
         pool: the pool.
         asked: what else the process is told that makes them.
         recorded: the calls.
+        speaks: the platform whose kernels these are, if it is not the one that is judged for.
     """
     outputs = recorded.outputs[-1]
     places = [[[row.place, row.span_bytes] for row in each.tensors] for each in recorded.outputs]
     limits = {"run_s": _RUN_S, "all_s": _RUNS_S}
     asked = {**asked, **limits, "op": "check_launches", "places_before": places[0], "places": places[1]}
     try:
-        told, held = asked_checker(pool, asked, recorded.tree, recorded.contents)
+        told, held = asked_checker(pool, asked, recorded.tree, recorded.contents, speaks=speaks)
     except RunnerFailed as failure:  # of a process of the referee's: nothing is shown, and nobody is blamed
         text = f"the launches could not be made again: {failure.message}"[:600]
         return Observed(outputs, {**NO_FACTS, "error": text})
@@ -380,15 +388,19 @@ def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded) -> O
 
 
 def asked_checker(
-    pool: RunnerPool, asked: dict[str, Any], tree: Tree, contents: list[torch.Tensor]
+    pool: RunnerPool, asked: dict[str, Any], tree: Tree, contents: list[torch.Tensor], *, speaks: str = ""
 ) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """The answer of a process that holds nothing of the candidate but its kernels, and the tensors with it.
+
+    `speaks` is as for `made_again`.
 
     Raises:
         RunnerFailed: it failed.
     """
     checker = pool.start("checker")
     try:
+        if speaks:
+            checker.ask({"op": "speak", "language": speaks}, timeout_s=60)
         checker.attach(pool.platform.input_buffer(max(1, bytes_needed(tree)), 1))
         asked = {**asked, "architectures": list(pool.request.architectures)}
         told = checker.give(asked, tree, contents, timeout_s=_CHECK_S)
