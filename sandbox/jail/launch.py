@@ -150,14 +150,15 @@ def _become_command(spec: JailSpec) -> NoReturn:
 def _set_limits(spec: JailSpec) -> None:
     bounds = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_AS: spec.address_space_mb * _MEGABYTE,
+        resource.RLIMIT_AS: spec.address_space_mb * _MEGABYTE or resource.RLIM_INFINITY,
         resource.RLIMIT_FSIZE: spec.disk_mb * _MEGABYTE,
         resource.RLIMIT_NPROC: spec.processes,
         resource.RLIMIT_NOFILE: 4096,
     }
     for which, bound in bounds.items():
         hard = resource.getrlimit(which)[1]
-        value = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        finite = [each for each in (bound, hard) if each != resource.RLIM_INFINITY]
+        value = min(finite, default=resource.RLIM_INFINITY)
         resource.setrlimit(which, (value, value))
     os.sched_setaffinity(0, spec.processors)
 

@@ -105,11 +105,11 @@ class ProcessSandbox:
         """See `sandbox.base.Sandbox.run`.
 
         Raises:
-            SandboxUnavailable: the jail cannot be made at present, or the command asks for devices.
+            SandboxUnavailable: the jail cannot be made at present, or the files of a device are not named.
             ValueError: the command's package cannot be run.
         """
-        if command.devices.nodes or command.devices.gpus:
-            raise SandboxUnavailable("The process sandbox opens no devices to a command.", "Use Docker.")
+        if command.devices.gpus and not command.devices.nodes:
+            raise SandboxUnavailable("The process sandbox opens no GPU whose device files are unknown.", "Use Docker.")
         limits = command.limits
         capture = OutputCapture(limits.output_bytes, on_stderr)
         cgroup = make_cgroup(limits) if self._namespaces and os.geteuid() == 0 else None
@@ -182,7 +182,9 @@ class ProcessSandbox:
             uid=_UNPRIVILEGED_UID if os.geteuid() == 0 and not self._namespaces else None,
             cgroup=tuple(cgroup.entries()) if cgroup is not None else (),
             disk_mb=limits.disk_mb,
-            address_space_mb=limits.memory_mb + _ADDRESS_SPACE_MB,
+            # A driver of a GPU reserves more addresses than the host has memory.
+            address_space_mb=0 if command.devices.nodes else limits.memory_mb + _ADDRESS_SPACE_MB,
+            nodes=command.devices.nodes,
             processes=limits.processes + (0 if os.geteuid() == 0 else _tasks_of_this_user()),
             processors=_processors(limits.cpus),
         )
