@@ -3,18 +3,23 @@
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
+from evaluator.platforms.gpu.platform import on_device
 from evaluator.platforms.opencl.platform import OpenclPlatform
 from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
-__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
+__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves"]
 
 PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
 
 
-def load_platform(name: str) -> Platform:
-    """The platform of that name.
+def load_platform(name: str, device: int = 0) -> Platform:
+    """The platform of that name, as it is on a device of this host: those for GPUs time only where one is there.
+
+    Args:
+        name: the platform.
+        device: which of the host's devices of this platform, counted from 0.
 
     Raises:
         KeyError: there is none; the text lists those that exist.
@@ -26,9 +31,18 @@ def load_platform(name: str) -> Platform:
     if name == "riscv":
         return RiscvPlatform()
     if name == "cuda":
-        return CudaPlatform()
+        return on_device(CudaPlatform(), device)
     if name == "opencl":
         return OpenclPlatform()
     if name == "triton":
-        return TritonPlatform()
+        return on_device(TritonPlatform(), device)
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
+
+
+def proves(platform: Platform, device: int = 0) -> str:
+    """What a verdict on a device proves, in a few words."""
+    if platform.timed == "nothing":
+        return "screened, not timed"
+    if platform.timed != "wall":
+        return f"counted: {platform.timed}"
+    return "timed" if platform.part == platform.name else f"timed on GPU {platform.device(device).name}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from evaluator.platforms.base import Device
 from evaluator.platforms.cpu.image import RECIPE
+from evaluator.platforms.gpu.profile_text import profile_text as text_of_device
 from sandbox.image.recipe import ImageRecipe
 
 _WIDTH, _LINES = 100, 60
@@ -40,7 +41,9 @@ class Screened:
         return {}
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The kernels that ran, what each check showed, and what is not shown."""
+        """The kernels that ran, what each check showed, and what is not shown; of a timed one what a GPU's host tells."""
+        if "gpu" in profile:
+            return text_of_device(profile)
         found = (profile.get("detail") or {}).get("screening") or profile.get("screening") or {}
         compiled = [line for each in found.get("compiled", ()) for line in _compiled_lines(each)]
         lines = ["not timed: screened without a GPU"]

@@ -80,7 +80,7 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         BadRequest: the strategy needs times and the platform has none, it is unknown, a model cannot write for the
             platform, a bound is out of range, or the kernel that the task brings is for no platform that is known.
     """
-    if load_platform(settings.platform).timed == "nothing" and settings.strategy in NEEDS_TIMES:
+    if load_platform(settings.platform, settings.device).timed == "nothing" and settings.strategy in NEEDS_TIMES:
         raise BadRequest(
             f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
             f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
