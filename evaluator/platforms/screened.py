@@ -7,6 +7,7 @@ from typing import Any
 
 from evaluator.platforms.base import Device
 from evaluator.platforms.cpu.image import RECIPE
+from evaluator.platforms.gpu.profile_text import profile_text as text_of_device
 from sandbox.image.recipe import ImageRecipe
 
 _WIDTH, _LINES = 100, 60
@@ -41,7 +42,12 @@ class Screened:
         return {}
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The kernels that ran, what each check showed, and what is not shown; empty if nothing was screened."""
+        """The kernels that ran, what each check showed, and what is not shown; empty if nothing was screened.
+
+        Of a candidate that was timed it is what the host of the GPU tells.
+        """
+        if "gpu" in profile:
+            return text_of_device(profile)
         found = (profile.get("detail") or {}).get("screening") or profile.get("screening") or {}
         if not found:
             return ""

@@ -32,6 +32,8 @@ def build_and_enter_root(spec: JailSpec) -> None:
     kernel.mount_fresh("tmpfs", root / "tmp", kernel.NOSUID | kernel.NODEV, disk)
     kernel.mount_fresh("proc", root / "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
     _make_devices(root / "dev")
+    for node in spec.nodes:
+        _open_device(node, root)
     for path in (*_SYSTEM_FOLDERS, *_SYSTEM_FILES, *spec.visible):
         _show(path, root)
     for name, content in _FILES.items():
@@ -64,6 +66,14 @@ def _make_devices(folder: Path) -> None:
         (folder / name).symlink_to(f"/proc/self/fd{target}")
     flags = kernel.NOSUID | kernel.NODEV | kernel.NOEXEC
     kernel.mount_fresh("tmpfs", folder / "shm", flags, "mode=1777,size=16m")
+
+
+def _open_device(node: str, root: Path) -> None:
+    """Show a device file at the same path, readable and writable. One that is missing is passed over."""
+    if Path(node).is_char_device():
+        target = root / node.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        kernel.mount_view(node, target, read_only=False)
 
 
 def link_warm_files(warm: str, cache: Path, uid: int | None) -> None:

@@ -9,9 +9,9 @@ from agents.llm.budget import Budget
 from agents.llm.models import provider_of
 from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
-from agents.strategies.registry import NEEDS_TIMES, STRATEGIES
+from agents.strategies.registry import NEEDS_TIMES, SCREEN_THEN_TIME, STRATEGIES
 from db.records import JobRecord, TaskRecord
-from evaluator.platforms import load_platform
+from evaluator.platforms import PLATFORM_NAMES, load_platform, without_device
 from service.errors import BadRequest
 from service.settings import Settings
 from service.translation import check_reference, source_language
@@ -77,14 +77,20 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         device: what prompts say of the device.
 
     Raises:
-        BadRequest: the strategy needs times and the platform has none, it is unknown, a model cannot write for the
-            platform, a bound is out of range, the kernel that the task brings is for no platform that is known, or
-            it is the reference and the platform times candidates.
+        BadRequest: the strategy needs times and the platform has none, or screens and the platform does not, it is
+            unknown, a model cannot write for the platform, a bound is out of range, the kernel that the task brings is
+            for no platform that is known, or it is the reference and the platform times candidates.
     """
-    if load_platform(settings.platform).timed == "nothing" and settings.strategy in NEEDS_TIMES:
+    if load_platform(settings.platform, settings.device).timed == "nothing" and settings.strategy in NEEDS_TIMES:
         raise BadRequest(
             f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
             f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
+        )
+    if settings.strategy == SCREEN_THEN_TIME and without_device(settings.platform).timed != "nothing":
+        screened = ", ".join(name for name in PLATFORM_NAMES if without_device(name).timed == "nothing")
+        raise BadRequest(
+            f"strategy {SCREEN_THEN_TIME!r} is for platforms whose candidates are screened where their device is not: "
+            f"{screened}; platform {settings.platform!r} is none of them, so choose judge"
         )
     check_reference(task, settings.platform)
     price = None

@@ -360,6 +360,12 @@ def test_where_nothing_is_timed_the_one_is_better_of_which_more_is_shown(
     assert is_better(one, None)
 
 
+def test_what_was_timed_is_better_than_what_was_screened() -> None:
+    screened = Outcome("1", "screened", tags=ALL_SHOWN)
+    timed = Outcome("2", "passed", tags=("custom_kernel", "trial"), speedup=0.9, latency_ms={"eager": 1.0})
+    assert is_better(timed, screened) and not is_better(screened, timed)
+
+
 def test_where_nothing_is_timed_a_job_ends_when_all_is_shown() -> None:
     evaluator = FakeEvaluator(
         {"a": failed(), "b": screened("executed"), "c": screened("compiled", "executed"), "d": screened(*ALL_SHOWN)}

@@ -27,6 +27,7 @@ class CpuPlatform:
     """C++/OpenMP on a CPU."""
 
     name: str = "cpu"
+    part: str = "cpu"
     language: str = "C++17 with OpenMP, compiled by g++"
     timed: str = "wall"
     baselines: tuple[str, ...] = ("eager", "compile")

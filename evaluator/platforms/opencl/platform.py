@@ -20,6 +20,7 @@ class OpenclPlatform:
     """OpenCL C on a CPU. See `base.Platform`."""
 
     name: str = "opencl"
+    part: str = "opencl"
     language: str = "OpenCL C 1.2, called by pyopencl and compiled by PoCL for the processor"
     timed: str = "wall"
     baselines: tuple[str, ...] = ("eager", "compile")

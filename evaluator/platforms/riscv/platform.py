@@ -25,6 +25,7 @@ class RiscvPlatform:
     """RISC-V with vectors under an emulator. See `base.Platform`."""
 
     name: str = "riscv"
+    part: str = "riscv"
     language: str = "C17 with RISC-V vector intrinsics or assembly (module `riscv`), compiled by clang 19"
     timed: str = "instructions"
     baselines: tuple[str, ...] = ("eager",)

@@ -28,6 +28,20 @@ def is_architecture(name: object) -> bool:
     return isinstance(name, str) and _ARCHITECTURE.fullmatch(name) is not None
 
 
+_ON = "@"
+
+
+def part_on_gpu(language: str, uuid: str) -> str:
+    """The name of the referee's part that judges a language on a GPU: where there is none, the language is the name."""
+    return f"{language}{_ON}{uuid}"
+
+
+def gpu_of(part: str) -> tuple[str, str]:
+    """The language of a part, and the UUID of its GPU; empty: it screens without one."""
+    language, _, uuid = part.partition(_ON)
+    return language, uuid
+
+
 LIBRARY = "lib/libnvrtc.so.13"
 _TOOLS = Path("/tools/cuda")  # where a container shows the host's
 
