@@ -111,5 +111,5 @@ def test_jobs_of_platforms_that_screen_may_ask_for_it(platform: str) -> None:
 
 def test_a_platform_that_is_timed_everywhere_is_refused_with_those_that_are_not() -> None:
     settings = load_settings(platform="cpu", strategy="screen-then-time", model="openai/some")
-    with pytest.raises(BadRequest, match="platforms whose candidates are screened.*cuda, triton.*'cpu'"):
+    with pytest.raises(BadRequest, match=r"platforms whose candidates are screened.*cuda, triton.*'cpu'"):
         spec_of(Task(name="op", source=OP), settings, device=load_platform("cpu").device().describe())
