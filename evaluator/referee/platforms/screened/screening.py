@@ -275,10 +275,10 @@ def refuse(seen: Observed) -> None:
         found, text = run["found"], run["text"]
         if found in ("race", "out_of_bounds"):
             said = "a data race" if found == "race" else "memory out of bounds"
-            first = [line.strip() for line in text.splitlines() if "line" in line or "of size" in line][:3]
+            first = [line.strip() for line in text.splitlines() if "line" in line or "of size" in line][:4]
             if run["what"].startswith(CONFIGURATION):
                 said += f" ({run['what']})"
-            raise Finding("crashed", f"{said}: {'; '.join(first)}"[:500], found, text)
+            raise Finding("crashed", f"{said}: {' '.join(first)}"[:500], found, text)
         if found == "fault" and run["what"] in ORDERS:
             said = text if run["what"] == "forward" else f"{text} ({_said(run['what'])})"
             raise Finding("crashed", said, _code_in(text), text)
