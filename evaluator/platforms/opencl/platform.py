@@ -87,7 +87,5 @@ class OpenclPlatform:
     def profile_text(self, profile: dict[str, Any]) -> str:
         """As on platform `cpu`: time by file, of which each kernel is one, and use of the processor."""
         detail = dict(profile.get("detail") or {})
-        absent = {
-            name: why for name, why in detail.get("absent", {}).items() if name != "vectorization"
-        }  # of C++ alone
+        absent = {name: why for name, why in detail.get("absent", {}).items() if name != "vectorization"}  # C++
         return _HOST.profile_text({**profile, "detail": {**detail, "absent": absent}} if detail else profile)

@@ -92,11 +92,12 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
 
 def _rules(state: dict[str, torch.Tensor]) -> Iterator[Smaller]:
     kept = frozenset(size for value in state.values() for size in value.shape)
+    # Fewer rows first: kernels walk along rows, so shorter ones would leave their loops untried.
+    for leading in (*_PERIODS, _PAIR):
+        yield Smaller(kept, None, leading)
     for period in _PERIODS:
         yield Smaller(kept, period, None)
         yield Smaller(kept, period, _PAIR)
-    for leading in (*_PERIODS, _PAIR):
-        yield Smaller(kept, None, leading)
 
 
 def _work(reference: RunnerHandle, inputs: InputSet) -> float:

@@ -351,7 +351,7 @@ HONEST["more work than the host can do, in tiles of the task's sizes"] = Case(
         y = x.new_empty(n, n)
         self.square((n // 16, n // 16, 1), (16, 16, 1), [x, y, n, depth])
         return y""",
-    says=("of smaller inputs (128x128 instead of 512x768)",),
+    says=("of smaller inputs (128x768 instead of 512x768)",),
     tags=ALL, kernels='self.square = torch.cuda._compile_kernel(CUDA, "square")',
 )  # fmt: skip
 HONEST["a size that is written into the kernel"] = Case(

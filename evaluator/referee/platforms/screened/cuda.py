@@ -18,6 +18,7 @@ class Cuda:
     """See `screening.Language`."""
 
     checks: Mapping[str, str] = field(default_factory=lambda: SANITIZERS)
+    most_work: int = 1 << 26  # 0.3 s on the host, thread by thread
     cannot: str = "NotEmulated: "
     missing: str = ""
     undefined: str = "shared memory, and what torch::empty makes, hold NaN until they are written"

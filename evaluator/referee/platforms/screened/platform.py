@@ -37,12 +37,12 @@ class ScreenedPlatform:
     resolution = 0.0
     set_sd = 0.0
     rotation_bytes = 0
-    most_work = 1 << 26  # 0.3 s on the host, thread by thread
 
     def __init__(self, name: str, language: Language, device: int) -> None:
         self.name = name
         self.device = device
         self._language = language
+        self.most_work = language.most_work
         self._host = CpuPlatform(device)
 
     def open(self, pool: RunnerPool) -> None:

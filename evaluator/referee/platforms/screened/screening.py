@@ -56,6 +56,11 @@ class Language(Protocol):
         ...
 
     @property
+    def most_work(self) -> int:
+        """The most operations that a call may consist of."""
+        ...
+
+    @property
     def missing(self) -> str:
         """What is not installed without which no candidate can be judged; empty if nothing is."""
         ...
