@@ -18,7 +18,6 @@ from benchmarks.screening.faults import cuda, triton
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
 from evaluator.referee.protocol.gpu_checks import ARCHITECTURES
-from evaluator.referee_process import harness_hash
 from sandbox.docker.sandbox import DockerSandbox
 from service.cli.job_output import show_evaluation
 from tasks.suites import load_suite
@@ -63,6 +62,11 @@ def screen(sandbox: DockerSandbox, platform: str, op: str, source: str) -> dict[
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         show_evaluation(found)
+    return told_of(found, printed.getvalue())
+
+
+def told_of(found: Mapping[str, Any], printed: str) -> dict[str, Any]:
+    """What is kept of an evaluation in the form of `Evaluation.to_json`, and of what the command line prints."""
     screening = (found["profile"] or {}).get("screening") or {}
     return {
         "verdict": found["verdict"],
@@ -77,7 +81,7 @@ def screen(sandbox: DockerSandbox, platform: str, op: str, source: str) -> dict[
             }
             for each in screening.get("compiled") or ()
         },
-        "report": printed.getvalue().splitlines(),
+        "report": printed.splitlines(),
     }
 
 
@@ -109,7 +113,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The page of all results."""
     lines = [
         ABOUT,
-        f"Command: `python -m benchmarks.screened_ops`. Referee: `{harness_hash()[:12]}`.",
+        "Command: `python -m benchmarks.screened_ops`.",
         "",
         OF_CANDIDATES,
         "| op | language | verdict | tags | registers | shared memory | spilled | tensor cores | not shown |",
