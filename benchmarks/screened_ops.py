@@ -122,6 +122,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     ops = [f"{platform}/{task.name}" for task in load_suite("starter").tasks for platform in PLATFORMS]
     lines += [row(name, results[name]) for name in ops if name in results]
+    if absent := [name for name in (*ops, *(f"fault/{name}" for name in FAULTS)) if name not in results]:
+        lines += ["", f"Not judged yet: {', '.join(absent)}."]
     told = [(name, fault, results[f"fault/{name}"]) for name, fault in FAULTS.items() if f"fault/{name}" in results]
     lines += ["", OF_FAULTS, "| fault | language | op | verdict | code |", "|---|---|---|---|---|"]
     for name, fault, found in told:
