@@ -97,9 +97,14 @@ FAULTS = {
     ),
     "wrong_for_nan": Fault(
         "cuda",
-        "mixed_pool",
+        "conv_relu_pool",
         "a maximum that passes NaN by",
-        (("most = value > most || value != value ? value : most;", "most = fmaxf(most, value);"),),
+        (
+            (
+                "most = larger(most, sums[channel][i] + bias[output]);",
+                "most = fmaxf(most, sums[channel][i] + bias[output]);",
+            ),
+        ),
     ),
     "atomic_left_out": Fault(
         "cuda",

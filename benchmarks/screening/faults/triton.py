@@ -20,9 +20,9 @@ FAULTS = {
     ),
     "mask_of_a_store_left_out": Fault(
         "triton",
-        "masked_softmax",
-        "a row is stored with no mask, over the next one",
-        (("tl.sum(weights, axis=0), mask=inside)", "tl.sum(weights, axis=0))"),),
+        "conv_relu_pool",
+        "a tile is stored with half of its mask, over the next channel",
+        (("mask=exists[:, None] & there[None, :])", "mask=exists[:, None])"),),
     ),
     "block_too_small_for_large_rows": Fault(
         "triton",

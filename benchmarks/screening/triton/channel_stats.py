@@ -7,6 +7,13 @@ import triton.language as tl
 
 
 @triton.jit
+def largest(magnitudes):
+    # Maxima drop NaN; a sum of what is not negative is NaN where one of them is, and only there.
+    total = tl.sum(magnitudes, axis=0)
+    return tl.where(total != total, total, tl.max(magnitudes, axis=0))
+
+
+@triton.jit
 def planes_kernel(x_ptr, parts_ptr, size, BLOCK: tl.constexpr):
     plane, planes = tl.program_id(0), tl.num_programs(0)
     x_ptr += plane.to(tl.int64) * size
@@ -16,7 +23,7 @@ def planes_kernel(x_ptr, parts_ptr, size, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + at, mask=at < size, other=0.0)
         sums += x
-        most = tl.maximum(most, tl.abs(x))
+        most = tl.where((tl.abs(x) > most) | (x != x), tl.abs(x), most)  # not tl.maximum: NaN must stay NaN
     total = tl.sum(sums, axis=0)
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, size, BLOCK):  # again, out of the L2 cache
@@ -26,7 +33,7 @@ def planes_kernel(x_ptr, parts_ptr, size, BLOCK: tl.constexpr):
         squares += centred * centred
     tl.store(parts_ptr + plane, total)
     tl.store(parts_ptr + planes + plane, tl.sum(squares, axis=0))
-    tl.store(parts_ptr + 2 * planes + plane, tl.max(most, axis=0))
+    tl.store(parts_ptr + 2 * planes + plane, largest(most))
 
 
 @triton.jit
@@ -38,14 +45,13 @@ def channels_kernel(parts_ptr, mean_ptr, variance_ptr, most_ptr, images, size, B
     at = image * channels + channel
     sums = tl.load(parts_ptr + at, mask=mask, other=0.0)
     squares = tl.load(parts_ptr + planes + at, mask=mask, other=0.0)
-    most = tl.max(tl.load(parts_ptr + 2 * planes + at, mask=mask, other=0.0), axis=0)
+    most = largest(tl.load(parts_ptr + 2 * planes + at, mask=mask, other=0.0))
     mean = tl.sum(sums, axis=0) / (images * size)
     apart = tl.where(mask, sums / size - mean, 0.0)
     variance = tl.sum(squares + size * apart * apart, axis=0) / (images * size)
     tl.store(mean_ptr + channel, mean)
     tl.store(variance_ptr + channel, variance)
-    # Maxima drop NaN; a sum keeps it. Infinite values of both signs make a sum NaN, too, but leave the maximum.
-    tl.store(most_ptr + channel, tl.where((mean != mean) & (most < float("inf")), mean, most))
+    tl.store(most_ptr + channel, most)
 
 
 class ModelNew(nn.Module):

@@ -20,10 +20,10 @@ def dequant_linear_kernel(
             mask = exists[:, None] & (at[None, :] < inputs)
             packed = tl.load(weight_ptr + rows[:, None].to(tl.int64) * inputs + at[None, :], mask=mask, other=0)
             scale = tl.load(scale_ptr + rows[:, None] * (inputs // group) + at[None, :] // group, mask=mask, other=0.0)
-            x = tl.load(x_ptr + token.to(tl.int64) * inputs + at, mask=at < inputs, other=0.0)
+            x = tl.load(x_ptr + token * inputs + at, mask=at < inputs, other=0.0)
             sums += packed.to(tl.float32) * scale * x[None, :]
         y = tl.sum(sums, axis=1) + tl.load(bias_ptr + rows, mask=exists, other=0.0)
-        tl.store(y_ptr + token.to(tl.int64) * outputs + rows, y, mask=exists)
+        tl.store(y_ptr + token * outputs + rows, y, mask=exists)
 
 
 class ModelNew(nn.Module):
