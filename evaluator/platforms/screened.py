@@ -41,7 +41,7 @@ class Screened:
         return {}
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The kernels that ran, what each check showed, and what is not shown; of a timed one what a GPU's host tells."""
+        """The kernels that ran, what each check showed, what is not shown; of a timed candidate what its GPU did."""
         if "gpu" in profile:
             return text_of_device(profile)
         found = (profile.get("detail") or {}).get("screening") or profile.get("screening") or {}

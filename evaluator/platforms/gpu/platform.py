@@ -1,4 +1,4 @@
-"""A platform for GPUs on a device that is there: its candidates are timed on it. The rest is as where they are screened."""
+"""A platform for GPUs on a device that is there: candidates are timed on it. The rest is as where they are screened."""
 
 import statistics
 import threading

@@ -38,7 +38,11 @@ def profile_text(profile: dict[str, Any]) -> str:
 def device_lines(seen: dict[str, Any]) -> list[str]:
     """Clocks, heat, and who else computed, as the referee saw them while calls were timed."""
     lines = []
-    for label, key, unit in (("clock", "clock_mhz", "MHz"), ("temperature", "temperature_c", "C"), ("power", "power_w", "W")):
+    for label, key, unit in (
+        ("clock", "clock_mhz", "MHz"),
+        ("temperature", "temperature_c", "C"),
+        ("power", "power_w", "W"),
+    ):
         if span := seen.get(key):
             low, high = span
             lines.append(f"{label}: {low:g} {unit}" if low == high else f"{label}: {low:g} to {high:g} {unit}")
