@@ -9,7 +9,7 @@ from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
-__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves"]
+__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves", "screening_platform"]
 
 PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
 
@@ -37,6 +37,19 @@ def load_platform(name: str, device: int = 0) -> Platform:
     if name == "triton":
         return on_device(TritonPlatform(), device)
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
+
+
+def screening_platform(name: str) -> Platform:
+    """A platform for GPUs as it is without one, whatever this host has.
+
+    Raises:
+        KeyError: no platform of that name screens.
+    """
+    if name == "cuda":
+        return CudaPlatform()
+    if name == "triton":
+        return TritonPlatform()
+    raise KeyError(f"platform: {name!r} does not screen; cuda and triton do")
 
 
 def proves(platform: Platform, device: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""A call on a GPU, from the referee's message to the judged bytes: the real runner loop, on memory that stands for one's.
+"""A call on a GPU, from the referee's message to the judged bytes: the real runner loop, on the host's memory.
 
 What runs here is everything but the driver and torch's CUDA: slots, poison, the hand-over of outputs, the snapshot, and
 which bytes are read afterwards.
