@@ -89,8 +89,8 @@ def page_of(gpu: Gpu, command: str, rows: list[str]) -> str:
         "",
         f"As it must be: {told} of {len(rows)}.",
         "",
-        "| part | platform | candidate | verdict | as it must be | over eager (95 %) | eager / candidate ms | tags | s |"
-        " says |",
+        "| part | platform | candidate | verdict | as it must be | over eager (95 %) | eager / candidate ms "
+        "| tags | s | says |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *rows,
     ]

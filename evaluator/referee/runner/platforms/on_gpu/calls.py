@@ -31,7 +31,7 @@ class DeviceCalls:
         self._runner, self._memory = runner, memory
         self._inputs = 0  # where the slots are opened
         self._outputs: Shared | None = None
-        self._outputs_at = 0
+        self._room = torch.empty(0, dtype=torch.uint8)  # the memory for outputs, as this process sees it
         self._moved: Any = None  # the model that has been moved to the device
 
     def commands(self) -> Mapping[str, Command]:
@@ -131,11 +131,12 @@ class DeviceCalls:
             return
         for offset, span in zip(offsets, spans, strict=True):
             if span.numel():
-                self._memory.at(self._outputs_at + offset, span.numel()).copy_(span)
+                self._room[offset : offset + span.numel()].copy_(span)
 
     def _open_outputs(self, outputs: Shared | None) -> None:
         if outputs is not None and outputs != self._outputs:
-            self._outputs, self._outputs_at = outputs, self._memory.open(outputs)
+            self._outputs = outputs
+            self._room = self._memory.at(self._memory.open(outputs), outputs.nbytes)
 
     def _move(self) -> None:
         """Have the model on the device, once it has been made and varied on the host."""
