@@ -146,12 +146,14 @@ class Clock:
         return Call(outputs, ended - turn.began, placed, ready_s, threads, used_ns / 1e9, after)
 
     def handover_s(self, handle: RunnerHandle) -> float:
-        """A question that asks for nothing, and a snapshot of nothing.
+        """A question that has the device fill a few bytes, and a snapshot of nothing.
+
+        The device changes from the context of one process to that of the other, as in a call.
 
         Raises:
             RunnerFailed: the runner died, failed or sent a forged answer.
         """
-        _, turn = handle.exchange({"op": "release"}, 60)
+        _, turn = handle.exchange({"op": "touch"}, 60)
         first, second = self.driver.mark(), self.driver.mark()
         self.driver.wait()
         ended = time.perf_counter()

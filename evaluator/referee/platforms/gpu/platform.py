@@ -114,7 +114,7 @@ class GpuPlatform:
             raise Finding("sandbox_error", text, "program_missing")
 
     def handover_s(self, handle: RunnerHandle) -> float:
-        """The time of a question that asks for nothing, and of a snapshot of nothing."""
+        """The time of a question that has the device do next to nothing, and of a snapshot of nothing."""
         with as_findings():
             return self._gpu[1].handover_s(handle)
 
