@@ -9,12 +9,22 @@ from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
-__all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform", "proves", "without_device"]
+__all__ = [
+    "PLATFORM_NAMES",
+    "SCREENED",
+    "Device",
+    "Platform",
+    "PromptFiles",
+    "load_platform",
+    "proves",
+    "screening_platform",
+]
 
 PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
 
 
-_ON_GPUS = ("cuda", "triton")  # of NVIDIA
+SCREENED = ("cuda", "triton")
+"""Those whose candidates are screened where there is no device."""
 
 
 def load_platform(name: str, device: int = 0) -> Platform:
@@ -27,29 +37,30 @@ def load_platform(name: str, device: int = 0) -> Platform:
     Raises:
         KeyError: there is none; the text lists those that exist.
     """
-    platform = without_device(name)
-    return on_device(platform, device) if name in _ON_GPUS else platform
-
-
-def without_device(name: str) -> Platform:
-    """The platform of that name, as it is on a host without its device.
-
-    Raises:
-        KeyError: there is none; the text lists those that exist.
-    """
     if name == "cpu":
         return CpuPlatform()
     if name == "simulated":
         return SimulatedPlatform()
     if name == "riscv":
         return RiscvPlatform()
-    if name == "cuda":
-        return CudaPlatform()
     if name == "opencl":
         return OpenclPlatform()
+    if name in SCREENED:
+        return on_device(screening_platform(name), device)
+    raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
+
+
+def screening_platform(name: str) -> Platform:
+    """A platform of `SCREENED` as it is without a device, whatever this host has.
+
+    Raises:
+        KeyError: no platform of that name screens.
+    """
+    if name == "cuda":
+        return CudaPlatform()
     if name == "triton":
         return TritonPlatform()
-    raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
+    raise KeyError(f"platform: {name!r} does not screen; {' and '.join(SCREENED)} do")
 
 
 def proves(platform: Platform, device: int = 0) -> str:

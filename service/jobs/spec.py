@@ -11,7 +11,7 @@ from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
 from agents.strategies.registry import NEEDS_TIMES, SCREEN_THEN_TIME, STRATEGIES
 from db.records import JobRecord, TaskRecord
-from evaluator.platforms import PLATFORM_NAMES, load_platform, without_device
+from evaluator.platforms import SCREENED, load_platform
 from service.errors import BadRequest
 from service.settings import Settings
 from service.translation import check_reference, source_language
@@ -86,11 +86,10 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
             f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
             f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
         )
-    if settings.strategy == SCREEN_THEN_TIME and without_device(settings.platform).timed != "nothing":
-        screened = ", ".join(name for name in PLATFORM_NAMES if without_device(name).timed == "nothing")
+    if settings.strategy == SCREEN_THEN_TIME and settings.platform not in SCREENED:
         raise BadRequest(
             f"strategy {SCREEN_THEN_TIME!r} is for platforms whose candidates are screened where their device is not: "
-            f"{screened}; platform {settings.platform!r} is none of them, so choose judge"
+            f"{', '.join(SCREENED)}; platform {settings.platform!r} is none of them, so choose judge"
         )
     check_reference(task, settings.platform)
     price = None

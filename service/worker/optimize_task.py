@@ -8,7 +8,7 @@ from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import job_queue, jobs, workers
 from db.records import JobRecord, JobStatus
-from evaluator.platforms import without_device
+from evaluator.platforms import screening_platform
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, JobLost, KeyUnreadable
@@ -125,7 +125,7 @@ def _evaluator(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Jo
     here = Place(worker.device_class, worker.sandbox.name)
     if job.strategy != SCREEN_THEN_TIME:
         return at(here, "")
-    screened_device = without_device(worker.platform.name).device().name
+    screened_device = screening_platform(job.platform).device().name
 
     def find() -> Places:
         with worker.store.read() as session:

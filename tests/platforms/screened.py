@@ -5,7 +5,7 @@ from typing import Protocol
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import load_platform
+from evaluator.platforms import screening_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -72,7 +72,7 @@ def op_of(reference: str, shape: str) -> str:
 def judged(sandbox: Sandbox, case: ScreenedCase, platform: str, effort: Effort = EFFORT) -> Evaluation:
     """The evaluation of a case's candidate."""
     task = task_from_source(case.op, name="case")
-    return evaluate(task, case.candidate, sandbox=sandbox, platform=load_platform(platform), effort=effort)
+    return evaluate(task, case.candidate, sandbox=sandbox, platform=screening_platform(platform), effort=effort)
 
 
 def see(case: ScreenedCase, found: Evaluation) -> None:
@@ -91,13 +91,13 @@ def see(case: ScreenedCase, found: Evaluation) -> None:
 
 def exemplars_of(platform: str) -> list[Path]:
     """The ops of a platform's exemplars."""
-    return sorted((load_platform(platform).prompts().folder / "exemplars").glob("*_task.py"))
+    return sorted((screening_platform(platform).prompts().folder / "exemplars").glob("*_task.py"))
 
 
 def see_exemplar(sandbox: Sandbox, path: Path, platform: str) -> None:
     """An exemplar is screened, and all is shown of it but what needs a compiler for GPUs."""
     task = task_from_source(path.read_text(), name="exemplar")
     source = path.with_name(path.name.replace("_task", "")).read_text()
-    found = evaluate(task, source, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+    found = evaluate(task, source, sandbox=sandbox, platform=screening_platform(platform), effort=EFFORT)
     assert found.verdict == "screened", f"{found.message}\n{found.detail}"
     assert set(found.tags) >= SHOWN, found.profile

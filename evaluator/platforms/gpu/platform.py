@@ -1,4 +1,4 @@
-"""A platform for GPUs on a device that is there: its candidates are timed on it. The rest is as where they are screened."""
+"""A platform for GPUs on a device that is there: candidates are timed on it. The rest is as where they are screened."""
 
 import statistics
 import threading
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.platforms.base import Device, Platform, PromptFiles
+from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.gpu.driver import Look, facts_of, gpu_at, nodes_of, provenance_of
 from evaluator.referee.protocol.gpu_checks import part_on_gpu
 from evaluator.referee.protocol.nvml import Gpu, NvmlError, opened
@@ -14,6 +15,11 @@ from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
 
+_HOST = CpuPlatform()
+_TIMED = (
+    "Candidates run on this GPU and are timed against eager PyTorch and torch.compile, with cold caches. What is said "
+    "of screening without a GPU does not hold here."
+)
 _EVERY_S = 0.1  # between two looks at how busy the device is
 
 
@@ -61,8 +67,8 @@ class GpuPlatform:
         return Device(self.name, gpu.name, facts_of(gpu), index)
 
     def device_text(self, device: Device, figures: Mapping[str, Any]) -> str:
-        """Its description says all."""
-        return device.describe()
+        """Its description, and that what is said of screening does not hold here."""
+        return f"{device.describe()}\n{_TIMED}"
 
     def image(self) -> ImageRecipe:
         """As where candidates are screened."""
@@ -83,8 +89,8 @@ class GpuPlatform:
         return Devices(nodes=nodes_of(self.gpu), gpus=(self.gpu.uuid,), tools=shown.tools)
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
-        """The GPU, whichever language is measured on it."""
-        return (f"gpu-{index}",)
+        """The GPU, whichever language is measured on it, and the processor that launches."""
+        return (f"gpu-{index}", *_HOST.exclusive_resources(0))
 
     def load(self, wait: Callable[[], object]) -> float | None:
         """The share of the time in which some kernel ran, in the middle of several looks."""

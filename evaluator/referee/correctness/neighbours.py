@@ -351,6 +351,10 @@ class Misaligned:
         """See `InputBuffer`."""
         return self.inner.fd
 
+    def attached_to(self, pid: int) -> None:
+        """See `InputBuffer`."""
+        self.inner.attached_to(pid)
+
     def close(self) -> None:
         """See `InputBuffer`."""
         self.inner.close()

@@ -58,8 +58,12 @@ class InputBuffer(Protocol):
         """The file descriptor that a runner maps."""
         ...
 
+    def attached_to(self, pid: int) -> None:
+        """The runner of this process is going to map it."""
+        ...
+
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back. The runner may still have it mapped."""
         ...
 
 

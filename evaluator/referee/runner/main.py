@@ -49,6 +49,8 @@ class Runner:
         self.module: Any = None
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
+        # The tensor of a row of the referee's; another one where inputs lie in a device's memory.
+        self.tensor_at: Callable[[Any], torch.Tensor] = lambda row: view(self.input_buffer, row)
         self.kept: list[Any] = []  # values whose addresses the referee has been told
         self._known: Commands = {}
 
@@ -83,7 +85,7 @@ class Runner:
         self._known = self.commands()
         while True:
             try:
-                message = self._told()
+                message = self.told()
                 reply = self._known[message["op"]](message)
             except _Closed:
                 return
@@ -204,10 +206,10 @@ class Runner:
         Returns:
             The answer as a message, or already encoded.
         """
-        tensors = [self._at(row) for row in read_rows(message["tensors"])]
+        tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
             framing.send(self.sock, {"ok": True})
-            message = self._told()
+            message = self.told()
             if not message["keep"]:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
@@ -279,18 +281,16 @@ class Runner:
         build_files.unpack(self.decoded(message["tree"]).numpy().tobytes(), self.built)
         return {}
 
-    def _told(self) -> framing.Message:
+    def told(self) -> framing.Message:
+        """The referee's next message."""
         try:
             return framing.receive(self.sock)
         except framing.WireError:
             raise _Closed from None
 
-    def _at(self, row: Any) -> torch.Tensor:
-        return view(self.input_buffer, row)
-
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""
-        return decode(Tree.from_json(tree), self._at)
+        return decode(Tree.from_json(tree), self.tensor_at)
 
     def reveal(self, value: Any) -> framing.Message:
         """Tell where a value's tensors lie, and keep them for the referee to read."""

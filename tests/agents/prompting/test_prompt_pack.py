@@ -124,7 +124,7 @@ def translation(prompts: PromptPack, language: str = "CUDA C++") -> dict[str, st
     return dict(
         write_brief(
             task_id="a/b",
-            source=f"import torch\n{constant_text(KERNEL)}",
+            source=f"import torch\nclass Model: ...\n{constant_text(KERNEL)}",
             category="other",
             dtype="float32",
             device="",

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from db.records import EvaluationRecord, WorkerRecord, WorkerStatus
-from evaluator.platforms import load_platform, without_device
+from evaluator.platforms import load_platform, screening_platform
 from service.errors import BadRequest
 from service.jobs.liveness import this_process
 from service.jobs.spec import spec_of
@@ -18,7 +18,7 @@ from tests.platforms.kits import OP
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCREENS = WorkerRecord(
-    "w1", this_process(), "cuda", 0, without_device("cuda").device().name, "aaa", "docker", "1", WorkerStatus.ALIVE,
+    "w1", this_process(), "cuda", 0, screening_platform("cuda").device().name, "aaa", "docker", "1", WorkerStatus.ALIVE,
     NOW, NOW, None,
 )  # fmt: skip
 TIMES = replace(SCREENS, id="w2", device="NVIDIA H100", kind="hhh", sandbox="process")

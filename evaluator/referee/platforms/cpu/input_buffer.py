@@ -51,6 +51,9 @@ class SharedInputBuffer:
         for row, content in zip(placed.tensors, contents, strict=True):
             self._bytes[row.place : row.place + content.numel()].copy_(content)
 
+    def attached_to(self, pid: int) -> None:
+        """Nothing depends on who maps it."""
+
     def close(self) -> None:
         """Give the file back; the mapping goes with the object."""
         os.close(self.fd)

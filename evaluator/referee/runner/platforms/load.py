@@ -1,5 +1,6 @@
 """The runner's half of the platform of a given name. Importing this module imports no torch."""
 
+from ...protocol.gpu_checks import gpu_of
 from .base import PlatformImports, RunnerPlatform
 
 
@@ -9,6 +10,11 @@ def load_imports(name: str) -> PlatformImports:
     Raises:
         ValueError: there is no platform of that name.
     """
+    language, uuid = gpu_of(name)
+    if uuid and language in ("cuda", "triton"):
+        from .on_gpu.imports import OnGpuImports
+
+        return OnGpuImports(uuid)
     if name == "cpu":
         from .cpu.imports import CpuImports
 
@@ -42,6 +48,11 @@ def load_runner_platform(name: str) -> RunnerPlatform:
     Raises:
         ValueError: there is none of that name.
     """
+    language, uuid = gpu_of(name)
+    if uuid and language in ("cuda", "triton"):
+        from .on_gpu.platform import OnGpuRunner
+
+        return OnGpuRunner()
     if name == "cpu":
         from .cpu.platform import CpuRunner
 

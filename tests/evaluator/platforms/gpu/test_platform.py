@@ -6,6 +6,7 @@ import pytest
 
 from evaluator.evaluate import Effort
 from evaluator.platforms import Platform, load_platform, proves
+from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
 from evaluator.platforms.gpu.driver import gpu_at
 from evaluator.platforms.gpu.platform import GpuPlatform, on_device
@@ -51,12 +52,13 @@ def test_the_device_is_named_and_one_that_is_not_there_is_an_error() -> None:
     assert "580" not in device.describe()  # times of one class are compared whatever the driver
     with pytest.raises(OSError, match="GPU 0"):
         platform.device(0)
+    assert "are timed against eager" in platform.device_text(device, {})
     assert platform.provenance(1)["gpu_driver"] == "580.65.06"
 
 
 def test_whoever_measures_on_a_gpu_has_it_alone_in_any_language() -> None:
     held = [on_device(each, 1, look=look).exclusive_resources(1) for each in SCREENED]
-    assert held == [("gpu-1",), ("gpu-1",)]
+    assert held == [("gpu-1", *CpuPlatform().exclusive_resources(0))] * 2
 
 
 def test_a_sandbox_opens_this_gpu_and_no_other() -> None:
