@@ -317,7 +317,8 @@ ROOMS = {
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
         "runner": "protocol runner/platforms",
-        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/opencl "
+        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/hip "
+        "runner/platforms/opencl "
         "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
@@ -325,6 +326,7 @@ ROOMS = {
         "runner/platforms/gpu",
         "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
+        "runner/platforms/hip": "runner/platforms/cuda runner/platforms/gpu",
         "runner/platforms/opencl": "runner/platforms/cpu",
         "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",
         "runner/platforms/simulated": "protocol runner runner/platforms runner/platforms/cpu",

@@ -3,6 +3,7 @@
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
+from evaluator.platforms.hip.platform import HipPlatform
 from evaluator.platforms.opencl.platform import OpenclPlatform
 from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
@@ -10,7 +11,7 @@ from evaluator.platforms.triton.platform import TritonPlatform
 
 __all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
 
-PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
+PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton", "hip")
 
 
 def load_platform(name: str) -> Platform:
@@ -31,4 +32,6 @@ def load_platform(name: str) -> Platform:
         return OpenclPlatform()
     if name == "triton":
         return TritonPlatform()
+    if name == "hip":
+        return HipPlatform()
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
