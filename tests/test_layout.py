@@ -225,6 +225,10 @@ MAY_SAY_SO = {
     "evaluator/platforms/cuda/platform.py": {"g++"},  # the host's compiler builds what is screened
     "evaluator/platforms/screened.py": {"cores"},  # tensor cores
     "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
+    "evaluator/platforms/hip/platform.py": {"g++"},
+    "evaluator/platforms/hip/prompts/sources.md": {"cores"},  # tensor cores
+    "evaluator/referee/runner/platforms/hip/clang.py": {"cores"},  # matrix cores
+    "evaluator/referee/runner/platforms/hip/words.py": {"cores"},
     "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
     "evaluator/referee/runner/platforms/cuda/library/prepare.py": {"g++"},
     "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},

@@ -9,7 +9,7 @@
 #define __constant__ __attribute__((constant))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __restrict __restrict__
 #define HIP_BOUNDS_1(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define HIP_BOUNDS_2(threads, waves) HIP_BOUNDS_1(threads) __attribute__((amdgpu_waves_per_eu(waves)))

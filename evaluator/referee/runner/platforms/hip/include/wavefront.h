@@ -104,15 +104,6 @@ CUH_UNSEEN inline unsigned long long wave_ballot(int line, int predicate) {
   });
 }
 
-// The lanes that neither wait nor have ended: all of a wavefront that has not diverged.
-CUH_UNSEEN inline unsigned long long wave_running() {
-  const Wavefront wave = own_wavefront();
-  uint64_t running = 0;
-  for (unsigned i = 0; i < wave.count; i++)
-    if (wave.lanes[i].state == ready && wave.lanes[i].warp_barriers != wave_waits) running |= uint64_t(1) << i;
-  return running;
-}
-
 // A mask of lanes, of operations that take one.
 template <class Mask>
 CUH_UNSEEN void see_mask(int line, Mask mask) {
@@ -155,7 +146,7 @@ CUH_UNSEEN void see_mask(int line, Mask mask) {
 #define __ballot_sync(mask, p) (cuh::see_mask(__LINE__, mask), __ballot(p))
 #define __any_sync(mask, p) (cuh::see_mask(__LINE__, mask), __any(p))
 #define __all_sync(mask, p) (cuh::see_mask(__LINE__, mask), __all(p))
-#define __activemask() cuh::wave_running()
+#define __activemask() cuh::wave_ballot(__LINE__, 1)
 #define __lane_id() (cuh::own_wavefront().lane)
 // CUDA's own `warpSize` is 32, and stands in the precompiled headers.
 #define warpSize cuh_warpSize
