@@ -45,7 +45,7 @@ def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(hip_sandb
 def test_a_kernel_that_only_a_hosts_compiler_takes_is_refused_with_line_and_caret(hip_sandbox: Sandbox) -> None:
     found = judged(hip_sandbox, HOSTS_FUNCTION)
     see(HOSTS_FUNCTION, found)
-    assert "cuda_sources:8:" in found.detail and "^" in found.detail
+    assert "cuda_sources:9:" in found.detail and "^" in found.detail
 
 
 def test_the_usual_architectures_are_compiled_for_where_none_of_amd_is_asked_for(shared_hip_sandbox: Sandbox) -> None:

@@ -1,5 +1,6 @@
 """The emulation's wavefronts of 64 lanes: what shuffles and votes give, and what is told of lanes that do not come."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,16 @@ def test_vectors_have_operators_and_a_kernels_own_go_before_them(tmp_path: Path)
     )
     own = "__device__ float2 operator+(float2 a, float2 b) { return make_float2(42, 0); }\n__global__"
     assert ran_hip(text.replace("__global__", own, 1), tmp_path).text == "11.5 42"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("__shfl_sync(0xffffffffu, 1, 0)", "a mask of the lanes of a wavefront has 64 bits"),
+        ("__reduce_add_sync(~0ull, 1)", "was not declared in this scope"),
+    ],
+)
+def test_what_cuda_has_and_hip_has_not_does_not_compile(tmp_path: Path, call: str, says: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        ran_hip(one_kernel(f"y[0] = {call};"), tmp_path)
+    assert says in caught.value.stderr
