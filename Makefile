@@ -66,6 +66,7 @@ image: setup
 	$(BIN)/kernelwright sandbox build --platform riscv
 	$(BIN)/kernelwright sandbox build --platform cuda
 	$(BIN)/kernelwright sandbox build --platform opencl
+	$(BIN)/kernelwright sandbox build --platform hip
 
 # Docker's tests fail without a daemon, PostgreSQL's, the browser's and those that compile for GPUs without their programs;
 # where there are none they are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1, _BROWSER=1 or
@@ -77,6 +78,7 @@ test: setup
 	    $(BIN)/kernelwright sandbox build --platform riscv
 	    $(BIN)/kernelwright sandbox build --platform cuda
 	    $(BIN)/kernelwright sandbox build --platform opencl
+	    $(BIN)/kernelwright sandbox build --platform hip
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
 	    export KERNELWRIGHT_TEST_DOCKER=0

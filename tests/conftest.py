@@ -197,6 +197,19 @@ def shared_cuda_sandbox(cuda_sandbox: DockerSandbox) -> Iterator[SharedContainer
 
 
 @pytest.fixture(scope="session")
+def hip_sandbox(sandbox_of: SandboxOf) -> DockerSandbox:
+    """A container for each evaluation on platform hip."""
+    return sandbox_of("hip")
+
+
+@pytest.fixture(scope="session")
+def shared_hip_sandbox(hip_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
+    """One container for many of them."""
+    with contextlib.closing(SharedContainerSandbox(hip_sandbox)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
 def command_server() -> Iterator[CommandServer]:
     """Starts commands as processes of their own, without each importing for seconds."""
     with contextlib.closing(CommandServer()) as server:

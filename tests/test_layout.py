@@ -225,6 +225,10 @@ MAY_SAY_SO = {
     "evaluator/platforms/cuda/platform.py": {"g++"},  # the host's compiler builds what is screened
     "evaluator/platforms/screened.py": {"cores"},  # tensor cores
     "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
+    "evaluator/platforms/hip/platform.py": {"g++"},
+    "evaluator/platforms/hip/prompts/sources.md": {"cores"},  # tensor cores
+    "evaluator/referee/runner/platforms/hip/clang.py": {"cores"},  # matrix cores
+    "evaluator/referee/runner/platforms/hip/words.py": {"cores"},
     "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
     "evaluator/referee/runner/platforms/cuda/library/prepare.py": {"g++"},
     "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},
@@ -318,8 +322,9 @@ ROOMS = {
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
         "runner": "protocol runner/platforms",
-        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/on_gpu "
-        "runner/platforms/opencl runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
+        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/hip "
+        "runner/platforms/on_gpu runner/platforms/opencl runner/platforms/riscv runner/platforms/simulated "
+        "runner/platforms/triton",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
         "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library "
@@ -327,6 +332,7 @@ ROOMS = {
         "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
         "runner/platforms/on_gpu": "protocol runner runner/platforms/cpu",
+        "runner/platforms/hip": "runner/platforms/cuda runner/platforms/gpu",
         "runner/platforms/opencl": "runner/platforms/cpu",
         "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",
         "runner/platforms/simulated": "protocol runner runner/platforms runner/platforms/cpu",

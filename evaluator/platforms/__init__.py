@@ -4,6 +4,7 @@ from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
 from evaluator.platforms.gpu.platform import on_device
+from evaluator.platforms.hip.platform import HipPlatform
 from evaluator.platforms.opencl.platform import OpenclPlatform
 from evaluator.platforms.riscv.platform import RiscvPlatform
 from evaluator.platforms.simulated.platform import SimulatedPlatform
@@ -20,11 +21,13 @@ __all__ = [
     "screening_platform",
 ]
 
-PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
+PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton", "hip")
 
 
-SCREENED = ("cuda", "triton")
+SCREENED = ("cuda", "triton", "hip")
 """Those whose candidates are screened where there is no device."""
+
+_OF_NVIDIA = ("cuda", "triton")  # whose devices are looked for
 
 
 def load_platform(name: str, device: int = 0) -> Platform:
@@ -46,7 +49,8 @@ def load_platform(name: str, device: int = 0) -> Platform:
     if name == "opencl":
         return OpenclPlatform()
     if name in SCREENED:
-        return on_device(screening_platform(name), device)
+        screened = screening_platform(name)
+        return on_device(screened, device) if name in _OF_NVIDIA else screened
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
 
 
@@ -60,6 +64,8 @@ def screening_platform(name: str) -> Platform:
         return CudaPlatform()
     if name == "triton":
         return TritonPlatform()
+    if name == "hip":
+        return HipPlatform()
     raise KeyError(f"platform: {name!r} does not screen; {' and '.join(SCREENED)} do")
 
 

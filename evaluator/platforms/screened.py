@@ -86,6 +86,9 @@ def _compiled_lines(told: dict[str, Any]) -> list[str]:
         return [f"{name}: does not compile", *(f"  {line}" for line in str(told["error"]).splitlines()[:8])]
     lines = []
     for kernel in told["kernels"]:
+        if "vgprs" in kernel:
+            lines.append(f"{name}: {_of_amd(kernel)}")
+            continue
         spilled = kernel.get("spill_stores", 0) + kernel.get("spill_loads", 0)
         occupancy = kernel.get("occupancy")
         lines.append(
@@ -100,6 +103,17 @@ def _compiled_lines(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _of_amd(kernel: Mapping[str, Any]) -> str:
+    """The resources of one kernel for AMD's GPUs."""
+    of_both = "".join(f", {kernel[each]:g} {each[:4].upper()}s" for each in ("sgprs", "agprs") if kernel.get(each))
+    spilled = kernel.get("vgpr_spills", 0) + kernel.get("sgpr_spills", 0)
+    occupancy = kernel.get("occupancy")
+    return (
+        f"{kernel['kernel'][:32]}: {kernel['vgprs']:g} VGPRs{of_both}, {spilled:g} spilled, "
+        f"{kernel.get('shared_bytes', 0):g} B LDS" + (f", occupancy {occupancy:.0%}" if occupancy else "")
+    )
+
+
 def _meaning(sass: Mapping[str, int]) -> list[str]:
     """What the mix of instructions tells, where it tells something."""
     said = []
@@ -107,8 +121,7 @@ def _meaning(sass: Mapping[str, int]) -> list[str]:
         said.append("  local memory is used: registers are spilled, or an array is indexed by what is not constant")
     if sass.get("scalar loads", 0) > sass.get("vector loads", 0):
         said.append("  global memory is read one element at a time: 16 bytes a thread need fewer instructions")
-    if sass.get("tensor cores"):
-        said.append("  tensor cores are used")
+    said += [f"  {units} are used" for units in ("tensor cores", "matrix cores") if sass.get(units)]
     return said
 
 

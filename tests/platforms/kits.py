@@ -204,6 +204,16 @@ def cuda(
     return _CUDA.format(result=result, launch=launch, body=body)
 
 
+def hip(
+    result: str = "(value * w[i] < 0.0f ? 0.0f : value * w[i])",
+    launch: str = "hipLaunchKernelGGL(scaled_relu_kernel, dim3(x.size(0)), dim3(128), 0, "
+    "c10::hip::getCurrentHIPStream(), x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), int(x.size(1)));",
+    body: str = "return extension.scaled_relu(x.contiguous(), self.weight)",
+) -> str:
+    """A candidate of platform `hip` for `OP`: the kernel's expression, its launch, and `forward`."""
+    return cuda(result, launch, body).replace("ATen/cuda/CUDAContext.h", "hip/hip_runtime.h")
+
+
 SCREENED = Kit(
     right=cuda(),
     slower=cuda(),
@@ -215,6 +225,20 @@ SCREENED = Kit(
             "return self.first"
         ),
         "never launches": cuda(launch=""),
+    },
+)
+
+HIP = Kit(
+    right=hip(),
+    slower=hip(),
+    wrong=hip(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
+    raises=CPU.raises,
+    cheats={
+        "the first answer for every call": hip(
+            body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
+            "return self.first"
+        ),
+        "never launches": hip(launch=""),
     },
 )
 
@@ -295,4 +319,12 @@ TRITON = Kit(
     },
 )
 
-KITS = {"cpu": CPU, "simulated": SIMULATED, "riscv": RISCV, "cuda": SCREENED, "opencl": OPENCL, "triton": TRITON}
+KITS = {
+    "cpu": CPU,
+    "simulated": SIMULATED,
+    "riscv": RISCV,
+    "cuda": SCREENED,
+    "opencl": OPENCL,
+    "triton": TRITON,
+    "hip": HIP,
+}

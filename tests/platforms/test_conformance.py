@@ -48,9 +48,15 @@ def shared_of(
     shared_riscv_sandbox: Sandbox,
     shared_opencl_sandbox: Sandbox,
     shared_cuda_sandbox: Sandbox,
+    shared_hip_sandbox: Sandbox,
 ) -> SandboxOf:
     """By the platform's name: one container for many evaluations."""
-    ones = {"riscv": shared_riscv_sandbox, "opencl": shared_opencl_sandbox, "cuda": shared_cuda_sandbox}
+    ones = {
+        "riscv": shared_riscv_sandbox,
+        "opencl": shared_opencl_sandbox,
+        "cuda": shared_cuda_sandbox,
+        "hip": shared_hip_sandbox,
+    }
     return lambda platform: ones.get(platform, shared_docker_sandbox)
 
 
@@ -63,7 +69,7 @@ def test_there_is_a_kit_for_each_platform() -> None:
 
 
 def test_an_unknown_platform_is_refused_by_name() -> None:
-    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, cuda, opencl, triton"):
+    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, cuda, opencl, triton, hip"):
         load_platform("abacus")
 
 

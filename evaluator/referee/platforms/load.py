@@ -31,7 +31,7 @@ def load_platform(name: str, device: int) -> Platform:
         from .riscv import RiscvPlatform
 
         return RiscvPlatform(device)
-    if name == "cuda":
+    if name in ("cuda", "hip"):
         from .screened.cuda import Cuda
         from .screened.platform import ScreenedPlatform
 

@@ -26,7 +26,7 @@ from ...pool.runner_pool import RunnerPool, progress
 from ...pool.smaller_inputs import fit
 from ...protocol import input_families, untrusted
 from ...protocol.framing import Message
-from ...protocol.gpu_checks import NO_KERNEL, ORDERS
+from ...protocol.gpu_checks import NO_KERNEL, ORDERS, architectures_for
 from ...protocol.tensors import TensorRow, Tree, bytes_needed
 from ..base import Screening
 
@@ -35,9 +35,11 @@ CONFIGURATION = "configuration "
 
 _NO_FAULT = re.compile(
     "cannot open source file|--gpu-architecture|'gpu-name'"
+    "|invalid target ID|unsupported HIP gpu architecture|no (?:member|type) named '[^']*' in namespace 'std'"
     '|name followed by "::" must be a class or namespace name|namespace "(?:std|torch|at|c10)" has no member'
 )
-"""What an error says that is not the source's: a header is not there, which nvcc has; an architecture is not known."""
+"""What an error says that is not the source's: a header is not there, which nvcc or hipcc has; an architecture is not
+known."""
 _MOST_WORK = 1 << 23  # operations of a call that is made again under sanitizers
 _RUN_S = 30.0  # of processor time, of one program
 _RUNS_S = 240.0  # of all, with their builds; runs are ended then
@@ -407,7 +409,7 @@ def asked_checker(
         if speaks:
             checker.ask({"op": "speak", "language": speaks}, timeout_s=60)
         checker.attach(pool.platform.input_buffer(max(1, bytes_needed(tree)), 1))
-        asked = {**asked, "architectures": list(pool.request.architectures)}
+        asked = {**asked, "architectures": architectures_for(pool.platform.name, pool.request.architectures)}
         told = checker.give(asked, tree, contents, timeout_s=_CHECK_S)
         if "tree" not in told:
             return told, []
@@ -453,7 +455,9 @@ def facts_of(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _architecture(told: dict[str, Any]) -> dict[str, Any]:
-    counts = {"registers", "stack_bytes", "spill_stores", "spill_loads", "shared_bytes", "occupancy"}
+    counts = {"registers", "stack_bytes", "spill_stores", "spill_loads", "shared_bytes", "occupancy"} | {
+        "vgprs", "sgprs", "agprs", "vgpr_spills", "sgpr_spills", "waves",
+    }  # fmt: skip
     sass = told.get("sass")
     return {
         "architecture": untrusted.text(told.get("architecture"), 12),

@@ -39,6 +39,10 @@ def load_imports(name: str) -> PlatformImports:
         from .triton.imports import TritonImports
 
         return TritonImports()
+    if name == "hip":
+        from .hip.imports import HipImports
+
+        return HipImports()
     raise ValueError(f"platform: unknown {name!r}")
 
 
@@ -77,4 +81,8 @@ def load_runner_platform(name: str) -> RunnerPlatform:
         from .triton.platform import TritonRunner
 
         return TritonRunner()
+    if name == "hip":
+        from .hip.platform import hip_runner
+
+        return hip_runner()
     raise ValueError(f"platform: unknown {name!r}")

@@ -11,7 +11,7 @@ import resource
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,14 @@ _REPORT_CHARACTERS = 3000
 _LINE_CHARACTERS = 100  # of a line of source in a report
 
 
-def check(runner: "Runner", message: Message) -> Message:
+Compiler = Callable[
+    [Sequence[nvrtc.Given], Sequence[str], Sequence[records.Launch], Sequence[str]], tuple[list[dict[str, Any]], str]
+]
+"""What a compiler for GPUs makes of sources, by architecture, or why it was not asked. It is given sources, kernels,
+their launches and the architectures."""
+
+
+def check(runner: "Runner", message: Message, dialect: building.Dialect, compiler: Compiler) -> Message:
     """Build the programs, run them, and reveal what the memory of outputs holds after each order.
 
     `message` holds the sources, as `tree` the inputs and records of an earlier call and of this one, the places of the
@@ -62,18 +69,21 @@ def check(runner: "Runner", message: Message) -> Message:
     kernels = sorted({each.kernel for each in launches})
     given = [building.Sources(name, (), tuple(texts), {}, plain) for name, texts, plain in message["sources"]]
     forbidden = [
-        [each.line, each.text] for one in given for text in one.cuda for each in source.rewrite(text).forbidden
+        [each.line, each.text]
+        for one in given
+        for text in one.cuda
+        for each in (*source.rewrite(text).forbidden, *dialect.forbidden(text))
     ]
     reply |= {"kernels": kernels, "forbidden": forbidden}
     sources = [text for one in given for text in one.cuda]
     texts = [nvrtc.Given(text, one.plain) for one in given for text in one.cuda]
-    compiled = partial(_compiled, texts, [name for name in kernels if name != "?"], launches, message["architectures"])
+    compiled = partial(compiler, texts, [name for name in kernels if name != "?"], launches, message["architectures"])
     if not kernels or "?" in kernels:
         reply["compiled"], reply["compiler"] = compiled()
         reply["error"] = _unnamed(given) if kernels else NO_KERNEL
         return {**reply, **nothing}
     try:
-        text = building.replay_text(given, kernels)
+        text = building.replay_text(given, kernels, dialect)
     except building.BuildError as error:
         reply["compiled"], reply["compiler"] = compiled()
         return {**reply, **nothing, "error": str(error)[:2000]}
@@ -97,7 +107,7 @@ def check(runner: "Runner", message: Message) -> Message:
         program = folder / kind
         try:
             see_that_it_can_run(kind)
-            _compile(written, program, kind)
+            _compile(written, program, kind, dialect)
         except (building.BuildError, subprocess.SubprocessError) as error:
             return [Run(order, "not_run", str(error)[:2000], 0.0) for order in orders]
         finally:
@@ -149,14 +159,14 @@ def _unnamed(given: Sequence[building.Sources]) -> str:
     return "; ".join(["a launch does not name its kernel in full", *places[:3]])
 
 
-def compile_only(message: Message) -> Message:
+def compile_only(message: Message, compiler: Compiler) -> Message:
     """Compile sources for GPUs that the emulation cannot run."""
     texts = [nvrtc.Given(text, plain) for _, given, plain in message["sources"] for text in given]
-    compiled, compiler = _compiled(texts, [], [], message["architectures"])
-    return {"compiled": compiled, "compiler": compiler}
+    compiled, said = compiler(texts, [], [], message["architectures"])
+    return {"compiled": compiled, "compiler": said}
 
 
-def _compiled(
+def by_nvrtc(
     texts: Sequence[nvrtc.Given],
     kernels: Sequence[str],
     launches: Sequence[records.Launch],
@@ -179,8 +189,9 @@ def _compiled(
     return [{**vars(each), "kernels": list(each.kernels)} for each in made], ""
 
 
-def _compile(written: Path, program: Path, kind: str) -> None:
-    ready = [f"-I{prepare.READY / kind}", f"-I{building.INCLUDE}"]
+def _compile(written: Path, program: Path, kind: str, dialect: building.Dialect) -> None:
+    own = [f"-I{each}" for each in dialect.folders]
+    ready = [f"-I{prepare.READY / kind}", *own, f"-I{building.INCLUDE}"]
     told = ["-fmax-errors=4", "-fdiagnostics-color=never"]
     objects = prepare.program_objects(kind, written.parent)
     building.compile_cpp(
