@@ -48,8 +48,6 @@ OF_FAULTS = """## Faults
 Each is a small change of a candidate above (benchmarks/screening/faults). Below stands what `kernelwright evaluate`
 prints of it, its first lines. `atomic_between_blocks_left_out` is not found: the emulation runs blocks one after
 another, so what they add up with no atomic operation is right in every order (docs/platforms.md).
-`cuda/wrong_for_nan` is
-not found either; why is not known.
 """
 
 

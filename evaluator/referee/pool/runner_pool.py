@@ -22,10 +22,10 @@ from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
 from ..protocol.gpu_checks import ARCHITECTURES
+from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
 from . import build_archive
 from .seeds import Seeds
-from .smaller_inputs import Smaller
 
 _NO_BASELINE = (
     "a task whose reference is a source kernel has no baseline to time against: it is judged where nothing is timed "

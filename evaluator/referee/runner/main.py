@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ..protocol import call_reply, framing
+from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
@@ -181,14 +182,16 @@ class Runner:
     def inputs(self, message: framing.Message) -> framing.Message:
         """Make a set of inputs for each seed with the task's generator, and change it as its input family says.
 
+        `smaller` in the message is the rule that makes it smaller before that.
         The answer says of each set whether its family has changed anything. `beside` in the message means that the
         referee does other work at the same time.
         """
         self.kept.clear()
-        domains = message.get("domains", ())
+        domains, told = message.get("domains", ()), message.get("smaller")
+        smaller = None if told is None else Smaller.from_json(told)
         with self.platform.beside_calls() if message.get("beside") else contextlib.nullcontext():
             made = [
-                perturb.make(self.module, family, seed, domains, **message.get("how", {}))
+                perturb.make(self.module, family, seed, domains, smaller=smaller, **message.get("how", {}))
                 for family, seed in zip(message["families"], message["seeds"], strict=True)
             ]
         return {

@@ -21,9 +21,8 @@ from ...correctness.reference import Expected, ask_reference
 from ...errors import Finding, RunnerFailed, of_candidate
 from ...isolation.calls import InputSet, copy_value, tensor
 from ...isolation.handle import RunnerHandle
-from ...pool import input_supply
+from ...pool import input_supply, smaller_inputs
 from ...pool.runner_pool import RunnerPool, progress
-from ...pool.smaller_inputs import fit
 from ...protocol import input_families, untrusted
 from ...protocol.framing import Message
 from ...protocol.gpu_checks import NO_KERNEL, ORDERS, architectures_for
@@ -132,13 +131,15 @@ def screen(
     given = [input_supply.make_inputs(pool, reference) for _ in range(RECORDED_CALLS)]
     smaller = None
     if not pool.request.source_kernel:
-        smaller = fit(reference, given[-1], pool.initial, _MOST_WORK)
+        smaller = smaller_inputs.fit(reference, given[-1], pool.initial, _MOST_WORK)
     if smaller is not None:
-        less = [smaller.of(inputs) for inputs in given]
+        less = [smaller_inputs.of(smaller, inputs) for inputs in given]
         # The last set is kept back: `recorded_calls` needs inputs that the candidate has not seen.
         if _is_right(pool, reference, candidate, less[0], evidence):
             found = screened(language, pool, reference, candidate, less, evidence)
-            return replace(found, facts={**found.facts, "smaller_in_checks": smaller.says(given[-1].tree)})
+            return replace(
+                found, facts={**found.facts, "smaller_in_checks": smaller_inputs.says(smaller, given[-1].tree)}
+            )
         candidate = start_candidate()  # the other may have died
     return screened(language, pool, reference, candidate, given, evidence)
 
