@@ -5,7 +5,7 @@ from typing import Protocol
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import screening_platform
+from evaluator.platforms import load_platform, screening_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -91,7 +91,7 @@ def see(case: ScreenedCase, found: Evaluation) -> None:
 
 def exemplars_of(platform: str) -> list[Path]:
     """The ops of a platform's exemplars."""
-    return sorted((screening_platform(platform).prompts().folder / "exemplars").glob("*_task.py"))
+    return sorted((load_platform(platform).prompts().folder / "exemplars").glob("*_task.py"))
 
 
 def see_exemplar(sandbox: Sandbox, path: Path, platform: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform, screening_platform
+from evaluator.platforms import PLATFORM_NAMES, SCREENED, Platform, load_platform, screening_platform
 from evaluator.profile import profile_candidate
 from evaluator.task_check import check_task
 from sandbox.base import Sandbox
@@ -24,7 +24,7 @@ EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",), buil
 
 def platform_of(name: str) -> Platform:
     """The platform as it is without a GPU, whatever this host has: `tests/platforms/gpu` is about those with one."""
-    return screening_platform(name) if name in ("cuda", "triton") else load_platform(name)
+    return screening_platform(name) if name in SCREENED else load_platform(name)
 
 
 TIMED = [name for name in PLATFORM_NAMES if platform_of(name).timed != "nothing"]
