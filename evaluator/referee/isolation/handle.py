@@ -113,7 +113,6 @@ class RunnerHandle:
         self.uid = uid if shared.separate_uids else None
         self.stopped: list[int] = []
         self._newest, self._frozen_at = -1, 0.0  # the newest pid when all were last seen stopped, and the time of that
-        self._watch = procfs.ThreadWatch([])  # of the threads that there are while it is stopped
         self._aside = False  # whether it runs now, between `resume` and `pause`
         self._used_ns: dict[int, int] = {}  # processor time of each of its processes at the end of its last turn
         self._sock, theirs = socket.socketpair()
@@ -217,7 +216,6 @@ class RunnerHandle:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._reap()
-        self._watch.close()
         self._sock.close()
         os.close(self._pidfd)
         os.close(self._log)
@@ -237,7 +235,6 @@ class RunnerHandle:
         account.begin_turn(known, whole_sandbox=whole_sandbox)
         if not (self._stood_still() and all(map(procfs.is_stopped, known))):
             self._refuse_to_begin()
-        self._watch_threads(known)
         start = time.perf_counter()
         procfs.thaw(known)
         if meanwhile is not None:
@@ -246,7 +243,7 @@ class RunnerHandle:
         answered_s = time.perf_counter() - start
         procfs.stop(known)
         # Stop the clock only after the whole answer has arrived and every process of the runner has been seen to stop.
-        stopped = self._watch.wait_stopped()
+        stopped = procfs.wait_stopped(known)
         seconds = time.perf_counter() - start
         newest = procfs.newest_pid()
         # If no process was forked since all were last seen stopped, there is none to search for. The search is half of
@@ -267,12 +264,6 @@ class RunnerHandle:
         self._newest, self._frozen_at = newest, time.perf_counter()
         account.stopped()
         return TimedReply(body, answered_s, seconds, start)
-
-    def _watch_threads(self, pids: list[int]) -> None:
-        """Open the files of the stopped processes' threads, unless they are open and nothing was started since."""
-        if self._watch.pids != pids or self._watch.newest != procfs.newest_pid():
-            self._watch.close()
-            self._watch = procfs.ThreadWatch(pids)
 
     def _refuse_to_begin(self) -> None:
         """Raise the failure of a runner of which a stopped process runs: it is being killed, or continued itself.

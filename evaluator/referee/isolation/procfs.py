@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_TIMERSLACK = 29
-_LOOKS_EVERY_S = 1e-6  # the least that a sleep takes is some 20 µs in a virtual machine, and a few elsewhere
+_LOOKS_EVERY_S = 20e-6
 _SCANS = 3  # before all processes are signalled at once
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -151,60 +151,6 @@ def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
                 return False
             time.sleep(_LOOKS_EVERY_S)
     return True
-
-
-class ThreadWatch:
-    """The threads of stopped processes, to see soon that they have stopped again after they were continued.
-
-    Opening a file of /proc takes longer than reading it, and a timed call waits for this, so the files of the threads'
-    states stay open. Threads that were started afterwards are not seen. `newest_pid` tells whether there may be any.
-    """
-
-    MOST = 64
-    """Threads whose files are kept open. More are looked at through `wait_stopped`."""
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        self.pids = list(pids)
-        self.newest = newest_pid()
-        self._files: list[int] | None = []
-        for pid in self.pids:
-            try:
-                tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            for task in tasks:
-                if self._files is None or len(self._files) == self.MOST:
-                    self.close()
-                    self._files = None
-                    return
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    self._files.append(os.open(f"/proc/{pid}/task/{task}/stat", os.O_RDONLY | os.O_CLOEXEC))
-
-    def wait_stopped(self, *, timeout_s: float = 0.005) -> bool:
-        """As the function `wait_stopped` does for the processes, of whose threads those that were there are seen."""
-        if self._files is None:
-            return wait_stopped(self.pids, timeout_s=timeout_s)
-        deadline = time.monotonic() + timeout_s
-        for file in self._files:
-            while not _is_stopped_thread(file):
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(_LOOKS_EVERY_S)
-        return True
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._files:
-            os.close(self._files.pop())
-
-
-def _is_stopped_thread(file: int) -> bool:
-    try:
-        text = os.pread(file, 256, 0)
-    except ProcessLookupError:  # it has ended
-        return True
-    after = text.rindex(b")") + 2
-    return text[after : after + 1] in (b"T", b"Z", b"X")
 
 
 def sleep_exactly() -> None:

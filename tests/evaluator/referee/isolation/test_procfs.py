@@ -281,7 +281,6 @@ def stopped_runner(pid: int) -> RunnerHandle:
     handle = RunnerHandle.__new__(RunnerHandle)
     handle.role, handle.pid, handle.stopped, handle._pidfd = "candidate", pid, [pid], os.pidfd_open(pid)
     handle._used_ns = {pid: procfs.cpu_time_ns(pid)}
-    handle._watch = procfs.ThreadWatch([])
     handle._shared = cast(RunnerShared, SimpleNamespace(account=FakeAccount()))
     return handle
 
@@ -358,61 +357,3 @@ def test_elements_of_another_process_are_flipped_and_flipped_back(times: int, le
             memory.flip_memory(child.pid, [address, 4096], b"\x55\x55")
         child.stdin.close()
         assert child.stdout.read().strip() == str(left)
-
-
-MANY_THREADS = """
-import threading, time
-def spin():
-    while True:
-        pass
-for _ in range({count}):
-    threading.Thread(target=spin if {spins} else lambda: time.sleep(1000), daemon=True).start()
-time.sleep(1000)
-"""
-
-
-@pytest.mark.parametrize(("count", "spins"), [(2, True), (procfs.ThreadWatch.MOST + 5, False)])
-def test_all_threads_are_seen_to_stop_again(start: Callable[[str], int], count: int, spins: bool) -> None:
-    pid = start(MANY_THREADS.format(count=count, spins=spins))
-    procfs.stop([pid])
-    assert procfs.wait_stopped([pid], timeout_s=20.0)
-    assert procfs.count_stopped_threads([pid]) == count + 1
-    watch = procfs.ThreadWatch([pid])
-    assert watch.wait_stopped()
-    for _ in range(5):
-        procfs.thaw([pid])
-        assert not watch.wait_stopped()
-        procfs.stop([pid])
-        assert watch.wait_stopped(timeout_s=20.0)
-        assert procfs.is_stopped(pid)
-    procfs.kill([pid])
-    assert watch.wait_stopped(timeout_s=20.0)  # what has ended runs no more
-    watch.close()
-    watch.close()
-
-
-LATE_THREAD = """
-import threading, time
-time.sleep(1.0)
-threading.Thread(target=time.sleep, args=(1000,)).start()
-"""
-
-
-def test_a_thread_that_was_started_since_shows_in_the_newest_pid(start: Callable[[str], int]) -> None:
-    pid = start(LATE_THREAD)
-    procfs.stop([pid])
-    assert procfs.wait_stopped([pid], timeout_s=20.0)
-    watch = procfs.ThreadWatch([pid])
-    procfs.thaw([pid])
-    deadline = time.monotonic() + 60
-    while len(list(Path(f"/proc/{pid}/task").iterdir())) == 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert watch.newest != procfs.newest_pid()
-    watch.close()
-
-
-def test_a_process_that_is_gone_needs_no_watch(start: Callable[[str], int]) -> None:
-    pid = start("pass")
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert procfs.ThreadWatch([pid]).wait_stopped()
