@@ -6,6 +6,8 @@ BIN := .venv/bin
 TORCH_INDEX ?=
 # Each is confined to a core.
 TEST_PROCESSES ?= 4
+# Platforms with a sandbox image; one comes after the one that it is made on.
+IMAGES := cpu riscv cuda opencl hip
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
@@ -62,11 +64,7 @@ demo: setup
 
 # Beside `make lint` in .ci/run; `make test` makes the image, too, where a daemon answers.
 image: setup
-	@$(BIN)/kernelwright sandbox build
-	$(BIN)/kernelwright sandbox build --platform riscv
-	$(BIN)/kernelwright sandbox build --platform cuda
-	$(BIN)/kernelwright sandbox build --platform opencl
-	$(BIN)/kernelwright sandbox build --platform hip
+	@for platform in $(IMAGES); do $(BIN)/kernelwright sandbox build --platform $$platform; done
 
 # Docker's tests fail without a daemon, PostgreSQL's, the browser's and those that compile for GPUs without their programs;
 # where there are none they are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1, _BROWSER=1 or
@@ -74,11 +72,7 @@ image: setup
 test: setup
 	@if $(BIN)/python -c 'from sandbox.docker.engine import connect; connect()' 2>/dev/null; then
 	    echo "test: Docker answers; making the sandbox images unless they are there"
-	    $(BIN)/kernelwright sandbox build
-	    $(BIN)/kernelwright sandbox build --platform riscv
-	    $(BIN)/kernelwright sandbox build --platform cuda
-	    $(BIN)/kernelwright sandbox build --platform opencl
-	    $(BIN)/kernelwright sandbox build --platform hip
+	    for platform in $(IMAGES); do $(BIN)/kernelwright sandbox build --platform $$platform; done
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
 	    export KERNELWRIGHT_TEST_DOCKER=0
