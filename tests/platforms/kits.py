@@ -1,5 +1,6 @@
 """Candidates of every kind for one small op, for each platform: what the conformance suite runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.platforms import opencl_candidates
@@ -214,33 +215,25 @@ def hip(
     return cuda(result, launch, body).replace("ATen/cuda/CUDAContext.h", "hip/hip_runtime.h")
 
 
-SCREENED = Kit(
-    right=cuda(),
-    slower=cuda(),
-    wrong=cuda(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
-    raises=CPU.raises,
-    cheats={
-        "the first answer for every call": cuda(
-            body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
-            "return self.first"
-        ),
-        "never launches": cuda(launch=""),
-    },
-)
+def screened_kit(candidate: Callable[..., str]) -> Kit:
+    """The kit of a platform whose candidates this function writes, from a kernel's expression, launch and `forward`."""
+    return Kit(
+        right=candidate(),
+        slower=candidate(),
+        wrong=candidate(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
+        raises=CPU.raises,
+        cheats={
+            "the first answer for every call": candidate(
+                body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
+                "return self.first"
+            ),
+            "never launches": candidate(launch=""),
+        },
+    )
 
-HIP = Kit(
-    right=hip(),
-    slower=hip(),
-    wrong=hip(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
-    raises=CPU.raises,
-    cheats={
-        "the first answer for every call": hip(
-            body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
-            "return self.first"
-        ),
-        "never launches": hip(launch=""),
-    },
-)
+
+SCREENED = screened_kit(cuda)
+HIP = screened_kit(hip)
 
 OPENCL = Kit(
     right=opencl_candidates.candidate(),

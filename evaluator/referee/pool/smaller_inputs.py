@@ -19,7 +19,7 @@ _PERIODS = (128, 32)
 _PAIR = 2  # of what lies along the first dimension: with one, a kernel that mixes them up would not be found
 
 
-def of(rule: Smaller, inputs: InputSet) -> InputSet:
+def made_smaller(rule: Smaller, inputs: InputSet) -> InputSet:
     """The inputs as the rule makes them."""
     rows = inputs.tree.tensors
     return with_values(
@@ -55,7 +55,7 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
     for rule in _rules(state):
         if not says(rule, inputs.tree):
             continue
-        work = _work(reference, of(rule, inputs))
+        work = _work(reference, made_smaller(rule, inputs))
         if work < least:
             best, least = rule, work
         if work <= most_work:

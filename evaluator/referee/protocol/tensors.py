@@ -299,6 +299,15 @@ def aligned(size: int) -> int:
     return -(-size // 64) * 64 + 64
 
 
+def laid_out(tree: Tree, offset: int) -> Tree:
+    """The tree with its tensors one behind the other from an offset on, in a slot of `bytes_needed`."""
+    rows = []
+    for row in tree.tensors:
+        rows.append(row.at(offset))
+        offset += aligned(row.span_bytes)
+    return Tree(tree.spec, tuple(rows))
+
+
 def bytes_needed(tree: Tree) -> int:
     """The bytes of a slot that holds a tree's tensors."""
     return sum(aligned(row.span_bytes) for row in tree.tensors)

@@ -5,6 +5,8 @@ They are Python with torch, so that they build at once in either language. None 
 
 from dataclasses import dataclass
 
+from tests.platforms.kits import OP
+
 _CANDIDATE = """
 import ctypes
 import torch
@@ -127,26 +129,5 @@ return y.relu_().add_(x)
 """),
 }
 
-LARGE = """
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    def __init__(self, features):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(features) + 0.5)
-
-    def forward(self, x):
-        return F.relu(x * self.weight) + x
-
-
-def get_inputs():
-    return [torch.randn(8192, 4096)]
-
-
-def get_init_inputs():
-    return [4096]
-"""
+LARGE = OP.replace("randn(64, 256)", "randn(8192, 4096)").replace("[256]", "[4096]")
 """The op of the kits on 128 MiB, which takes far longer than a hand-over."""

@@ -18,7 +18,7 @@ import torch
 from ...errors import RunnerFailed
 from ...isolation.procfs import same_bytes
 from ...protocol.device_memory import Shared, described, on_device, output_offsets
-from ...protocol.tensors import TensorRow, Tree, aligned
+from ...protocol.tensors import TensorRow, Tree, laid_out
 from .driver import Allocation, Driver
 
 POISON = 0xFF  # NaN in every floating-point type, and no plain index
@@ -196,11 +196,7 @@ class DeviceInputBuffer:
         """See `base.InputBuffer`."""
         offset = (self._next % self.slots) * self.slot_bytes
         self._next += 1
-        rows = []
-        for row in tree.tensors:
-            rows.append(row.at(offset))
-            offset += aligned(row.span_bytes)
-        return Tree(tree.spec, tuple(rows))
+        return laid_out(tree, offset)
 
     def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
         """See `base.InputBuffer`."""

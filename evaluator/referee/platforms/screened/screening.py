@@ -133,7 +133,7 @@ def screen(
     if not pool.request.source_kernel:
         smaller = smaller_inputs.fit(reference, given[-1], pool.initial, _MOST_WORK)
     if smaller is not None:
-        less = [smaller_inputs.of(smaller, inputs) for inputs in given]
+        less = [smaller_inputs.made_smaller(smaller, inputs) for inputs in given]
         # The last set is kept back: `recorded_calls` needs inputs that the candidate has not seen.
         if _is_right(pool, reference, candidate, less[0], evidence):
             found = screened(language, pool, reference, candidate, less, evidence)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.pool.smaller_inputs import of, says
+from evaluator.referee.pool.smaller_inputs import made_smaller, says
 from evaluator.referee.protocol.smaller_shapes import Smaller
 from tests.support.input_sets import input_set, values_of
 
@@ -66,7 +66,7 @@ def test_a_message_holds_the_rule(kept: frozenset[int], period: int | None, lead
 def test_values_are_the_first_ones_and_strides_keep_their_order(order: list[int], rows: int, columns: int) -> None:
     base = torch.arange(rows * columns * 2).view(rows, columns, 2)
     old = base.permute(order)
-    [new] = values_of(of(Smaller(NONE_KEPT, 32, None), input_set(old)))
+    [new] = values_of(made_smaller(Smaller(NONE_KEPT, 32, None), input_set(old)))
     assert torch.equal(new, old[tuple(slice(size) for size in new.shape)])
     by_stride = sorted(range(3), key=lambda dim: (-new.stride(dim), -new.shape[dim]))
     assert new.permute(by_stride).is_contiguous()

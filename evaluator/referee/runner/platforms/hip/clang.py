@@ -16,7 +16,7 @@ from typing import Any
 
 from ..cuda import records, source
 from ..cuda.nvrtc import Given
-from ..gpu.machine_code import Compiled, demangled
+from ..gpu.machine_code import Compiled, count_kinds, demangled
 
 _COMPILER = "clang-19"
 _HERE = Path(__file__).parent
@@ -141,17 +141,8 @@ def resources(printed: str) -> list[dict[str, Any]]:
 
 def kinds_of(listing: str) -> dict[str, int]:
     """How many instructions of each kind a listing has, and how many in all (without padding)."""
-    counts = {"all": 0}
-    for line in listing.splitlines():
-        match = re.match(r"\t([a-z]+_[a-z0-9_]+)\b", line)
-        if match is None or match[1] in ("s_nop", "s_code_end"):
-            continue
-        counts["all"] += 1
-        for kind, pattern in _KINDS:
-            if pattern.match(match[1]):
-                counts[kind] = counts.get(kind, 0) + 1
-                break
-    return counts
+    line = re.compile(r"\t([a-z]+_[a-z0-9_]+)\b")
+    return count_kinds(listing, line, padding=("s_nop", "s_code_end"), kinds=_KINDS)
 
 
 def occupancy(architecture: str, waves: int, shared_bytes: int, threads: int) -> float | None:
