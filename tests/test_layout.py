@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 REFEREE = ROOT / "evaluator" / "referee"
-PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
+PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "whole_models", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
 MAY_SET_ENVIRONMENT = {"agents/llm/models.py"}
@@ -21,6 +21,7 @@ INSIDE_SANDBOX = (
     "evaluator/referee/",
     "evaluator/platforms/cpu/image/",  # runs while the image is built
     "agents/builtin/codegen/",
+    "whole_models/capture/",
     "sandbox/probe/",
     "sandbox/jail/",
 )
