@@ -120,6 +120,43 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class ModelRegionRecord:
+    """A region of a whole model. `eager_ms` is the time of all its occurrences, `share` that part of the model's."""
+
+    name: str
+    position: int
+    kind: str
+    occurrences: int
+    eager_ms: float
+    share: float
+    task_id: int
+    job_id: int | None
+
+
+@dataclass(frozen=True)
+class ModelRunRecord:
+    """A run over a whole model: `task` is the model, `model` the one that writes kernels (`db.tables.ModelRunRow`)."""
+
+    id: int
+    task: TaskRecord
+    user: str
+    platform: str
+    model: str
+    options: Mapping[str, JsonValue]
+    status: JobStatus
+    stage: str
+    error: str | None
+    plan: Mapping[str, JsonValue]
+    batch_id: int | None
+    trials: tuple[Mapping[str, JsonValue], ...]
+    kept: tuple[str, ...] | None
+    evaluation_id: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    regions: tuple[ModelRegionRecord, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobState:
     """The columns of a job that change while it runs."""
 
