@@ -97,9 +97,9 @@ class JobRow(Base):
 class ModelRunRow(Base):
     """A run over a whole model, which is stored as a task.
 
-    `stage` is what it does or did last: plan, optimize, assemble, prove or done. `plan` holds what the capture measured,
-    `trials` the decisions on what is kept, `kept` the names of the regions with a kernel in what is delivered, and
-    `evaluation_id` its proof.
+    `stage` is what it does or did last: plan, optimize, assemble, prove or done. `plan` holds what the capture
+    measured, `trials` the decisions on what is kept, `kept` the names of the regions with a kernel in what is
+    delivered, and `evaluation_id` its proof.
     """
 
     __tablename__ = "model_runs"

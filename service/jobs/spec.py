@@ -1,6 +1,7 @@
 """What a job was asked for: stored when it begins, read whenever it is resumed. And where it may be measured."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +41,14 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 def settings_of(job: JobRecord, settings: Settings) -> Settings:
     """`settings` with those that are stored with the job."""
-    return settings.model_copy(
-        update={
-            **{name: job.options.get(name) for name in (*_OPTIONS, "api_key_file")},
-            "platform": job.platform,
-            "model": job.model,
-            "strategy": job.strategy,
-        }
+    return settings_of_options(job.options, settings).model_copy(
+        update={"platform": job.platform, "model": job.model, "strategy": job.strategy}
     )
+
+
+def settings_of_options(options: Mapping[str, Any], settings: Settings) -> Settings:
+    """`settings` with those that `options_of` has stored."""
+    return settings.model_copy(update={name: options.get(name) for name in (*_OPTIONS, "api_key_file")})
 
 
 def for_provider(settings: Settings, model: str) -> Settings:

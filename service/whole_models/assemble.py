@@ -1,0 +1,219 @@
+"""What goes back into a model: the best kernel of each region, where it pays end to end.
+
+A region's speedup says what its kernel gains alone. Trials of the whole model decide whether it pays there
+(docs/timing.md, "Trials and proofs"): each kernel is taken out in turn, and it stays out unless the model is slower
+without it. The proof of what the trials have chosen is measured afterwards.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whole_models.put_back import Chosen, bundle, put_back
+from whole_models.regions import Region
+
+from db.records import ModelRunRecord
+from db.store import Store
+from evaluator.evaluation import Evaluation
+from service.cancellation import CancelToken
+from service.evaluation_context import EvaluationContext
+from service.jobs.query import show_job
+from service.whole_models.plan import Plan
+from tasks.outcomes import Decision, candidate_hash
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The best candidate of a region's job.
+
+    Attributes:
+        name: the region's.
+        region: None for the whole model.
+        source: the candidate.
+        speedup: over eager, of the region alone.
+        saved_ms: what all its occurrences save by that, of the time that they take under eager.
+    """
+
+    name: str
+    region: Region | None
+    source: str
+    speedup: float
+    saved_ms: float
+
+
+def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
+    """The kernels that the run's jobs have found and that are faster than eager, the one that saves most first."""
+    regions = {region.name: region for region in plan.regions}
+    found = []
+    for record in run.regions:
+        best = None if record.job_id is None else show_job(store, record.job_id).best
+        if (
+            best is None
+            or best.retracted_at is not None
+            or best.measurements.speedup is None
+            or best.measurements.speedup <= 1
+        ):
+            continue
+        speedup = best.measurements.speedup
+        saved_ms = record.eager_ms * (1 - 1 / speedup)
+        found.append(Kernel(record.name, regions.get(record.name), best.source, speedup, saved_ms))
+    return sorted(found, key=lambda kernel: (-kernel.saved_ms, kernel.name))
+
+
+def disjoint(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels of regions that share no node, the one that saves most first. The whole model is left out."""
+    taken: set[tuple[str, str]] = set()
+    found = []
+    for kernel in kernels:
+        if kernel.region is None:
+            continue
+        nodes = {(kernel.region.graph, node) for each in kernel.region.occurrences for node in each.nodes}
+        if not nodes & taken:
+            taken |= nodes
+            found.append(kernel)
+    return found
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A decision on one kernel.
+
+    Attributes:
+        name: the region whose kernel it is about.
+        question: `passes`, `without` (is the model better off without it?) or `whole` (is the kernel of the whole model
+            better?).
+        candidate, champion: the hashes of the sources that were compared; no champion where there was none.
+        decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass.
+        ratio: the candidate's speedup over the champion; None if it was not timed.
+        taken_out: whether the kernel is left out because of it.
+    """
+
+    name: str
+    question: str
+    candidate: str
+    champion: str
+    decision: str
+    ratio: float | None
+    taken_out: bool
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What is delivered: kernels in the model, or the kernel of the whole model, or nothing (`source` is empty)."""
+
+    kernels: tuple[Kernel, ...]
+    source: str
+
+
+@dataclass
+class Assembler:
+    """Decides which kernels stay. Decisions of an earlier run of the same question are not measured again.
+
+    Attributes:
+        model_source: the model.
+        plan: its plan.
+        context: evaluates candidates for the model.
+        known: decisions that were stored.
+        record: stores one more.
+        on_progress: called with a few words on each trial.
+        cancel: ends the current trial.
+    """
+
+    model_source: str
+    plan: Plan
+    context: EvaluationContext
+    known: Sequence[Mapping[str, Any]]
+    record: Callable[[Trial], None]
+    on_progress: Callable[[str], None]
+    cancel: CancelToken
+
+    def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
+        """Put kernels back and take out again those that do not pay.
+
+        Raises:
+            Cancelled: cancellation was requested; what was decided is stored.
+            SandboxUnavailable: there is no sandbox to work with.
+        """
+        kept = self._right(disjoint(kernels))
+        for kernel in sorted(kept, key=lambda each: each.saved_ms):
+            rest = [each for each in kept if each is not kernel]
+            if self._better_without(kernel, kept, rest):
+                kept = rest
+        source = self._source(kept) if kept else ""
+        whole = next((kernel for kernel in kernels if kernel.region is None), None)
+        if whole is not None and (not source or self._whole_is_better(whole, source)):
+            return Assembly((whole,), whole.source)
+        return Assembly(tuple(kept), source)
+
+    def _source(self, kernels: Sequence[Kernel]) -> str:
+        return bundle(put_back(self.model_source, self.plan.captured, chosen(kernels)))
+
+    def _right(self, kernels: list[Kernel]) -> list[Kernel]:
+        """The kernels with which the model passes. If it fails with all of them, they are put back one by one."""
+        if not kernels or self._passes(kernels[0].name, kernels):
+            return kernels
+        kept: list[Kernel] = []
+        for kernel in kernels:
+            if self._passes(kernel.name, [*kept, kernel]):
+                kept.append(kernel)
+        return kept
+
+    def _passes(self, name: str, kernels: Sequence[Kernel]) -> bool:
+        source = self._source(kernels)
+        self.on_progress(f"checking the model with {len(kernels)} kernels")
+        return not self._decide(name, "passes", source, None, lambda decision, ratio: False).taken_out
+
+    def _better_without(self, kernel: Kernel, kept: Sequence[Kernel], rest: Sequence[Kernel]) -> bool:
+        self.on_progress(f"does {kernel.name} pay in the model?")
+        question = self._source(rest), self._source(kept)
+        return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
+
+    def _whole_is_better(self, whole: Kernel, source: str) -> bool:
+        self.on_progress("is the kernel of the whole model better?")
+        found = self._decide(whole.name, "whole", whole.source, source, lambda decision, ratio: decision != "better")
+        return not found.taken_out
+
+    def _decide(
+        self,
+        name: str,
+        question: str,
+        candidate: str,
+        champion: str | None,
+        takes_out: Callable[[str, float | None], bool],
+    ) -> Trial:
+        hashes = candidate_hash(candidate), candidate_hash(champion) if champion else ""
+        for each in self.known:
+            if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
+                return Trial(**each)
+        evaluation = self.context.evaluate(
+            candidate, on_progress=self.on_progress, cancel=self.cancel, trial=True, champion=champion, profile=False
+        )
+        decision, ratio = _outcome(evaluation)
+        out = takes_out(decision, ratio) if evaluation.passed else question != "without"
+        trial = Trial(name, question, *hashes, decision, ratio, out, evaluation.message[:500])
+        self.record(trial)
+        return trial
+
+
+def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:
+    """The kernels as `whole_models.put_back` takes them; the kernel of the whole model is none of them."""
+    return [Chosen(kernel.region, kernel.source) for kernel in kernels if kernel.region is not None]
+
+
+def _does_not_pay(decision: str, ratio: float | None) -> bool:
+    """Whether the model without a kernel is better, or so near to it that the kernel is not worth its lines."""
+    return decision == Decision.BETTER or (decision == Decision.ALIKE and (ratio is None or ratio >= 1))
+
+
+def _outcome(evaluation: Evaluation) -> tuple[str, float | None]:
+    if not evaluation.passed:
+        return str(evaluation.verdict), None
+    compared = evaluation.champion
+    if compared is None:
+        return "passed", None
+    return str(compared.decision), None if compared.speedup is None else compared.speedup.value

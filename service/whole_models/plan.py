@@ -1,0 +1,161 @@
+"""The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from whole_models.capture_run import CaptureCancelled, run_capture
+from whole_models.region_task import region_task
+from whole_models.regions import Region, choose, find_regions
+
+from agents.llm.models import is_builtin
+from service.cancellation import Cancelled, CancelToken
+from service.device_lock import DeviceLockSandbox, lock_paths
+from service.errors import BadRequest
+from service.evaluation_context import WAITING, open_platform, open_sandbox
+from service.jobs.export import write_whole
+from service.settings import Settings
+from tasks.load import task_from_source
+from tasks.task import Task
+from whole_models.graph import Captured, CaptureFailed, read_captured
+
+SUITE = "regions"
+"""The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
+
+WHOLE = "whole"
+"""The name, and the kind, of the region that is the whole model."""
+
+PLATFORMS = ("cpu",)
+"""Platforms whose kernels can be put back into a model and timed in it."""
+
+MAX_STATE_BYTES = 2 * 1024 * 1024 * 1024
+CAPTURE_S = 60.0
+_CAPTURED = "captured.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A captured model, its regions by share, those of them that jobs are for, and the task of each by its name."""
+
+    captured: Captured
+    regions: tuple[Region, ...]
+    chosen: tuple[Region, ...]
+    tasks: Mapping[str, Task]
+
+
+def make_plan(
+    model: Task,
+    folder: Path,
+    *,
+    settings: Settings,
+    state: Path | None,
+    on_progress: Callable[[str], None],
+    cancel: CancelToken,
+) -> Plan:
+    """Capture a model, unless `folder` holds its capture, and find its regions. No model that writes kernels is asked.
+
+    Args:
+        model: the model as a task.
+        folder: where the capture is kept.
+        settings: the platform, the sandbox and the model that will write kernels.
+        state: a safetensors file with the model's weights.
+        on_progress: called with a few words on each stage.
+        cancel: ends the capture.
+
+    Raises:
+        BadRequest: the model or its weights cannot be used, or the platform times no models.
+        SandboxUnavailable: there is no sandbox to work with.
+        Cancelled: cancellation was requested before there was a plan.
+    """
+    if settings.platform not in PLATFORMS:
+        raise BadRequest(f"platform {settings.platform!r}: whole models are for {', '.join(PLATFORMS)}")
+    kept = folder / _CAPTURED
+    if not kept.exists():
+        raw = _capture(model, settings=settings, state=state, on_progress=on_progress, cancel=cancel)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, raw.decode("utf-8", "replace"))
+    try:
+        captured = read_captured(kept.read_bytes())
+    except CaptureFailed as error:
+        raise BadRequest(f"{model.id}: {error}") from error
+    regions = find_regions(captured)
+    chosen = tuple(regions) if is_builtin(settings.model) else choose(regions)
+    tasks = {
+        region.name: task_from_source(
+            region_task(captured, region, model_name=model.name), name=f"{model.name}.{region.name}", where=region.name
+        )
+        for region in chosen
+    }
+    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()})
+
+
+def plan_once(
+    model: Task,
+    *,
+    settings: Settings,
+    state: Path | None,
+    on_progress: Callable[[str], None],
+    cancel: CancelToken,
+) -> Plan:
+    """`make_plan` whose capture is not kept."""
+    with tempfile.TemporaryDirectory(prefix="kernelwright-plan-") as folder:
+        return make_plan(model, Path(folder), settings=settings, state=state, on_progress=on_progress, cancel=cancel)
+
+
+def write_tasks(plan: Plan, folder: Path) -> None:
+    """Write the task of each region into a folder, as a file that can be edited and submitted.
+
+    Raises:
+        BadRequest: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadRequest(f"--tasks {folder}: {error.strerror}; name a folder that can be made") from error
+    for name, task in plan.tasks.items():
+        write_whole(folder / f"{name}.py", task.source)
+
+
+def _in_suite(task: Task) -> Task:
+    return Task(name=task.name, source=task.source, suite=SUITE, category=task.category, dtype=task.dtype)
+
+
+def _capture(
+    model: Task, *, settings: Settings, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
+) -> bytes:
+    weights = b"" if state is None else read_state(state)
+    platform = open_platform(settings.platform, settings.device)
+    locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
+    with open_sandbox(settings, own_code_only=True) as sandbox:
+        alone = DeviceLockSandbox(sandbox, locks, on_wait=partial(on_progress, WAITING), cancel=cancel.event)
+        try:
+            return run_capture(
+                alone,
+                model.source,
+                state=weights,
+                compile="compile" in settings.baselines.split(","),
+                budget_s=CAPTURE_S,
+                memory_mb=settings.memory_mb,
+                on_progress=on_progress,
+                cancel=cancel.event,
+            )
+        except CaptureCancelled:
+            raise Cancelled from None
+        except CaptureFailed as error:
+            raise BadRequest(f"{model.id}: {error}") from error
+
+
+def read_state(path: Path) -> bytes:
+    """The bytes of a file with weights; the capture program checks them.
+
+    Raises:
+        BadRequest: it cannot be read, or it is larger than 2 GiB.
+    """
+    try:
+        if path.stat().st_size > MAX_STATE_BYTES:
+            raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")
+        return path.read_bytes()
+    except OSError as error:
+        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
