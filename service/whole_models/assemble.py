@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whole_models.contraction import fit_together
 from whole_models.put_back import Chosen, bundle, put_back
 from whole_models.regions import Region
 
@@ -18,7 +19,7 @@ from evaluator.evaluation import Evaluation
 from service.cancellation import CancelToken
 from service.evaluation_context import EvaluationContext
 from service.jobs.query import show_job
-from service.whole_models.plan import Plan
+from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Decision, candidate_hash
 
 
@@ -28,14 +29,14 @@ class Kernel:
 
     Attributes:
         name: the region's.
-        region: None for the whole model.
+        region: the region.
         source: the candidate.
         speedup: over eager, of the region alone.
         saved_ms: what all its occurrences save by that, of the time that they take under eager.
     """
 
     name: str
-    region: Region | None
+    region: Region
     source: str
     speedup: float
     saved_ms: float
@@ -43,7 +44,7 @@ class Kernel:
 
 def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
     """The kernels that the run's jobs have found and that are faster than eager, the one that saves most first."""
-    regions = {region.name: region for region in plan.regions}
+    regions = {region.name: region for region in plan.chosen}
     found = []
     for record in run.regions:
         best = None if record.job_id is None else show_job(store, record.job_id).best
@@ -56,19 +57,17 @@ def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
             continue
         speedup = best.measurements.speedup
         saved_ms = record.eager_ms * (1 - 1 / speedup)
-        found.append(Kernel(record.name, regions.get(record.name), best.source, speedup, saved_ms))
+        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms))
     return sorted(found, key=lambda kernel: (-kernel.saved_ms, kernel.name))
 
 
-def disjoint(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Kernels of regions that share no node, the one that saves most first. The whole model is left out."""
+def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
+    """Kernels that can all be in place, the one that saves most first. Those of whole graphs are left out."""
     taken: set[tuple[str, str]] = set()
     found = []
     for kernel in kernels:
-        if kernel.region is None:
-            continue
         nodes = {(kernel.region.graph, node) for each in kernel.region.occurrences for node in each.nodes}
-        if not nodes & taken:
+        if kernel.region.kind != WHOLE and not nodes & taken and fit([*found, kernel]):
             taken |= nodes
             found.append(kernel)
     return found
@@ -80,7 +79,7 @@ class Trial:
 
     Attributes:
         name: the region whose kernel it is about.
-        question: `passes`, `without` (is the model better off without it?) or `whole` (is the kernel of the whole model
+        question: `passes`, `without` (is the model better off without it?) or `whole` (is one kernel for all of it
             better?).
         candidate, champion: the hashes of the sources that were compared; no champion where there was none.
         decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass.
@@ -104,7 +103,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What is delivered: kernels in the model, or the kernel of the whole model, or nothing (`source` is empty)."""
+    """What is delivered: the model with kernels, as one source; or nothing (`source` is empty)."""
 
     kernels: tuple[Kernel, ...]
     source: str
@@ -139,16 +138,26 @@ class Assembler:
             Cancelled: cancellation was requested; what was decided is stored.
             SandboxUnavailable: there is no sandbox to work with.
         """
-        kept = self._right(disjoint(kernels))
+        kept = self._right(disjoint(kernels, self._fit))
         for kernel in sorted(kept, key=lambda each: each.saved_ms):
             rest = [each for each in kept if each is not kernel]
             if self._better_without(kernel, kept, rest):
                 kept = rest
         source = self._source(kept) if kept else ""
-        whole = next((kernel for kernel in kernels if kernel.region is None), None)
-        if whole is not None and (not source or self._whole_is_better(whole, source)):
-            return Assembly((whole,), whole.source)
+        wholes = [kernel for kernel in kernels if kernel.region.kind == WHOLE]
+        if wholes:
+            whole = self._source(wholes)
+            if self._whole_is_better(wholes[0].name, whole, source or self._source([])):
+                return Assembly(tuple(wholes), whole)
         return Assembly(tuple(kept), source)
+
+    def _fit(self, kernels: Sequence[Kernel]) -> bool:
+        """Whether no kernel would have to wait for one that waits for it."""
+        graphs = {graph.path: graph for graph in self.plan.captured.graphs}
+        sets: dict[str, list[tuple[str, ...]]] = {}
+        for kernel in kernels:
+            sets.setdefault(kernel.region.graph, []).extend(each.nodes for each in kernel.region.occurrences)
+        return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
 
     def _source(self, kernels: Sequence[Kernel]) -> str:
         return bundle(put_back(self.model_source, self.plan.captured, chosen(kernels)))
@@ -173,9 +182,9 @@ class Assembler:
         question = self._source(rest), self._source(kept)
         return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
 
-    def _whole_is_better(self, whole: Kernel, source: str) -> bool:
-        self.on_progress("is the kernel of the whole model better?")
-        found = self._decide(whole.name, "whole", whole.source, source, lambda decision, ratio: decision != "better")
+    def _whole_is_better(self, name: str, whole: str, source: str) -> bool:
+        self.on_progress("is one kernel for all of it better?")
+        found = self._decide(name, "whole", whole, source, lambda decision, ratio: decision != Decision.BETTER)
         return not found.taken_out
 
     def _decide(
@@ -201,8 +210,8 @@ class Assembler:
 
 
 def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:
-    """The kernels as `whole_models.put_back` takes them; the kernel of the whole model is none of them."""
-    return [Chosen(kernel.region, kernel.source) for kernel in kernels if kernel.region is not None]
+    """The kernels as `whole_models.put_back` takes them."""
+    return [Chosen(kernel.region, kernel.source) for kernel in kernels]
 
 
 def _does_not_pay(decision: str, ratio: float | None) -> bool:

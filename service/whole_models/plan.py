@@ -25,7 +25,7 @@ SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
 
 WHOLE = "whole"
-"""The name, and the kind, of the region that is the whole model."""
+"""The kind of a region that is all of a graph."""
 
 PLATFORMS = ("cpu",)
 """Platforms whose kernels can be put back into a model and timed in it."""
@@ -37,7 +37,7 @@ _CAPTURED = "captured.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those of them that jobs are for, and the task of each by its name."""
+    """A captured model, its regions by share, those of them that jobs may be for, and the task of each of these by name."""
 
     captured: Captured
     regions: tuple[Region, ...]
@@ -81,7 +81,7 @@ def make_plan(
     except CaptureFailed as error:
         raise BadRequest(f"{model.id}: {error}") from error
     regions = find_regions(captured)
-    chosen = tuple(regions) if is_builtin(settings.model) else choose(regions)
+    chosen = tuple(regions) if is_builtin(settings.model) else choose(captured, regions)
     tasks = {
         region.name: task_from_source(
             region_task(captured, region, model_name=model.name), name=f"{model.name}.{region.name}", where=region.name

@@ -10,7 +10,6 @@ from db.store import Store
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.jobs.query import show_job
 from service.version import program_version
-from service.whole_models.plan import WHOLE
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ def _why(
             return f"{about[trial['question']]} ({trial['decision']}{ratio})"
     if best.measurements.speedup is not None and best.measurements.speedup <= 1:
         return "no faster than eager"
-    return (
-        "the kernel of the whole model is better" if WHOLE in run.kept else "shares operators with one that saves more"
-    )
+    return "shares operators with one that saves more"
 
 
 def report_json(report: "ModelReport", store: Store) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 from whole_models.amdahl import gains_of
 from whole_models.put_back import put_back
+from whole_models.regions import counted_ms
 
-from agents.llm.models import is_builtin, only_builtin
+from agents.llm.models import only_builtin
 from db.evaluations import results
 from db.jobs import batches, job_queue, model_runs
 from db.records import EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord
@@ -32,7 +33,7 @@ from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.tasks import find_task
 from service.whole_models.assemble import Assembler, Assembly, chosen, kernels_of
-from service.whole_models.plan import WHOLE, Plan, make_plan
+from service.whole_models.plan import Plan, make_plan
 from service.whole_models.report import report_text
 from tasks.outcomes import Verdict
 from tasks.task import Task
@@ -189,15 +190,15 @@ def _plan(
     )
     if not run.regions:
         with store.write() as session:
-            model_runs.set_plan(session, run.id, plan_json(plan), _region_records(session, plan, model))
-    elif {each.name for each in run.regions} - {WHOLE} != set(plan.tasks):
+            model_runs.set_plan(session, run.id, plan_json(plan), _region_records(session, plan))
+    elif {each.name for each in run.regions} != set(plan.tasks):
         raise BadRequest(f"model run {run.id} was begun by another version, which found other regions; start it anew")
     return plan
 
 
-def _region_records(session: Session, plan: Plan, model: Task) -> list[ModelRegionRecord]:
-    total_ms = plan.captured.eager_ms
-    records = [
+def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
+    total_ms = counted_ms(plan.captured)
+    return [
         ModelRegionRecord(
             name=region.name,
             position=position,
@@ -210,8 +211,6 @@ def _region_records(session: Session, plan: Plan, model: Task) -> list[ModelRegi
         )
         for position, region in enumerate(plan.chosen)
     ]
-    whole = ModelRegionRecord(WHOLE, len(records), WHOLE, 1, total_ms, 1.0, save_task(session, model), None)
-    return [*records, whole]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -269,11 +268,11 @@ def _optimize(
 
 
 def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, settings: Settings) -> int:
-    worth = worth_a_job(run.regions, whole=is_builtin(settings.model))
+    worth = worth_a_job(run.regions)
     dollars = _budgets(worth, settings)
     spec = {
         "name": f"whole model {model.name}",
-        "tasks": [plan.tasks[each.name].id if each.name != WHOLE else model.id for each in worth],
+        "tasks": [plan.tasks[each.name].id for each in worth],
         "models": [settings.model],
         "platforms": [settings.platform],
         "model_run": run.id,
@@ -288,7 +287,7 @@ def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, 
             model=settings.model,
             strategy=settings.strategy,
             options=kept_options(
-                model if each.name == WHOLE else plan.tasks[each.name],
+                plan.tasks[each.name],
                 settings.model_copy(update={"budget_usd": dollars.get(each.name)}),
             ),
             sample=1,
@@ -299,16 +298,13 @@ def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, 
     return batch_id
 
 
-def worth_a_job(regions: Sequence[ModelRegionRecord], *, whole: bool) -> list[ModelRegionRecord]:
-    """The regions that get a job, the largest share first, without the smallest that together could gain too little.
-
-    `whole` adds a job for the whole model as one op, which costs nothing where a compiler writes it.
-    """
-    parts = sorted((each for each in regions if each.kind != WHOLE), key=lambda each: (-each.share, each.position))
+def worth_a_job(regions: Sequence[ModelRegionRecord]) -> list[ModelRegionRecord]:
+    """The regions that get a job, the largest share first, without the smallest that together could gain too little."""
+    parts = sorted(regions, key=lambda each: (-each.share, each.position))
     left = 0.0
     while parts and (left := left + parts[-1].share) < LEFT_TO_GAIN:
         parts.pop()
-    return [*parts, *(each for each in regions if each.kind == WHOLE and whole)]
+    return parts
 
 
 def _budgets(regions: Sequence[ModelRegionRecord], settings: Settings) -> Mapping[str, float]:
@@ -403,8 +399,6 @@ def _deliver(
 
 def files_of(run: ModelRunRecord, plan: Plan, assembly: Assembly) -> Mapping[str, str]:
     """The delivered files by name, but the report."""
-    if any(kernel.region is None for kernel in assembly.kernels):
-        return {"model.py": f"{assembly.source.rstrip()}\n\n\nModel = ModelNew\n"}
     return put_back(run.task.source, plan.captured, chosen(assembly.kernels)).files
 
 
