@@ -300,9 +300,7 @@ class _Wiring:
     def outputs(self, members: frozenset[int] | set[int]) -> list[int]:
         """The members whose values leave, in order."""
         return [
-            number
-            for number in sorted(members)
-            if self.escapes(number, members) and not self.nodes[number].several
+            number for number in sorted(members) if self.escapes(number, members) and not self.nodes[number].several
         ]
 
     def root(self, number: int) -> str:
@@ -764,5 +762,3 @@ def _snake(word: str) -> str:
 
 def _ms(graph: Graph, names: Iterable[str]) -> float:
     return graph.calls * sum(graph.node_of[name].eager_ms or 0.0 for name in names)
-
-

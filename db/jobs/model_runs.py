@@ -78,7 +78,8 @@ def set_plan(
 def set_batch(session: Session, run_id: int, batch_id: int) -> None:
     """Store the batch of the run's jobs, and each region's job by the region's task."""
     _update(session, run_id, batch_id=batch_id, stage="optimize")
-    jobs = dict(session.execute(select(JobRow.task_id, JobRow.id).where(JobRow.batch_id == batch_id)).tuples().all())
+    query = select(JobRow.task_id, JobRow.id).where(JobRow.batch_id == batch_id)
+    jobs = {task_id: job_id for task_id, job_id in session.execute(query)}
     for region in session.scalars(select(ModelRegionRow).where(ModelRegionRow.run_id == run_id)):
         region.job_id = jobs.get(region.task_id)
 

@@ -2,10 +2,12 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from whole_models.amdahl import gains_of
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.region_task import region_task
 from whole_models.regions import Region, choose, find_regions
@@ -116,6 +118,24 @@ def write_tasks(plan: Plan, folder: Path) -> None:
         raise BadRequest(f"--tasks {folder}: {error.strerror}; name a folder that can be made") from error
     for name, task in plan.tasks.items():
         write_whole(folder / f"{name}.py", task.source)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """What the capture measured, as the store keeps it."""
+    captured = plan.captured
+    return {
+        "torch": captured.torch,
+        "threads": captured.threads,
+        "eager_ms": captured.eager_ms,
+        "compile_ms": captured.compile_ms,
+        "compile_s": captured.compile_s,
+        "compile_error": captured.compile_error,
+        "kernels_ms": [list(pair) for pair in captured.kernels_ms],
+        "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "operators": sum(len(graph.nodes) for graph in captured.graphs),
+        "gains": [asdict(row) for row in gains_of(captured, plan.regions)],
+        "cost_s": dict(captured.cost_s),
+    }
 
 
 def _in_suite(task: Task) -> Task:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
-from whole_models.amdahl import gains_of
 from whole_models.put_back import put_back
 from whole_models.regions import counted_ms
 
@@ -33,7 +32,7 @@ from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.tasks import find_task
 from service.whole_models.assemble import Assembler, Assembly, chosen, kernels_of
-from service.whole_models.plan import Plan, make_plan
+from service.whole_models.plan import Plan, make_plan, plan_json
 from service.whole_models.report import report_text
 from tasks.outcomes import Verdict
 from tasks.task import Task
@@ -211,24 +210,6 @@ def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
         )
         for position, region in enumerate(plan.chosen)
     ]
-
-
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """What the capture measured, as the store keeps it."""
-    captured = plan.captured
-    return {
-        "torch": captured.torch,
-        "threads": captured.threads,
-        "eager_ms": captured.eager_ms,
-        "compile_ms": captured.compile_ms,
-        "compile_s": captured.compile_s,
-        "compile_error": captured.compile_error,
-        "kernels_ms": [list(pair) for pair in captured.kernels_ms],
-        "stays_eager": [asdict(each) for each in captured.stays_eager],
-        "operators": sum(len(graph.nodes) for graph in captured.graphs),
-        "gains": [asdict(row) for row in gains_of(captured, plan.regions)],
-        "cost_s": dict(captured.cost_s),
-    }
 
 
 def _optimize(

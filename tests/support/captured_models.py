@@ -49,7 +49,9 @@ def captured_and_values(
         elif node.op == "output":
             outputs = list(node.args[0])
     specs = program.graph_signature.output_specs
-    results = [_argument(each) for each, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
+    results = [
+        _argument(each) for each, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT
+    ]
     mutations = [
         {"path": spec.target, "value": spec.arg.name} for spec in specs if spec.kind == OutputKind.BUFFER_MUTATION
     ]

@@ -30,7 +30,9 @@ def test_checks_that_were_not_made_are_called_skipped() -> None:
         {"inputs": "as generated", "passed": True, "max_error": 1e-7, "allowed_error": 1e-6, "note": ""},
         {"inputs": "NaN and Inf", "passed": True, "max_error": None, "allowed_error": None, "note": "skipped: why"},
     ]
-    rows = [line for line in correctness_section({"checks": checks}).splitlines() if "as generated" in line or "NaN" in line]
+    rows = [
+        line for line in correctness_section({"checks": checks}).splitlines() if "as generated" in line or "NaN" in line
+    ]
     assert ["passed" in row for row in rows] == [True, False]
     assert "| skipped |" in rows[1]
 
