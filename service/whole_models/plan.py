@@ -1,5 +1,6 @@
 """The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -71,8 +72,7 @@ def make_plan(
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before there was a plan.
     """
-    if settings.platform not in PLATFORMS:
-        raise BadRequest(f"platform {settings.platform!r}: whole models are for {', '.join(PLATFORMS)}")
+    check_platform(settings.platform)
     kept = folder / _CAPTURED
     if not kept.exists():
         raw = _capture(model, settings=settings, state=state, on_progress=on_progress, cancel=cancel)
@@ -145,7 +145,9 @@ def _in_suite(task: Task) -> Task:
 def _capture(
     model: Task, *, settings: Settings, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
 ) -> bytes:
-    weights = b"" if state is None else read_state(state)
+    if state is not None:
+        check_state(state)
+    weights = b"" if state is None else state.read_bytes()
     platform = open_platform(settings.platform, settings.device)
     locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
     with open_sandbox(settings, own_code_only=True) as sandbox:
@@ -167,15 +169,26 @@ def _capture(
             raise BadRequest(f"{model.id}: {error}") from error
 
 
-def read_state(path: Path) -> bytes:
-    """The bytes of a file with weights; the capture program checks them.
+def check_platform(name: str) -> None:
+    """Refuse a platform whose kernels cannot be put back into a model and timed there.
 
     Raises:
-        BadRequest: it cannot be read, or it is larger than 2 GiB.
+        BadRequest: it is one.
+    """
+    if name not in PLATFORMS:
+        raise BadRequest(f"platform {name[:80]!r}: whole models are for {', '.join(PLATFORMS)}")
+
+
+def check_state(path: Path) -> None:
+    """Refuse a file with weights that cannot be read, or that is larger than 2 GiB.
+
+    Raises:
+        BadRequest: it is one.
     """
     try:
-        if path.stat().st_size > MAX_STATE_BYTES:
-            raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if size > MAX_STATE_BYTES:
+        raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

@@ -32,7 +32,7 @@ from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.tasks import find_task
 from service.whole_models.assemble import Assembler, Assembly, chosen, kernels_of
-from service.whole_models.plan import Plan, make_plan, plan_json
+from service.whole_models.plan import Plan, check_platform, check_state, make_plan, plan_json
 from service.whole_models.report import report_text
 from tasks.outcomes import Verdict
 from tasks.task import Task
@@ -67,9 +67,12 @@ def start_run(ref: str, *, settings: Settings, store: Store, state: Path | None,
     Raises:
         TaskError, BadRequest: the request is invalid; nothing was stored.
     """
+    check_platform(settings.platform)
     model = find_task(ref, store=store)
     if out is not None:
         check_folder(out)
+    if state is not None:
+        check_state(state)
     options = options_of(settings) | {
         "judge_model": settings.judge_model,
         "strategy": settings.strategy,
