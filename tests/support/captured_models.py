@@ -49,7 +49,9 @@ def captured_and_values(
         elif node.op == "output":
             outputs = list(node.args[0])
     specs = program.graph_signature.output_specs
-    results = [_argument(each) for each, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
+    results = [
+        _argument(each) for each, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT
+    ]
     mutations = [
         {"path": spec.target, "value": spec.arg.name} for spec in specs if spec.kind == OutputKind.BUFFER_MUTATION
     ]
@@ -117,7 +119,7 @@ def _node(node: Any, values: dict[str, Any], cost: Cost) -> dict[str, Any]:
 
 
 def _is_pure(node: Any) -> bool:
-    """Whether it draws no random number; attention does only where it drops something, which no model of a test does."""
+    """Whether it draws no random number; attention does only where it drops something, and no test's model does."""
     seeded = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
     return not seeded or "scaled_dot_product" in str(node.target)
 
