@@ -49,8 +49,8 @@ _NAMES: dict[str, str] = {
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d all amax amin aminmax any argmax
         argmin avg_pool1d avg_pool2d avg_pool3d binary_cross_entropy count_nonzero cross_entropy_loss cummax cummin
         cumprod cumsum dist huber_loss kl_div l1_loss linalg_vector_norm logcumsumexp logsumexp max
-        max_pool1d max_pool2d max_pool2d_with_indices max_pool3d mean median min mse_loss nansum nll_loss nll_loss_forward
-        norm prod smooth_l1_loss std std_mean sum var var_mean _adaptive_avg_pool2d cosine_similarity
+        max_pool1d max_pool2d max_pool2d_with_indices max_pool3d mean median min mse_loss nansum nll_loss
+        nll_loss_forward norm prod smooth_l1_loss std std_mean sum var var_mean _adaptive_avg_pool2d cosine_similarity
     """,
     NORMALIZATION: """
         _fused_rms_norm _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional _safe_softmax _softmax

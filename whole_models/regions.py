@@ -282,7 +282,7 @@ class _Wiring:
     def sources(self, number: int) -> list[tuple[int, tuple[int, ...]]]:
         """The nodes that are no views whose elements a node takes, each with the views between."""
         found: dict[int, tuple[int, ...]] = {}
-        open_paths = [(each, ()) for each in reversed(self.before[number])]
+        open_paths: list[tuple[int, tuple[int, ...]]] = [(each, ()) for each in reversed(self.before[number])]
         while open_paths:
             each, path = open_paths.pop()
             if self.kind[each] == FREE:
@@ -533,8 +533,8 @@ def _around_products(
 
     def inputs(number: int) -> set[int | str]:
         node = wiring.nodes[number]
-        activations = {ref for ref in node.refs if _is_activation(wiring.graph, ref)}
-        return {source for source, _ in wiring.sources(number) if not wiring.of_weights[source]} or activations
+        sources: set[int | str] = {source for source, _ in wiring.sources(number) if not wiring.of_weights[source]}
+        return sources or {ref for ref in node.refs if _is_activation(wiring.graph, ref)}
 
     for number in range(len(wiring.nodes)):
         atom = wiring.atom[number]
@@ -672,8 +672,7 @@ def _renamed(first: Occurrence, other: Occurrence, graph: Graph) -> tuple[tuple[
 
 
 # What torch.nn.Module defines: a parameter of such a name would hide it.
-MODULE_NAMES = frozenset(
-    """
+_MODULE_WORDS = """
     T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval
     extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules
     mtia named_buffers named_children named_modules named_parameters parameters register_backward_hook register_buffer
@@ -681,8 +680,8 @@ MODULE_NAMES = frozenset(
     register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter
     register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_memory
     state_dict to to_empty train training type xpu zero_grad
-    """.split()
-)
+"""
+MODULE_NAMES = frozenset(_MODULE_WORDS.split())
 
 
 def local_names(weights: Sequence[GraphInput]) -> list[str]:

@@ -119,7 +119,7 @@ def _node(node: Any, values: dict[str, Any], cost: Cost) -> dict[str, Any]:
 
 
 def _is_pure(node: Any) -> bool:
-    """Whether it draws no random number; attention does only where it drops something, which no model of a test does."""
+    """Whether it draws no random number; attention does only where it drops something, and no test's model does."""
     seeded = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
     return not seeded or "scaled_dot_product" in str(node.target)
 
