@@ -12,6 +12,9 @@ from .errors import reason_of
 from .timing import call_time_ms
 
 MOST_KERNELS = 60
+BETWEEN = "between kernels"
+"""The name for time in the code that calls the kernels."""
+_AROUND_KERNELS = ("## Call CompiledFxGraph", "Torch-Compiled Region", "TorchDynamo", "Pregraph", "AOTDispatcher")
 _PROFILED_CALLS = 3
 _TIMED_S = 3.0
 
@@ -65,12 +68,12 @@ def _kernels(call: Callable[[], Any], restore: Callable[[], None]) -> list[list[
         for _ in range(_PROFILED_CALLS):
             restore()
             call()
-    events = sorted(profile.key_averages(), key=lambda event: -event.self_cpu_time_total)
-    return [
-        [event.key[:300], event.self_cpu_time_total / 1e3 / _PROFILED_CALLS]
-        for event in events[:MOST_KERNELS]
-        if event.self_cpu_time_total > 0
-    ]
+    found: dict[str, float] = {}
+    for event in profile.key_averages():
+        name = BETWEEN if event.key.startswith(_AROUND_KERNELS) else event.key[:300]
+        found[name] = found.get(name, 0.0) + event.self_cpu_time_total / 1e3 / _PROFILED_CALLS
+    longest = sorted(found.items(), key=lambda item: -item[1])[:MOST_KERNELS]
+    return [[name, ms] for name, ms in longest if ms > 0]
 
 
 @contextmanager

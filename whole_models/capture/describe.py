@@ -64,7 +64,7 @@ def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwarg
         if node.op not in ("placeholder", "output") and str(node.target) != _CHECKS
     ]
     used = {ref for node in nodes for ref in _refs([node["args"], list(node["kwargs"].values())])}
-    used |= {ref for ref in _refs(outputs)} | {mutation["value"] for mutation in mutations}
+    used |= _refs(outputs) | {mutation["value"] for mutation in mutations}
     described.random = any(_is_random(node) for node in graph.graph.nodes)
     described.data = {
         "module_class": type(module).__name__,
@@ -175,10 +175,10 @@ def _inputs(
 def _first_paths(module: torch.nn.Module) -> dict[int, str]:
     """The first path of each parameter and buffer by its identity."""
     found: dict[int, str] = {}
-    for path, value in module.named_parameters(remove_duplicate=False):
-        found.setdefault(id(value), path)
-    for path, value in module.named_buffers(remove_duplicate=False):
-        found.setdefault(id(value), path)
+    for path, parameter in module.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), path)
+    for path, buffer in module.named_buffers(remove_duplicate=False):
+        found.setdefault(id(buffer), path)
     return found
 
 
@@ -224,7 +224,7 @@ def _node(node: Any, names: dict[str, str]) -> dict[str, Any]:
     elif isinstance(node.target, torch._ops.OpOverload):
         raise Refused(f"it calls {node.target}, which is not one of PyTorch's own operators")
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
-        raise Refused(f"it uses {node.target.name()}, which runs code of its own")
+        raise Refused(f"it uses the operator {node.name}, which runs a graph of its own")
     else:
         raise Refused("a shape or a number depends on the values of tensors")
     results, several = describe_results(node.meta.get("val"))

@@ -49,6 +49,7 @@ def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:
     torch.manual_seed(SEED)
     expected = copied(pytree.tree_leaves(part.module(*part.args, **part.kwargs)))
     expected = [*(copied(tensor_at(part.module, path)) for path in described.mutated), *expected]
+    kept.forget_unchanged()
     kept.restore()
     recorder = Recorder(described.graph)
     torch.manual_seed(SEED)
@@ -61,8 +62,6 @@ def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:
     for result, wanted in zip(results, expected, strict=True):
         if not _alike(result, wanted, values=not described.random):
             raise Refused("its graph does not compute what it computes itself")
-    kept.restore()
-    kept.forget_unchanged()
     _note_values(described, recorder)
 
 

@@ -13,7 +13,7 @@ from .describe import describe_results
 
 SAMPLED = 1 << 18
 """Elements of one tensor that its mean, its spread and its shares are taken of."""
-LEAST_CALLS, MOST_CALLS = 5, 30
+LEAST_CALLS, MOST_CALLS = 4, 30
 
 
 class Recorder(torch.fx.Interpreter):
@@ -108,7 +108,7 @@ def call_time_ms(call: Callable[[], Any], restore: Callable[[], None], budget_s:
     with _no_garbage():
         until = time.perf_counter() + budget_s
         for number in range(MOST_CALLS + 1):
-            if number > 1 and time.perf_counter() > until and (number > LEAST_CALLS or budget_s <= 0):
+            if number >= LEAST_CALLS and time.perf_counter() > until:
                 break
             restore()
             began = time.perf_counter()

@@ -1,6 +1,6 @@
 """Weights from the bytes of a safetensors file: an 8-byte length, a JSON header of that length, raw elements.
 
-The format is described at https://huggingface.co/docs/safetensors. Every length and offset is checked before it is used.
+The format is described at https://huggingface.co/docs/safetensors. Every length and offset is checked before use.
 """
 
 import json
