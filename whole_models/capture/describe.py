@@ -113,6 +113,15 @@ def describe_results(value: Any) -> tuple[list[dict[str, Any]], bool]:
     raise Refused(f"an operator returns a value of type {type(value).__name__}")
 
 
+def checked_path(path: str) -> str:
+    """A path in a module; empty for the module itself.
+
+    Raises:
+        Refused: it has characters that a path in generated code cannot have.
+    """
+    return path if path == "" else _checked(_PATH, path)
+
+
 def tensor_at(module: torch.nn.Module, path: str) -> Any:
     """The parameter, buffer or attribute of a module at a dotted path."""
     found: Any = module
@@ -150,7 +159,7 @@ def _inputs(
                 names[placeholder.name] = name_of[id(value)]
                 continue
             name_of[id(value)] = name
-            path = _checked(_PATH, first_path.get(id(value), spec.target))
+            path = checked_path(first_path.get(id(value), spec.target))
             inputs.append({"name": name, "kind": _WEIGHTS[spec.kind], "path": path, "tensor": describe_tensor(value)})
         elif spec.kind == InputKind.CONSTANT_TENSOR:
             value = program.constants[spec.target]
@@ -203,7 +212,7 @@ def _outputs(program: Any, described: Described) -> tuple[list[Any], list[dict[s
                 raise Refused("a buffer is set to a value that is no tensor")
             described.mutated.append(spec.target)
             mutations.append(
-                {"path": _checked(_PATH, spec.target), "value": described.names.get(result.name, result.name)}
+                {"path": checked_path(spec.target), "value": described.names.get(result.name, result.name)}
             )
         elif spec.kind == OutputKind.USER_INPUT_MUTATION:
             raise Refused("it changes its input in place")

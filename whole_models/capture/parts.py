@@ -1,5 +1,6 @@
 """Which modules of a model are exported: the model itself, or else the largest modules below it that can be."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .describe import checked_path
 from .errors import Refused, reason_of
 from .load import copied
 
@@ -61,11 +63,13 @@ def export_parts(
             try:
                 if len(forms) > MAX_FORMS:
                     raise Refused(f"it is called in more than {MAX_FORMS} forms")
+                checked_path(path)
                 graphs += [(part, attempt(part)) for part in forms]
             except Refused as error:
                 refused.append(path)
+                shown = re.sub(r"[^A-Za-z0-9_.]", "_", path)
                 module_class = type(forms[0].module).__name__
-                eager.append({"path": path, "module_class": module_class, "reason": reason_of(error)})
+                eager.append({"path": shown, "module_class": module_class, "reason": reason_of(error)})
         level = _calls_below(model, refused, call) if refused else {}
     return graphs, eager
 
