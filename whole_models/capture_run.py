@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sandbox.base import Command, Limits, Sandbox
 from whole_models.graph import Captured, CaptureFailed, read_captured
@@ -19,7 +20,16 @@ class CaptureCancelled(Exception):
     """The job was cancelled while its model was captured, so nothing is known about the model."""
 
 
-def capture(
+def capture(sandbox: Sandbox, source: str, **options: Any) -> Captured:
+    """`run_capture`, read.
+
+    Raises:
+        CaptureFailed, CaptureCancelled, SandboxUnavailable: as `run_capture`.
+    """
+    return read_captured(run_capture(sandbox, source, **options))
+
+
+def run_capture(
     sandbox: Sandbox,
     source: str,
     *,
@@ -29,8 +39,11 @@ def capture(
     memory_mb: int = 8192,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
-) -> Captured:
+) -> bytes:
     """Capture a model: its graph with what was seen of every tensor, and its times under eager and torch.compile.
+
+    Returns:
+        What `whole_models.graph.read_captured` reads.
 
     Args:
         sandbox: where the model runs. Whoever wants times holds the device meanwhile.
@@ -90,7 +103,7 @@ def capture(
         raise CaptureFailed(
             "sandbox", f"the model's code ended the process ({status}; at last: {last[0]}) and must not: {told}"
         )
-    return read_captured(done.stdout)
+    return done.stdout
 
 
 def _one_line(text: bytes, most: int) -> str:

@@ -46,26 +46,33 @@ def show_plan(model: Task, plan: Plan, tasks: Path | None) -> None:
     print(f"{plain(model.id)}: {found['operators']} operators, {found['threads']} threads, torch {found['torch']}")
     _show_times(found)
     _show_stays(found)
-    if found["modules"]:
-        rows = [
-            (row["name"], _milliseconds(row["eager_ms"]), f"{row['share']:.1%}") for row in found["modules"][:_ROWS]
-        ]
-        print_table(("module", "eager (ms)", "share"), rows, right=("eager (ms)", "share"))
-    if found["kernels_ms"]:
-        rows = [(name, _milliseconds(ms), "") for name, ms in found["kernels_ms"][:_ROWS]]
-        print_table(("under torch.compile", "ms", ""), rows, right=("ms",))
+    modules = [
+        (row["name"] or "(all)", _milliseconds(row["eager_ms"]), f"{row['share']:.1%}")
+        for row in found["modules"][:_ROWS]
+    ]
+    if modules:
+        print_table(("module", "eager (ms)", "share"), modules, right=("eager (ms)", "share"))
+    operators = [
+        (row["name"], row["nodes"], _milliseconds(row["eager_ms"]), f"{row['share']:.1%}")
+        for row in found["by_operator"][:_ROWS]
+    ]
+    if operators:
+        print_table(("operator", "calls", "eager (ms)", "share"), operators, right=("calls", "eager (ms)", "share"))
+    kernels = [(name, _milliseconds(ms)) for name, ms in found["kernels_ms"][:_ROWS]]
+    if kernels:
+        print_table(("under torch.compile", "ms"), kernels, right=("ms",))
     if not plan.regions:
         print("no regions: nothing here can be put into a kernel")
         return
     rows = [
         (
-            gain["name"],
+            gain["region"],
             gain["kind"],
             gain["occurrences"],
             _milliseconds(gain["eager_ms"]),
             f"{gain['share']:.1%}",
-            f"{gain['most']:.2f}x",
-            "*" if gain["name"] in plan.tasks else "",
+            "" if gain["most"] is None else f"{gain['most']:.2f}x",
+            "*" if gain["region"] in plan.tasks else "",
         )
         for gain in found["gains"]
     ]

@@ -9,10 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whole_models.contraction import fit_together
-from whole_models.put_back import Chosen, bundle, put_back
-from whole_models.regions import Region
-
 from db.records import ModelRunRecord
 from db.store import Store
 from evaluator.evaluation import Evaluation
@@ -21,6 +17,9 @@ from service.evaluation_context import EvaluationContext
 from service.jobs.query import show_job
 from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Decision, candidate_hash
+from whole_models.contraction import fit_together
+from whole_models.put_back import Chosen, bundle, put_back
+from whole_models.regions import Region
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
 def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
     """Kernels that can all be in place, the one that saves most first. Those of whole graphs are left out."""
     taken: set[tuple[str, str]] = set()
-    found = []
+    found: list[Kernel] = []
     for kernel in kernels:
         nodes = {(kernel.region.graph, node) for each in kernel.region.occurrences for node in each.nodes}
         if kernel.region.kind != WHOLE and not nodes & taken and fit([*found, kernel]):

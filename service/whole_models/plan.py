@@ -1,5 +1,6 @@
 """The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -7,11 +8,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from whole_models.amdahl import gains_of
-from whole_models.capture_run import CaptureCancelled, run_capture
-from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, find_regions
 
 from agents.llm.models import is_builtin
 from service.cancellation import Cancelled, CancelToken
@@ -22,7 +18,11 @@ from service.jobs.export import write_whole
 from service.settings import Settings
 from tasks.load import task_from_source
 from tasks.task import Task
+from whole_models.amdahl import by_module, by_operator, by_region
+from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
+from whole_models.region_task import region_task
+from whole_models.regions import Region, choose, find_regions
 
 SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
@@ -35,12 +35,13 @@ PLATFORMS = ("cpu",)
 
 MAX_STATE_BYTES = 2 * 1024 * 1024 * 1024
 CAPTURE_S = 60.0
+MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 _CAPTURED = "captured.json"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those of them that jobs may be for, and the task of each of these by name."""
+    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name."""
 
     captured: Captured
     regions: tuple[Region, ...]
@@ -133,8 +134,17 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
-        "gains": [asdict(row) for row in gains_of(captured, plan.regions)],
+        "gains": [_finite(asdict(row)) for row in by_region(captured, plan.regions)],
+        "modules": [_finite(asdict(row)) for row in by_module(captured, depth=MODULE_DEPTH)],
+        "by_operator": [_finite(asdict(row)) for row in by_operator(captured)],
         "cost_s": dict(captured.cost_s),
+    }
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with None for numbers that JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
     }
 
 

@@ -1,16 +1,14 @@
-"""One run over a whole model, from its file to the delivered folder. Each step is stored; a killed run goes on there."""
+"""One run over a whole model, from its file to the delivered folder. A killed run goes on where it was."""
 
 import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
-from whole_models.put_back import put_back
-from whole_models.regions import counted_ms
 
 from agents.llm.models import only_builtin
 from db.evaluations import results
@@ -36,6 +34,8 @@ from service.whole_models.plan import Plan, check_platform, check_state, make_pl
 from service.whole_models.report import report_text
 from tasks.outcomes import Verdict
 from tasks.task import Task
+from whole_models.put_back import put_back
+from whole_models.regions import counted_ms
 
 LEFT_TO_GAIN = 0.01
 """Regions that together could not make the model faster by this share get no jobs."""
