@@ -79,7 +79,7 @@ def set_batch(session: Session, run_id: int, batch_id: int) -> None:
     """Store the batch of the run's jobs, and each region's job by the region's task."""
     _update(session, run_id, batch_id=batch_id, stage="optimize")
     query = select(JobRow.task_id, JobRow.id).where(JobRow.batch_id == batch_id)
-    jobs = {task_id: job_id for task_id, job_id in session.execute(query)}
+    jobs = {row.task_id: row.id for row in session.execute(query)}
     for region in session.scalars(select(ModelRegionRow).where(ModelRegionRow.run_id == run_id)):
         region.job_id = jobs.get(region.task_id)
 

@@ -5,8 +5,10 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -28,7 +30,9 @@ from tests.support.model_runs import BREAKS, MODEL, carry_out, put_capture, repl
 @pytest.fixture(scope="session")
 def captured() -> str:
     """The capture of `MODEL`, by the program that makes it in a sandbox."""
-    found = import_module("whole_models.capture.capture").capture(MODEL, b"", compile=False, budget_s=4.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.export uses what torch warns of
+        found = import_module("whole_models.capture.capture").capture(MODEL, b"", compile=False, budget_s=60.0)
     return json.dumps({"ok": True, **found})
 
 
@@ -124,8 +128,6 @@ def test_regions_that_together_could_gain_too_little_get_no_job(
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
         regions = list(carry_out(run_id, settings, store).run.regions)
-    from dataclasses import replace
-
     small = [replace(region, share=share) for region, share in zip(regions * 2, (0.3, 0.004, 0.003), strict=False)]
     assert [region.share for region in worth_a_job(small)] == [0.3]
     assert [region.share for region in worth_a_job([replace(small[1], share=0.02), *small])] == [0.3, 0.02]
