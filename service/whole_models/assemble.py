@@ -21,6 +21,8 @@ from whole_models.contraction import fit_together
 from whole_models.put_back import Chosen, bundle, put_back
 from whole_models.regions import Region
 
+MAX_SETS = 20_000  # that `disjoint` looks at; the first ones hold what saves most
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -61,15 +63,35 @@ def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
 
 
 def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
-    """Kernels that can all be in place, the one that saves most first. Those of whole graphs are left out."""
-    taken: set[tuple[str, str]] = set()
-    found: list[Kernel] = []
-    for kernel in kernels:
-        nodes = {(kernel.region.graph, node) for each in kernel.region.occurrences for node in each.nodes}
-        if kernel.region.kind != WHOLE and not nodes & taken and fit([*found, kernel]):
-            taken |= nodes
-            found.append(kernel)
-    return found
+    """The kernels that can all be in place and together save most, the one that saves most first.
+
+    Regions of different grains share nodes, so this weighs a kernel for a layer against those for the layer's parts. Of
+    two sets that save the same the one found first is taken, which has the larger kernels. Whole graphs are left out.
+
+    Args:
+        kernels: the one that saves most first.
+        fit: whether kernels whose regions share no node can be put in place together.
+    """
+    parts = [kernel for kernel in kernels if kernel.region.kind != WHOLE]
+    nodes = [{(each.region.graph, node) for place in each.region.occurrences for node in place.nodes} for each in parts]
+    left_ms = [sum(each.saved_ms for each in parts[start:]) for start in range(len(parts) + 1)]
+    best: tuple[float, tuple[int, ...]] = (0.0, ())
+    looked = 0
+
+    def extend(start: int, taken: tuple[int, ...], saved_ms: float) -> None:
+        nonlocal best, looked
+        looked += 1
+        if saved_ms > best[0]:
+            best = (saved_ms, taken)
+        for place in range(start, len(parts)):
+            if saved_ms + left_ms[place] <= best[0] or looked > MAX_SETS:
+                return
+            free = all(nodes[place].isdisjoint(nodes[each]) for each in taken)
+            if free and fit([parts[each] for each in (*taken, place)]):
+                extend(place + 1, (*taken, place), saved_ms + parts[place].saved_ms)
+
+    extend(0, (), 0.0)
+    return [parts[each] for each in best[1]]
 
 
 @dataclass(frozen=True)
