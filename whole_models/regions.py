@@ -251,7 +251,10 @@ class _Wiring:
     def _usable(self, number: int) -> bool:
         """Whether a region may hold a node: it is pure, can be written, and gives tensors that can leave it."""
         node = self.nodes[number]
-        whole = not node.several or (not self.leaves[number] and set(self.after[number]) < set(self.atom[number]))
+        if node.several:
+            whole = not self.leaves[number] and set(self.after[number]) < set(self.atom[number])
+        else:
+            whole = len(node.results) == 1  # an assertion has none
         words = [*node.operator.split("."), *(name for name, _ in node.kwargs)]
         return node.pure and whole and not any(keyword.iskeyword(word) for word in words)
 
@@ -365,10 +368,10 @@ class _Wiring:
 def _grains(wiring: _Wiring, total_ms: float) -> dict[str, list[frozenset[int]]]:
     """The sets of nodes of each grain, in the order in which a kind is given to equal ones."""
     attention = _attention(wiring)
-    chains, contraction = _chains(wiring)
+    chains = _chains(wiring, {number: members for members in attention for number in members})
     found = {
         ATTENTION_GRAIN: attention,
-        PRODUCT_GRAIN: _around_products(wiring, frozenset().union(*attention), chains, contraction),
+        PRODUCT_GRAIN: _around_products(wiring, frozenset().union(*attention), chains),
         CHAIN_GRAIN: [chain for chain in chains if _computes(wiring, chain)],
     }
     for depth, blocks in enumerate(_blocks(wiring, total_ms), 1):
@@ -378,8 +381,11 @@ def _grains(wiring: _Wiring, total_ms: float) -> dict[str, list[frozenset[int]]]
     return found
 
 
-def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
-    """Chains, with nodes joined to what they take in the graph's order as long as the rules allow; and their groups."""
+def _chains(wiring: _Wiring, attention: Mapping[int, frozenset[int]]) -> list[frozenset[int]]:
+    """Chains: nodes are joined to what they take, in the graph's order, as long as the rules allow.
+
+    No chain crosses the edge of `attention`, the region of attention that a node lies in.
+    """
     contraction = _with_atoms(wiring)
     members = [
         wiring.usable[number] and wiring.kind[number] in OF_CHAINS and number == wiring.atom[number][0]
@@ -398,7 +404,8 @@ def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
         if len(sources) > MOST_TOGETHER:
             continue
         for source, path in sources:
-            if members[source] and all(wiring.usable[each] for each in path):
+            same_side = attention.get(source) == attention.get(number)
+            if members[source] and same_side and all(wiring.usable[each] for each in path):
                 if len(wiring.users(source)) > MOST_TOGETHER:
                     hubs.append((number, source, path))
                 else:
@@ -407,7 +414,7 @@ def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
         if len({contraction.group_of(each) for each in wiring.users(source)}) == 1 and not wiring.leaves[source]:
             join((source, *path, number))
     groups = dict.fromkeys(contraction.group_of(number) for number, is_member in enumerate(members) if is_member)
-    return [wiring.without_edges(contraction.members(group)) for group in groups], contraction
+    return [wiring.without_edges(contraction.members(group)) for group in groups]
 
 
 def _with_atoms(wiring: _Wiring) -> Contraction:
@@ -520,7 +527,7 @@ def _grow_down(
 
 
 def _around_products(
-    wiring: _Wiring, in_attention: frozenset[int], chains: Sequence[frozenset[int]], groups: Contraction
+    wiring: _Wiring, in_attention: frozenset[int], chains: Sequence[frozenset[int]]
 ) -> list[frozenset[int]]:
     """Each product with the chain that its value goes to, if the rules allow.
 
