@@ -95,7 +95,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_regions_of_a_grain_are_convex_pure_apart_and_computable_together(of: Graph) -> None:
     for found in grains(captured(of), of).values():
         assert fit_together(of, found)
@@ -107,7 +107,7 @@ def test_regions_of_a_grain_are_convex_pure_apart_and_computable_together(of: Gr
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_a_region_takes_and_gives_is_all_that_passes_its_edge(of: Graph) -> None:
     regions = find_regions(captured(of), min_share=0)
     for occurrence in (each for region in regions for each in region.occurrences):
@@ -127,7 +127,7 @@ def test_what_a_region_takes_and_gives_is_all_that_passes_its_edge(of: Graph) ->
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_chosen_share_no_node_and_can_be_computed_together(of: Graph) -> None:
     whole = captured(of)
     chosen = choose(whole, find_regions(whole, min_share=0))
@@ -136,7 +136,7 @@ def test_the_chosen_share_no_node_and_can_be_computed_together(of: Graph) -> Non
 
 
 @given(graphs(), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_names_of_nodes_do_not_matter(of: Graph, random: object) -> None:
     names = [item.name for item in of.nodes]
     shuffled = [f"v{number}" for number in range(len(names))]
