@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from evaluator.evaluate import Effort, evaluate
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
 from tasks.declarations import declarations_of
 from tasks.load import task_from_source
+from tasks.outcomes import Verdict
 from tests.support import small_models
 from tests.support.captured_models import captured_and_values
 from whole_models.graph import Captured, Graph, GraphInput, Node, Ref, TensorFacts, Values
@@ -93,6 +97,22 @@ def test_it_is_an_ordinary_task_whose_inputs_have_the_recorded_form(found: Found
         again = [defined["Model"]().state_dict(), defined["get_inputs"]()]
         assert all(torch.equal(each, again[0][key]) for key, each in model.state_dict().items())
         assert all(map(torch.equal, inputs, again[1]))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("model", "word"), [("decoder", "attention"), ("clicks", "embedding_bag"), ("images", "batch_norm_add_relu")]
+)
+def test_the_referee_takes_it_as_an_op(found: Found, shared_docker_sandbox: Sandbox, model: str, word: str) -> None:
+    """It judges the op's own code as a candidate; all its input families meet weights, layouts and indexes."""
+    whole, _, regions = found(model)
+    region = next(each for each in regions if word in each.name and each.kind not in ("block", "whole"))
+    source = region_task(whole, region, model_name=model)
+    candidate = source.replace("class Model(", "class ModelNew(").split("def get_inputs")[0]
+    effort = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.2, baselines=("eager",))
+    task = task_from_source(source, name=region.name)
+    judged = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=effort)
+    assert judged.verdict is Verdict.PASSED, judged
 
 
 def test_parameters_and_buffers_are_what_they_were(found: Found) -> None:
