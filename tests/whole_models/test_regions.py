@@ -360,6 +360,18 @@ def test_small_shares_are_left_out_and_nothing_is_where_nothing_was_timed() -> N
     assert counted_ms(untimed) == 0
 
 
+def test_views_of_two_tensors_make_no_more_paths_than_views() -> None:
+    """A capture is a claim: what no operator of torch does must not make the search for regions endless."""
+    nodes = []
+    before = ("x", "b")
+    for number in range(200):
+        pair = [f"l{number}", f"r{number}"]
+        nodes += [node(name, "aten.permute.default", *before) for name in pair]
+        before = (pair[0], pair[1])
+    nodes.append(node("exp", "aten.exp.default", before[0]))
+    assert sets(regions_of(*nodes), "element-wise") == {"exp"}
+
+
 def test_the_choice_takes_alternatives_once_and_keeps_occurrences_that_fit() -> None:
     nodes = [
         node("linear1", "aten.linear.default", "x"), node("exp1", "aten.exp.default", "linear1"),
