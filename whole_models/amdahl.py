@@ -94,7 +94,7 @@ def by_module(captured: Captured, *, depth: int | None = None) -> tuple[Row, ...
 
     def paths(graph: Graph, node: Node) -> list[str]:
         parts = [part for part in (*graph.path.split("."), *node.module.split(".")) if part]
-        return [".".join(parts[:length]) for length in range(min(len(parts), depth or len(parts)) + 1)]
+        return [".".join(parts[:length]) for length in range(len(parts[:depth]) + 1)]
 
     return _table(captured, paths)
 

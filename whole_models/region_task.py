@@ -112,10 +112,11 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
     ]
 
 
-def _owner(node: Node) -> str:
+def _owner(graph: Graph, node: Node) -> str:
     """The module whose code calls an operator, in words."""
     word = node.module_class.rpartition(".")[2]
-    return (_plain(node.module) or "the model itself") + (f" ({_plain(word)})" if word else "")
+    path = ".".join(part for part in (graph.path, node.module) if part)
+    return (_plain(path) or "the model itself") + (f" ({_plain(word)})" if word else "")
 
 
 def _plain(text: str) -> str:
@@ -295,7 +296,7 @@ def _floats(seen: Values, size: list[int], dtype: str) -> str:
         normal = statistics.NormalDist()
         ratio = -normal.inv_cdf(min(max(seen.zeros, 0.001), 0.999))
         std = seen.mean / (normal.pdf(ratio) + ratio * normal.cdf(ratio))
-        text = f"({_normal(ratio * std, std, size, word)}).clamp(min=0)"
+        text = f"({_normal(ratio * std, std, size, word)}).clamp(0, {_number(seen.high)})"
     elif seen.zeros >= _SPARSE and seen.zeros < 1:
         share = 1 - seen.zeros
         mean = seen.mean / share
@@ -336,6 +337,8 @@ def _normal(mean: float, std: float, size: list[int], word: str) -> str:
 
 
 def _added(text: str, number: float) -> str:
+    if number == 0:
+        return text
     return f"{text} - {_number(-number)}" if number < 0 else f"{text} + {_number(number)}"
 
 

@@ -60,6 +60,7 @@ SMALL_SIDE = 64
 BLOCK_SHARE = 0.1
 BLOCK_DEPTHS = 3
 _LOOK = 24  # nodes between a product and a softmax
+_BLOCK_PATH = 12  # parts of a module's path
 
 ATTENTION_GRAIN, PRODUCT_GRAIN, CHAIN_GRAIN, WHOLE_GRAIN = "attention", "around products", "chains", "whole"
 _WEIGHTS = ("parameter", "buffer", "constant")
@@ -251,7 +252,10 @@ class _Wiring:
     def _usable(self, number: int) -> bool:
         """Whether a region may hold a node: it is pure, can be written, and gives tensors that can leave it."""
         node = self.nodes[number]
-        whole = not node.several or (not self.leaves[number] and set(self.after[number]) < set(self.atom[number]))
+        if node.several:
+            whole = not self.leaves[number] and set(self.after[number]) < set(self.atom[number])
+        else:
+            whole = len(node.results) == 1  # an assertion has none
         words = [*node.operator.split("."), *(name for name, _ in node.kwargs)]
         return node.pure and whole and not any(keyword.iskeyword(word) for word in words)
 
@@ -272,22 +276,30 @@ class _Wiring:
             for each in self.after[number]:
                 through = self.kind[each] == FREE or self.nodes[each].operator == GET_ITEM
                 users.update(dict.fromkeys(found[each] if through else (each,)))
+                if len(users) > CHAIN_NODES:
+                    break
             found[number] = tuple(users)
         return found
 
     def users(self, number: int) -> tuple[int, ...]:
-        """The nodes that take an element of a node: through views, and through the items of several results."""
+        """The nodes that take an element of a node: through views, and through the items of several results.
+
+        More than `CHAIN_NODES` of them, which no chain can hold together, are not all of them.
+        """
         return self._users[number]
 
     def sources(self, number: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The nodes that are no views whose elements a node takes, each with the views between."""
+        """The nodes that are no views whose elements a node takes, each with the views between.
+
+        A view is of the first tensor that it takes. After `CHAIN_NODES` views in a row the next stands for the rest.
+        """
         found: dict[int, tuple[int, ...]] = {}
         open_paths: list[tuple[int, tuple[int, ...]]] = [(each, ()) for each in reversed(self.before[number])]
         while open_paths:
             each, path = open_paths.pop()
-            if self.kind[each] == FREE:
+            if self.kind[each] == FREE and len(path) <= CHAIN_NODES:
                 atom = self.atom[each]
-                open_paths += [(other, (*path, *atom)) for other in reversed(self.before[atom[0]])]
+                open_paths += [(other, (*path, *atom)) for other in self.before[atom[0]][:1]]
             else:
                 first = self.atom[each][0]
                 found[first] = tuple(dict.fromkeys((*found.get(first, ()), *path)))
@@ -303,16 +315,15 @@ class _Wiring:
             number for number in sorted(members) if self.escapes(number, members) and not self.nodes[number].several
         ]
 
-    def root(self, number: int) -> str:
-        """The node or input of the graph whose memory a value may share."""
+    def is_new(self, number: int, inside: set[str]) -> bool:
+        """Whether the memory of a value is of a member, and not of something that the members take."""
         node = self.nodes[number]
         while self.kind[number] == FREE and node.refs:
-            name = node.refs[0]
-            if name not in self.place:
-                return name
-            number = self.place[name]
+            if node.refs[0] not in inside:
+                return False
+            number = self.place[node.refs[0]]
             node = self.nodes[number]
-        return node.name
+        return True
 
     def names(self, members: Iterable[int]) -> list[str]:
         return [self.nodes[number].name for number in sorted(members)]
@@ -347,7 +358,9 @@ class _Wiring:
     def feeds_only(self, number: int, members: set[int] | frozenset[int]) -> bool:
         """Whether all that a node's atom gives is taken by members."""
         atom = self.atom[number]
-        return not any(self.leaves[each] for each in atom) and self._after_atom(atom) <= members
+        if any(self.leaves[each] or len(self.after[each]) > BLOCK_NODES for each in atom):
+            return False
+        return self._after_atom(atom) <= members
 
     def with_weight_nodes(self, members: frozenset[int]) -> frozenset[int]:
         """The members, and the nodes that depend on weights alone and feed only them."""
@@ -365,10 +378,10 @@ class _Wiring:
 def _grains(wiring: _Wiring, total_ms: float) -> dict[str, list[frozenset[int]]]:
     """The sets of nodes of each grain, in the order in which a kind is given to equal ones."""
     attention = _attention(wiring)
-    chains, contraction = _chains(wiring)
+    chains = _chains(wiring, {number: members for members in attention for number in members})
     found = {
         ATTENTION_GRAIN: attention,
-        PRODUCT_GRAIN: _around_products(wiring, frozenset().union(*attention), chains, contraction),
+        PRODUCT_GRAIN: _around_products(wiring, frozenset().union(*attention), chains),
         CHAIN_GRAIN: [chain for chain in chains if _computes(wiring, chain)],
     }
     for depth, blocks in enumerate(_blocks(wiring, total_ms), 1):
@@ -378,8 +391,11 @@ def _grains(wiring: _Wiring, total_ms: float) -> dict[str, list[frozenset[int]]]
     return found
 
 
-def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
-    """Chains, with nodes joined to what they take in the graph's order as long as the rules allow; and their groups."""
+def _chains(wiring: _Wiring, attention: Mapping[int, frozenset[int]]) -> list[frozenset[int]]:
+    """Chains: nodes are joined to what they take, in the graph's order, as long as the rules allow.
+
+    No chain crosses the edge of `attention`, the region of attention that a node lies in.
+    """
     contraction = _with_atoms(wiring)
     members = [
         wiring.usable[number] and wiring.kind[number] in OF_CHAINS and number == wiring.atom[number][0]
@@ -389,8 +405,8 @@ def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
     def join(nodes: Sequence[int]) -> None:
         groups = {contraction.group_of(node) for node in nodes}
         size = sum(len(contraction.members(group)) for group in groups)
-        if size <= CHAIN_NODES and contraction.span(nodes) <= MOST_APART:
-            contraction.draw_together(nodes)
+        if size <= CHAIN_NODES:
+            _joined(contraction, nodes)
 
     hubs = []
     for number in range(len(wiring.nodes)):
@@ -398,16 +414,25 @@ def _chains(wiring: _Wiring) -> tuple[list[frozenset[int]], Contraction]:
         if len(sources) > MOST_TOGETHER:
             continue
         for source, path in sources:
-            if members[source] and all(wiring.usable[each] for each in path):
+            same_side = attention.get(source) == attention.get(number)
+            if members[source] and same_side and all(wiring.usable[each] for each in path):
                 if len(wiring.users(source)) > MOST_TOGETHER:
                     hubs.append((number, source, path))
                 else:
                     join((source, *path, number))
     for number, source, path in hubs:  # a hub joins if all that take it have been joined
-        if len({contraction.group_of(each) for each in wiring.users(source)}) == 1 and not wiring.leaves[source]:
+        users = wiring.users(source)
+        together = len(users) <= CHAIN_NODES and len({contraction.group_of(each) for each in users}) == 1
+        if together and not wiring.leaves[source]:
             join((source, *path, number))
     groups = dict.fromkeys(contraction.group_of(number) for number, is_member in enumerate(members) if is_member)
-    return [wiring.without_edges(contraction.members(group)) for group in groups], contraction
+    return [wiring.without_edges(contraction.members(group)) for group in groups]
+
+
+def _joined(contraction: Contraction, nodes: Iterable[int]) -> bool:
+    """Draw nodes together if they are not too far apart and the rest allows it."""
+    wanted = list(nodes)
+    return contraction.span(wanted) <= MOST_APART and contraction.draw_together(wanted)
 
 
 def _with_atoms(wiring: _Wiring) -> Contraction:
@@ -426,18 +451,18 @@ def _attention(wiring: _Wiring) -> list[frozenset[int]]:
     found: list[frozenset[int]] = []
     taken = set[int]()
     for number, node in enumerate(wiring.nodes):
-        core: set[int] | None = None
+        centre: set[int] | None = None
         if wiring.kind[number] == ATTENTION and wiring.atom[number][0] == number:
-            core = set(wiring.atom[number])
+            centre = set(wiring.atom[number])
         elif short_name(node.operator) in SOFTMAX:
-            core = _between_products(wiring, number)
-        if not core or not taken.isdisjoint(core) or not all(wiring.usable[each] for each in core):
+            centre = _between_products(wiring, number)
+        if not centre or not taken.isdisjoint(centre) or not all(wiring.usable[each] for each in centre):
             continue
-        if len(core) > ATTENTION_NODES or not contraction.draw_together(core):
+        if len(centre) > ATTENTION_NODES or not _joined(contraction, centre):
             continue
-        _grow_up(wiring, contraction, core, taken, OF_CHAINS | {FREE}, ATTENTION_NODES)
-        _grow_down(wiring, contraction, core, taken, {FREE, COPY}, ATTENTION_NODES)
-        members = wiring.without_edges(core, start=False)
+        _grow_up(wiring, contraction, centre, taken, OF_CHAINS | {FREE}, ATTENTION_NODES)
+        _grow_down(wiring, contraction, centre, taken, {FREE, COPY}, ATTENTION_NODES)
+        members = wiring.without_edges(centre, start=False)
         taken |= members
         found.append(members)
     return found
@@ -452,6 +477,8 @@ def _between_products(wiring: _Wiring, softmax: int) -> set[int] | None:
             for each in step[waiting.pop(0)]:
                 if each in seen:
                     continue
+                if len(seen) > _LOOK:
+                    break
                 seen.add(each)
                 if wiring.kind[each] == PRODUCT:
                     if short_name(wiring.nodes[each].operator) in OF_TWO_ACTIVATIONS:
@@ -464,6 +491,8 @@ def _between_products(wiring: _Wiring, softmax: int) -> set[int] | None:
     if not above or not below:
         return None
     first, last = min(above), max(below)
+    if last - first > MOST_APART:
+        return None
     down, up = set(above), set(below)
     for number in range(first, last + 1):
         if not down.isdisjoint(wiring.before[number]):
@@ -471,8 +500,8 @@ def _between_products(wiring: _Wiring, softmax: int) -> set[int] | None:
     for number in range(last, first - 1, -1):
         if not up.isdisjoint(wiring.after[number]):
             up.add(number)
-    core = (down & up) | above | below
-    return {each for number in core for each in wiring.atom[number]}
+    centre = (down & up) | above | below
+    return {each for number in centre for each in wiring.atom[number]}
 
 
 def _grow_up(
@@ -492,7 +521,7 @@ def _grow_up(
             fits = wiring.usable[each] and wiring.kind[each] in kinds and taken.isdisjoint(atom)
             if each in members or not fits or len(members) + len(atom) > most or not wiring.feeds_only(each, members):
                 continue
-            if contraction.draw_together([*members, *atom]):
+            if _joined(contraction, [*members, *atom]):
                 members.update(atom)
                 waiting += atom
 
@@ -514,13 +543,13 @@ def _grow_down(
             continue
         (atom,) = outside
         fits = wiring.usable[atom[0]] and wiring.kind[atom[0]] in kinds and taken.isdisjoint(atom)
-        if fits and len(members) + len(atom) <= most and contraction.draw_together([*members, *atom]):
+        if fits and len(members) + len(atom) <= most and _joined(contraction, [*members, *atom]):
             members.update(atom)
             waiting += atom
 
 
 def _around_products(
-    wiring: _Wiring, in_attention: frozenset[int], chains: Sequence[frozenset[int]], groups: Contraction
+    wiring: _Wiring, in_attention: frozenset[int], chains: Sequence[frozenset[int]]
 ) -> list[frozenset[int]]:
     """Each product with the chain that its value goes to, if the rules allow.
 
@@ -545,7 +574,7 @@ def _around_products(
         small = _is_small(wiring, number)
         users = wiring.users(number)
         after = {id(chain_of.get(each)): chain_of.get(each) for each in users}
-        chain = next(iter(after.values())) if len(after) == 1 else None
+        chain = next(iter(after.values())) if len(after) == 1 and len(users) <= CHAIN_NODES else None
         if chain is not None and not any(wiring.leaves[each] for each in atom):
             allowed = small or all(wiring.kind[each] in (ELEMENT_WISE, COPY, FREE) for each in chain)
             if allowed and chain.isdisjoint(in_attention) and chain.isdisjoint(owned):
@@ -564,7 +593,7 @@ def _around_products(
                 trimmed = wiring.without_edges(wanted)
                 one_value = len(wiring.outputs(trimmed)) == 1
                 usable = all(wiring.usable[each] for each in wanted)
-                if one_value and usable and contraction.draw_together(wanted):
+                if one_value and usable and _joined(contraction, wanted):
                     members = set(wanted)
         if small:
             unavailable = set(owned) | in_attention
@@ -603,13 +632,15 @@ def _blocks(wiring: _Wiring, total_ms: float) -> list[list[frozenset[int]]]:
     by_path: dict[str, set[int]] = defaultdict(set)
     for number, node in enumerate(wiring.nodes):
         parts = node.module.split(".") if node.module else []
-        for length in range(1, len(parts) + 1):
+        for length in range(1, min(len(parts), _BLOCK_PATH) + 1):
             by_path[".".join(parts[:length])].update(wiring.atom[number])
     products = (PRODUCT, ATTENTION, RECURRENCE)
     valid: dict[str, frozenset[int]] = {}
     signatures: dict[str, str] = {}
     count: dict[str, int] = defaultdict(int)
     for path, members in by_path.items():
+        if len(members) > 2 * BLOCK_NODES or max(members) - min(members) > MOST_APART:
+            continue
         trimmed = wiring.with_weight_nodes(wiring.without_edges(members))
         heavy = len(trimmed) > 1 and any(wiring.kind[each] in products for each in trimmed)
         if not heavy or len(trimmed) > BLOCK_NODES or not wiring.convex(trimmed):
@@ -629,8 +660,10 @@ def _blocks(wiring: _Wiring, total_ms: float) -> list[list[frozenset[int]]]:
         if count[signatures[path]] > 1
         or (total_ms > 0 and _ms(wiring.graph, wiring.names(members)) >= BLOCK_SHARE * total_ms)
     ]
+    known = set(worth)
     for path in worth:
-        depth = sum(path.startswith(f"{other}.") and valid[path] != valid[other] for other in worth)
+        above = (path[: end.start()] for end in re.finditer(r"\.", path))
+        depth = sum(other in known and valid[path] != valid[other] for other in above)
         free = depth < BLOCK_DEPTHS and taken[depth].isdisjoint(valid[path])
         if free and contractions[depth].draw_together(valid[path]):
             taken[depth] |= valid[path]
@@ -658,7 +691,7 @@ def _occurrence(wiring: _Wiring, members: frozenset[int], *, named: bool = True)
     outputs = wiring.outputs(members)
     if not inputs or not outputs or any(graph.tensor_of(ref) is None for ref in inputs):
         return None
-    if any(wiring.root(number) not in inside for number in outputs):
+    if not all(wiring.is_new(number, inside) for number in outputs):
         return None
     locals_ = local_names([graph.input_of[ref] for ref in weights]) if named else weights
     return Occurrence(

@@ -44,7 +44,7 @@ def captured_and_values(
     for node in program.graph.nodes:
         if node.op == "placeholder":
             described_inputs.append(_input(item_of[node.name], node.name, values[node.name], program))
-        elif node.op == "call_function":
+        elif node.op == "call_function" and values[node.name] is not None:  # an assertion gives nothing
             nodes.append(_node(node, values, cost))
         elif node.op == "output":
             outputs = list(node.args[0])
