@@ -162,6 +162,14 @@ def choose(captured: Captured, regions: Sequence[Region]) -> tuple[Region, ...]:
     return tuple(chosen[region.name] for region in regions if region.name in chosen)
 
 
+def is_bare_product(captured: Captured, region: Region) -> bool:
+    """Whether a region is nothing but large products, which libraries compute: no time is lost around them."""
+    wiring = _Wiring(next(graph for graph in captured.graphs if graph.path == region.graph))
+    places = [wiring.place[name] for name in region.nodes]
+    products = [place for place in places if wiring.kind[place] != FREE]
+    return all(wiring.kind[place] == PRODUCT and not _is_small(wiring, place) for place in products)
+
+
 def counted_ms(captured: Captured) -> float:
     """What shares are shares of: the time of a call under eager, or that of all its nodes if this is longer."""
     nodes = sum(_ms(graph, (node.name for node in graph.nodes)) for graph in captured.graphs)

@@ -22,7 +22,7 @@ from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, find_regions
+from whole_models.regions import Region, choose, find_regions, is_bare_product
 
 SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
@@ -84,7 +84,8 @@ def make_plan(
     except CaptureFailed as error:
         raise BadRequest(f"{model.id}: {error}") from error
     regions = find_regions(captured)
-    chosen = tuple(regions) if is_builtin(settings.model) else choose(captured, regions)
+    candidates = regions if is_builtin(settings.model) else choose(captured, regions)
+    chosen = tuple(region for region in candidates if not is_bare_product(captured, region))
     tasks = {
         region.name: task_from_source(
             region_task(captured, region, model_name=model.name), name=f"{model.name}.{region.name}", where=region.name

@@ -14,7 +14,17 @@ from tests.support import small_models
 from tests.support.captured_models import captured_model
 from whole_models.contraction import fit_together
 from whole_models.graph import Argument, Captured, Graph, GraphInput, Node, Ref, TensorFacts
-from whole_models.regions import CHAIN_NODES, MODULE_NAMES, Region, choose, counted_ms, find_regions, grains, signature
+from whole_models.regions import (
+    CHAIN_NODES,
+    MODULE_NAMES,
+    Region,
+    choose,
+    counted_ms,
+    find_regions,
+    grains,
+    is_bare_product,
+    signature,
+)
 
 FACTS = TensorFacts((4, 4), (4, 1), "float32")
 TWO = ("aten.add.Tensor", "aten.mul.Tensor", "aten.matmul.default")
@@ -172,6 +182,18 @@ def test_two_convex_sets_that_need_each_other_do_not_fit_together() -> None:
     assert fit_together(of, [("a1", "a2")]) and fit_together(of, [("b1", "b2")])
     assert not fit_together(of, [("a1", "a2"), ("b1", "b2")])
     assert not fit_together(of, [("a1", "b1"), ("b1", "a2")])
+
+
+def test_a_large_product_alone_is_told_from_one_with_work_around_it() -> None:
+    nodes = (
+        node("first", "aten.linear.default", "x"),
+        node("gelu", "aten.gelu.default", "first"),
+        node("second", "aten.linear.default", "gelu"),
+        node("view", "aten.view.default", "second"),
+    )
+    whole = captured(graph(*nodes))
+    bare = {region.nodes for region in find_regions(whole) if is_bare_product(whole, region)}
+    assert bare == {("second",)}
 
 
 def test_a_chain_ends_where_a_path_leaves_it_and_comes_back() -> None:
