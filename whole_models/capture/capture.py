@@ -17,7 +17,7 @@ from .weights import load_state
 
 MAX_NODES = 20_000  # as the host has it
 _EAGER_SHARE, _OPERATORS_SHARE, _EXPORT_SHARE = 0.1, 0.33, 0.5  # of the budget, at most
-_EAGER_S, _OPERATORS_S = 5.0, 8.0  # at most
+_EAGER_S, _OPERATORS_S = 2.0, 4.0  # at most
 
 
 def capture(

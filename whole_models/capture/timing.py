@@ -13,7 +13,7 @@ from .describe import describe_results
 
 SAMPLED = 1 << 18
 """Elements of one tensor that its mean, its spread and its shares are taken of."""
-LEAST_CALLS, MOST_CALLS = 4, 30
+LEAST_CALLS, MOST_CALLS = 4, 20
 
 
 class Recorder(torch.fx.Interpreter):
