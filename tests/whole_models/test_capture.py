@@ -442,6 +442,12 @@ def test_a_weight_file_that_does_not_fit_is_refused_by_name(server: CaptureServe
     assert failed.value.stage == "state" and message in str(failed.value)
 
 
+def test_time_that_is_used_up_is_named(server: CaptureServer) -> None:
+    captured = capture(server, PARTS, budget_s=0.001)
+    assert captured.compile_ms is None and "used up" in captured.compile_error
+    assert captured.eager_ms > 0 and any("used up" in part.reason for part in captured.stays_eager)
+
+
 class EndedSandbox:
     """A sandbox whose commands all end the same way."""
 
