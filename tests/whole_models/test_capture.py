@@ -83,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaptureServer]:
 
 
 def of(server: CaptureServer, source: str, **options: Any) -> Captured:
-    return capture(server, source, compile=False, budget_s=6.0, **options)
+    return capture(server, source, compile=False, budget_s=60.0, **options)
 
 
 def whole(captured: Captured) -> Graph:
@@ -221,6 +221,16 @@ def forward(self, pair, scale, name):
     assert graph.outputs[2:] == (3, None, float("inf")) and isinstance(graph.outputs[0], Ref)
 
 
+def test_inputs_keep_their_strides_and_are_held_once_each(server: CaptureServer) -> None:
+    source = model(
+        "def forward(self, x, y, z):\n    return x + y + z",
+        "(lambda x: [x.T, x.T, torch.randn(4, 1).expand(4, 3)])(torch.randn(3, 8)[:, ::2])",
+    )
+    graph = whole(of(server, source))
+    assert [item.kind for item in graph.inputs] == ["argument"] * 3
+    assert [item.tensor.stride for item in graph.inputs if item.tensor] == [(2, 8), (2, 8), (1, 0)]
+
+
 def test_tensors_that_the_code_makes_are_constants_with_their_bytes(server: CaptureServer) -> None:
     graph = whole(of(server, model("def forward(self, x):\n    return x + torch.tensor([1.0, 2.0, 3.0, 4.0])")))
     (constant,) = (item for item in graph.inputs if item.kind == "constant")
@@ -323,6 +333,14 @@ REFUSED = {
     "does not compute what it computes itself": model(
         "calls = 0\ndef forward(self, x):\n    self.calls += 1\n    return x * self.calls"
     ),
+    "of type complex": model("def forward(self, x):\n    return x * 2j"),
+    "torch.cond": model(
+        "def forward(self, x):\n    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))"
+    ),
+    "it changes its parameters": model(
+        "def __init__(self):\n    super().__init__()\n    self.w = nn.Parameter(torch.ones(4))\n"
+        "def forward(self, x):\n    self.w.mul_(2)\n    return x * self.w"
+    ),
     "numpy": model("def forward(self, x):\n    return torch.from_numpy(x.numpy() + 1)"),
     "characters beyond letters": model(
         'def __init__(self):\n    super().__init__()\n    self.d = nn.ModuleDict({"a-b": nn.Linear(4, 4)})\n'
@@ -422,6 +440,55 @@ def test_a_weight_file_that_does_not_fit_is_refused_by_name(server: CaptureServe
     with pytest.raises(CaptureFailed) as failed:
         of(server, TIED, state=WRONG_STATES[message])
     assert failed.value.stage == "state" and message in str(failed.value)
+
+
+def test_time_that_is_used_up_is_named(server: CaptureServer) -> None:
+    captured = capture(server, PARTS, budget_s=0.001)
+    assert captured.compile_ms is None and "used up" in captured.compile_error
+    assert captured.eager_ms > 0 and any("used up" in part.reason for part in captured.stays_eager)
+
+
+class EndedSandbox:
+    """A sandbox whose commands all end the same way."""
+
+    name = "ended"
+    promises: frozenset[Any] = frozenset()
+
+    def __init__(self, completed: Completed) -> None:
+        self.completed = completed
+
+    def run(self, command: Command, *, on_stderr: Any = None, cancel: Any = None) -> Completed:
+        for line in self.completed.stderr.splitlines():
+            on_stderr(line)
+        return self.completed
+
+    def prepare(self, command: Command) -> None:
+        pass
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+
+STDERR = b"progress: capturing\x1b[0m\nKilled by its own hand\n"
+ENDS = {
+    "did not finish within 70 s (at last: capturing [0m); allow it more seconds": {"timed_out": True},
+    "needs more than 512 MB (at last: capturing [0m); allow it more memory": {"out_of_memory": True},
+    "wrote more than 64 MiB": {"output_truncated": True, "stdout": b"{"},
+    "ended the process (exit status 7; at last: capturing [0m) and must not: Killed by its own hand": {"exit_code": 7},
+    "ended the process (killed;": {"exit_code": None},
+    "ended the process (exit status 0;": {"stdout": b""},
+    "unreadable result": {"stdout": b"hello"},
+}
+
+
+@pytest.mark.parametrize("message", ENDS)
+def test_a_run_without_a_result_says_how_it_ended_and_what_to_do(message: str) -> None:
+    ended = {"exit_code": 0, "stdout": b"{}", "stderr": STDERR, "wall_s": 1.0, **ENDS[message]}  # type: ignore[dict-item]
+    told: list[str] = []
+    with pytest.raises(CaptureFailed) as failed:
+        capture(EndedSandbox(Completed(**ended)), MLP, budget_s=5.0, memory_mb=512, on_progress=told.append)  # type: ignore[arg-type]
+    assert failed.value.stage == "sandbox" and message in str(failed.value) and str(failed.value).isprintable()
+    assert told == ["capturing [0m"]
 
 
 @pytest.mark.docker

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -56,7 +56,8 @@ def compiled_times(
     except Exception as error:
         found["compile_error"] = reason_of(error)[:500]
     finally:
-        torch._dynamo.reset()
+        with suppress(Exception):  # what was given up may have been an import
+            torch._dynamo.reset()
     return found
 
 
@@ -87,17 +88,23 @@ def _settings() -> Iterator[None]:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise `_TooLong` in the block once it has taken so long. A timer that runs already goes on afterwards."""
+    """Raise `_TooLong` in the block once it has taken so long. A timer that runs already goes on afterwards.
+
+    It is raised each second until the block ends: an exception in a destructor or a callback is lost.
+    """
+    open_block = [True]
 
     def stop(*_: Any) -> None:
-        raise _TooLong
+        if open_block[0]:
+            raise _TooLong
 
     handler = signal.signal(signal.SIGALRM, stop)
     began = time.monotonic()
-    other, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    other, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
+        open_block[0] = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if other:

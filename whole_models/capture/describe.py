@@ -225,7 +225,7 @@ def _outputs(program: Any, described: Described) -> tuple[list[Any], list[dict[s
 
 def _node(node: Any, names: dict[str, str]) -> dict[str, Any]:
     if node.op != "call_function":
-        raise Refused(f"its graph has a {node.op}")
+        raise Refused("it uses an operator that runs a graph of its own, such as torch.cond")
     if node.target is operator.getitem:
         called = "getitem"
     elif isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
@@ -233,7 +233,7 @@ def _node(node: Any, names: dict[str, str]) -> dict[str, Any]:
     elif isinstance(node.target, torch._ops.OpOverload):
         raise Refused(f"it calls {node.target}, which is not one of PyTorch's own operators")
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
-        raise Refused(f"it uses the operator {node.name}, which runs a graph of its own")
+        raise Refused(f"it uses an operator that runs a graph of its own: {node.name}")
     else:
         raise Refused("a shape or a number depends on the values of tensors")
     results, several = describe_results(node.meta.get("val"))

@@ -60,15 +60,21 @@ def _copy(value: torch.Tensor) -> torch.Tensor:
     value = value.detach()
     if value.layout != torch.strided:
         return value.clone()
-    once = value
-    for dimension, (size, step) in enumerate(zip(value.shape, value.stride(), strict=True)):
-        if step == 0 and size > 1:  # an expanded dimension is held once
-            once = once.narrow(dimension, 0, 1)
+    once = _held_once(value)
     try:
         held = torch.empty_strided(once.shape, once.stride(), dtype=value.dtype).copy_(once)
     except RuntimeError:  # elements that overlap
         return value.clone()
     return held.expand(value.shape)
+
+
+def _held_once(value: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor without the repetitions of its expanded dimensions."""
+    if value.layout == torch.strided:
+        for dimension, (size, step) in enumerate(zip(value.shape, value.stride(), strict=True)):
+            if step == 0 and size > 1:
+                value = value.narrow(dimension, 0, 1)
+    return value
 
 
 class Originals:
@@ -81,7 +87,7 @@ class Originals:
             for module in model.modules()
             for name, value in module.named_buffers(recurse=False, remove_duplicate=False)
         ]
-        self._buffers = [(module, name, value, value.clone()) for module, name, value in buffers]
+        self._buffers = [(module, name, value, _copy(value)) for module, name, value in buffers]
         tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
         self._inputs = [(value, _copy(value)) for value in tensors]
 
@@ -96,9 +102,10 @@ class Originals:
         """Put everything back as it was."""
         for module, name, value, before in self._buffers:
             module._buffers[name] = value
-            value.copy_(before)
+            _held_once(value).copy_(_held_once(before))
         for value, before in self._inputs:
-            value.copy_(before)
+            if not _same(value, before):  # elements that overlap cannot be written
+                _held_once(value).copy_(_held_once(before))
 
 
 def _same(value: torch.Tensor, before: torch.Tensor) -> bool:

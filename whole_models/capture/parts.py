@@ -1,6 +1,7 @@
 """Which modules of a model are exported: the model itself, or else the largest modules below it that can be."""
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ class Part:
         args, kwargs: the arguments, as they were before the call.
         form: equal for calls with equal shapes, strides, dtypes and plain values.
         calls: how many calls of this form one forward of the model makes.
+        seconds: roughly how long they took together.
     """
 
     path: str
@@ -33,6 +35,7 @@ class Part:
     kwargs: dict[str, Any] = field(default_factory=dict)
     form: Any = None
     calls: int = 1
+    seconds: float = 0.0
 
 
 Graphs = list[tuple[Part, Any]]
@@ -43,7 +46,8 @@ def export_parts(
 ) -> tuple[Graphs, list[dict[str, str]]]:
     """Export a model, or the largest modules in it that can be.
 
-    A module that is called in several forms is exported in each of them, or not at all.
+    A module that is called in several forms is exported in each of them, or not at all. Those that take longest come
+    first, in case that there is no time for all.
 
     Args:
         model: the model.
@@ -52,14 +56,15 @@ def export_parts(
         call: calls the model once, from the same state each time.
 
     Returns:
-        The parts with what `attempt` made of them, and the modules whose own code stays eager, with the reason.
+        The parts with what `attempt` made of them, and the modules whose own code stays eager, with the reason; both
+        in the order of the model's modules.
     """
     graphs: Graphs = []
-    eager: list[dict[str, str]] = []
+    eager: list[tuple[str, dict[str, str]]] = []
     level = {"": [Part("", model, tuple(inputs), form=form_of(inputs, {}))]}
     while level:
         refused = []
-        for path, forms in level.items():
+        for path, forms in sorted(level.items(), key=lambda item: -sum(part.seconds for part in item[1])):
             try:
                 if len(forms) > MAX_FORMS:
                     raise Refused(f"it is called in more than {MAX_FORMS} forms")
@@ -69,9 +74,11 @@ def export_parts(
                 refused.append(path)
                 shown = re.sub(r"[^A-Za-z0-9_.]", "_", path)
                 module_class = type(forms[0].module).__name__
-                eager.append({"path": shown, "module_class": module_class, "reason": reason_of(error)})
+                eager.append((path, {"path": shown, "module_class": module_class, "reason": reason_of(error)}))
         level = _calls_below(model, refused, call) if refused else {}
-    return graphs, eager
+    order = {path: number for number, (path, _) in enumerate(model.named_modules())}
+    graphs.sort(key=lambda graph: order[graph[0].path])
+    return graphs, [entry for _, entry in sorted(eager, key=lambda item: order[item[0]])]
 
 
 def form_of(args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
@@ -90,25 +97,29 @@ def _leaf_form(leaf: Any) -> Any:
 def _calls_below(model: torch.nn.Module, refused: list[str], call: Callable[[], Any]) -> dict[str, list[Part]]:
     """The outermost calls of modules below these ones in one forward of the model, by path; each form once."""
     found: dict[str, list[Part]] = {}
-    inside: list[str] = []
+    inside: list[tuple[Part | None, float]] = []
 
     def before(path: str) -> Callable[..., None]:
         def record(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            inside.append(path)
-            if len(inside) > 1:
-                return
-            form = form_of(args, kwargs)
-            forms = found.setdefault(path, [])
-            same = [part for part in forms if part.form == form]
-            if same:
-                same[0].calls += 1
-            else:
-                forms.append(Part(path, module, copied(args), copied(kwargs), form))
+            part = None if inside else noted(Part(path, module, args, kwargs, form_of(args, kwargs)))
+            inside.append((part, time.perf_counter()))
 
         return record
 
+    def noted(part: Part) -> Part:
+        forms = found.setdefault(part.path, [])
+        for same in forms:
+            if same.form == part.form:
+                same.calls += 1
+                return same
+        part.args, part.kwargs = copied(part.args), copied(part.kwargs)
+        forms.append(part)
+        return part
+
     def after(*_: Any) -> None:
-        inside.pop()
+        part, began = inside.pop()
+        if part is not None:
+            part.seconds += time.perf_counter() - began
 
     handles = []
     for path, module in model.named_modules():

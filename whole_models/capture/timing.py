@@ -13,7 +13,7 @@ from .describe import describe_results
 
 SAMPLED = 1 << 18
 """Elements of one tensor that its mean, its spread and its shares are taken of."""
-LEAST_CALLS, MOST_CALLS = 4, 30
+LEAST_CALLS, MOST_CALLS = 4, 20
 
 
 class Recorder(torch.fx.Interpreter):
@@ -119,6 +119,17 @@ def call_time_ms(call: Callable[[], Any], restore: Callable[[], None], budget_s:
 
 def _finite(value: float) -> bool:
     return value - value == 0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread in the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
