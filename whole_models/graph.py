@@ -43,7 +43,7 @@ class CaptureFailed(Exception):
 
 @dataclass(frozen=True)
 class Values:
-    """What was seen of a tensor's elements: statistics over all of them, of finite ones where it says so.
+    """What was seen of a tensor's elements. The mean, the spread and the shares are of a sample where there are many.
 
     Attributes:
         low, high, mean, std: of the finite elements.
@@ -298,11 +298,11 @@ def read_captured(stdout: bytes) -> Captured:
 
 
 def _graph(item: Any) -> Graph:
-    nodes = _items(item["nodes"])
+    path, nodes = _path(item["path"]), _items(item["nodes"])
     if len(nodes) > MAX_NODES:
-        raise CaptureFailed("call", f"the graph of {item['path'] or 'the model'} has more than {MAX_NODES} operators")
+        raise CaptureFailed("call", f"the graph of {path or 'the model'} has more than {MAX_NODES} operators")
     graph = Graph(
-        path=_path(item["path"]),
+        path=path,
         module_class=_word(item["module_class"]),
         training=tuple(_path(path) for path in _items(item["training"])),
         calls=max(1, int(item["calls"])),
@@ -358,6 +358,8 @@ def _node(item: Any) -> Node:
     operator = item["operator"]
     if operator != GET_ITEM:
         _matching(_OPERATOR, operator)
+    if not item["several"] and len(item["results"]) != 1:
+        raise ValueError("an operator that returns no tensor")
     return Node(
         name=_matching(_IDENTIFIER, item["name"]),
         operator=operator,

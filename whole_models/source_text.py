@@ -26,6 +26,8 @@ _FUNCTIONS = {
     "aten.conv1d.default": "torch.nn.functional.conv1d",
     "aten.conv2d.default": "torch.nn.functional.conv2d",
     "aten.silu.default": "torch.nn.functional.silu",
+    "aten.gelu.default": "torch.nn.functional.gelu",
+    "aten.softplus.default": "torch.nn.functional.softplus",
     "aten.layer_norm.default": "torch.nn.functional.layer_norm",
     "aten.scaled_dot_product_attention.default": "torch.nn.functional.scaled_dot_product_attention",
     "aten.softmax.int": "torch.softmax",
@@ -38,6 +40,8 @@ _FUNCTIONS = {
     "aten.sum.dim_IntList": "torch.sum",
     "aten.amax.default": "torch.amax",
     "aten.where.self": "torch.where",
+    "aten.cumsum.default": "torch.cumsum",
+    "aten.bitwise_not.default": "torch.bitwise_not",
 }
 _METHODS = {
     "aten.view.default": "view",
@@ -50,7 +54,15 @@ _METHODS = {
     "aten.clone.default": "clone",
     "aten.contiguous.default": "contiguous",
     "aten.flatten.using_ints": "flatten",
+    "aten.split.Tensor": "split",
+    "aten.split_with_sizes.default": "split_with_sizes",
+    "aten.unbind.int": "unbind",
+    "aten.select.int": "select",
+    "aten.masked_fill.Scalar": "masked_fill",
+    "aten.masked_fill.Tensor": "masked_fill",
 }
+# Positional arguments that the function does not take: they choose an implementation, not a result.
+_NOT_TAKEN = {"aten.layer_norm.default": 5}
 
 NameOf = Callable[[str], str]
 """The expression that stands for a node or an input, by its name in the graph."""
@@ -58,8 +70,12 @@ NameOf = Callable[[str], str]
 
 def expression(node: Node, name_of: NameOf) -> str:
     """The call of a node as a Python expression; the text needs `import torch`."""
-    args = [argument_text(argument, name_of) for argument in node.args]
-    keywords = [f"{name}={argument_text(value, name_of)}" for name, value in node.kwargs]
+    args = [argument_text(argument, name_of) for argument in node.args[: _NOT_TAKEN.get(node.operator)]]
+    keywords = [
+        f"{name}={argument_text(value, name_of)}"
+        for name, value in node.kwargs
+        if node.operator not in _NOT_TAKEN or name != "cudnn_enable"
+    ]
     if node.operator == GET_ITEM:
         return f"{args[0]}[{args[1]}]"
     if node.operator in _INFIX and len(args) == 2 and not keywords and isinstance(node.args[0], Ref):
