@@ -344,6 +344,8 @@ def _input(item: Any) -> GraphInput:
     value = item.get("value")
     if not isinstance(value, (bool, int, float, str, type(None))):
         raise ValueError("a scalar that is no scalar")
+    if kind in ("parameter", "buffer") and not item["path"]:
+        raise ValueError("a weight without a name")
     return GraphInput(
         name=_matching(_IDENTIFIER, item["name"]),
         kind=kind,

@@ -12,7 +12,7 @@ from .errors import CaptureError, Refused
 from .export import Exported, export_part
 from .load import Originals, load_model, make_inputs
 from .parts import Graphs, Part, export_parts, form_of
-from .timing import call_time_ms, operator_times_ms
+from .timing import call_time_ms, one_thread, operator_times_ms
 from .weights import load_state
 
 MAX_NODES = 20_000  # as the host has it
@@ -55,7 +55,8 @@ def capture(
             run = lambda: model(*inputs)  # noqa: E731
             eager_ms = call_time_ms(run, originals.restore, min(_EAGER_S, budget_s * _EAGER_SHARE))
             originals.restore()
-        with stages("export", "capturing"):
+        # One thread: what is run here is not timed, and threads that wait for each other cost most on a busy host.
+        with stages("export", "capturing"), one_thread():
             export_until = time.monotonic() + budget_s * _EXPORT_SHARE
             graphs, eager = export_parts(
                 model, inputs, lambda part: _attempt(part, export_until), lambda: _restored(originals, run)

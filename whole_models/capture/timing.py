@@ -122,6 +122,17 @@ def _finite(value: float) -> bool:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread in the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def _no_garbage() -> Iterator[None]:
     """Collect no garbage while something is timed."""
     gc.collect()
