@@ -104,13 +104,13 @@ def _kw_is_watched():
 
 
 def _kw_like(tensor, facts):
-    """Whether a value is a plain tensor in memory of the processor, with this dtype, shape and layout."""
+    """Whether a value is a plain tensor in memory of the processor, with this dtype, shape and strides (None: any)."""
     dtype, shape, stride = facts
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return False
     if tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu or tensor.layout is not torch.strided:
         return False
-    return tensor.stride() == stride and not tensor.is_conj() and not tensor.is_neg()
+    return (stride is None or tensor.stride() == stride) and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _kw_leaves(tree, value, found):
