@@ -203,7 +203,7 @@ class _kw_Place:
     def forget(self):
         self.checks, self.slots = None, []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
-        self.kernels, self.called = [None] * len(_kw_GRAPHS[self.index].kernels), False
+        self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
         return _kw_Place(self.index, self.known)
@@ -295,6 +295,9 @@ class _kw_Place:
 
     def take_kernels(self, changed):
         """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
+        if self.ready and not changed:
+            return
+        self.ready = False
         for place, (name, taken) in enumerate(_kw_GRAPHS[self.index].kernels):
             if self.kernels[place] is None or (self.called and any(position in changed for _, position, _ in taken)):
                 with _kw_quietly():
@@ -302,11 +305,10 @@ class _kw_Place:
                         self.kernels[place] = _kw_class(name)()
                     except Exception as error:
                         raise RuntimeError(f"the kernel {name} cannot be built: {error}") from error
-            elif not changed:
-                continue
             for local, position, needed in taken:
                 if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
                     raise RuntimeError(f"the kernel {name} has no parameter {local}")
+        self.ready = True
 
 
 def _kw_holds(check):
