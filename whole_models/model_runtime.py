@@ -131,16 +131,19 @@ def _kw_leaves(tree, value, found):
 class _kw_Graph:
     """What is known of a captured graph.
 
-    `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind,
-    path, facts and, of a constant, its bytes. `kernels` has the name of each kernel and what it takes of the weights:
-    the kernel's name, the position, and whether the kernel must have it.
+    `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind
+    (`state` for a buffer that calls change), path, facts and, of a constant, its bytes. `kernels` has the name of each
+    kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
     """
 
     def __init__(self, run, path, training, arguments, keywords, leaves, weights, kernels):
         self.run, self.path, self.training = run, path, training
         self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
         self.weights, self.kernels = weights, kernels
-        self.taken = sorted({position for _, taken in kernels for _, position, _ in taken})
+        # Kernels are made anew where these change. A kernel that keeps what it computed from a buffer that every call
+        # changes would be wrong in the second call, and none such is proven.
+        taken = {position for _, each in kernels for _, position, _ in each}
+        self.taken = sorted(position for position in taken if weights[position][0] != "state")
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""

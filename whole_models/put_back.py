@@ -16,7 +16,7 @@ import keyword
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tasks import syntax
@@ -451,7 +451,7 @@ class _GraphText:
             f"arguments={tree[1]!r}",
             f"keywords={self.graph.keywords!r}",
             _listed("leaves", leaves),
-            _listed("weights", [_weight_text(each) for each in self.weights]),
+            _listed("weights", [_weight_text(each, set(self.mutated.values())) for each in self.weights]),
             _listed("kernels", list(map(repr, kernels))),
         ]
         return f"    {prefix}Graph(\n" + "".join(f"        {row},\n" for row in rows) + "    ),\n"
@@ -591,7 +591,7 @@ def _tensor_text(tensor: TensorFacts) -> str:
     return f"(torch.{tensor.dtype}, {tensor.shape!r}, {stride!r})"
 
 
-def _weight_text(weight: GraphInput) -> str:
+def _weight_text(weight: GraphInput, mutated: Collection[str]) -> str:
     assert weight.tensor is not None  # as of every input that is no scalar
     data = "None"
     if weight.kind == "constant" and (weight.base64 or not math.prod(weight.tensor.shape)):
@@ -601,7 +601,8 @@ def _weight_text(weight: GraphInput) -> str:
             raise PutBackError(f"the constant {weight.name} has no bytes that can be read") from error
         pieces = [packed[start : start + 96] for start in range(0, len(packed), 96)] or [""]
         data = "(\n" + "".join(f"                {piece!r}\n" for piece in pieces) + "            )"
-    return f"({weight.kind!r}, {weight.path!r}, {_tensor_text(weight.tensor)}, {data})"
+    kind = "state" if weight.name in mutated else weight.kind
+    return f"({kind!r}, {weight.path!r}, {_tensor_text(weight.tensor)}, {data})"
 
 
 def _listed(name: str, rows: Sequence[str]) -> str:
