@@ -90,6 +90,10 @@ def _kw_quietly():
     return torch.random.fork_rng(devices=[])
 
 
+_kw_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many there are; not every version tells
+_kw_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)  # of vmap, grad and the like
+
+
 def _kw_is_watched():
     """Whether torch records or transforms what is called. It must see the original code then."""
     hooks = torch.nn.modules.module
@@ -97,8 +101,8 @@ def _kw_is_watched():
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.maybe_current_level() is not None
+        or _kw_modes() > 0
+        or (_kw_level is not None and _kw_level() is not None)
         or bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
     )
 
@@ -192,6 +196,14 @@ def _kw_facts(module):
     return found
 
 
+def _kw_has_facts(facts, known):
+    """Whether these are the same submodules with the same attributes; others may have been added."""
+    return list(facts) == list(known) and all(
+        have[0] == want[0] and all(name in have[1] and have[1][name] == value for name, value in want[1].items())
+        for have, want in zip(facts.values(), known.values())
+    )
+
+
 class _kw_Place:
     """A module whose forward is a captured graph: its kernels, bound to its parameters.
 
@@ -250,7 +262,7 @@ class _kw_Place:
         parts = dict(module.named_modules())
         if not any_mode and any(part.training != (path in training) for path, part in parts.items()):
             return False
-        if _kw_facts(module) != self.known:
+        if not _kw_has_facts(_kw_facts(module), self.known):
             return False
         checks = []
         for path, part in parts.items():

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support import put_back_models
 from tests.support.put_back_models import captured, chosen, kernel, loaded, region
@@ -303,6 +304,31 @@ def test_an_attribute_that_is_changed_later_is_noticed(norms_module):
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0
     ours.first_norm.eps = theirs.first_norm.eps = 1e-5
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+
+
+def test_an_attribute_that_is_added_changes_nothing(norms_module):
+    ours, theirs = pair(norms_module, NORMS)
+    ours.first_norm.label = "mine"
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+    assert runs_kernels(copy.deepcopy(ours), theirs, torch.randn(4, 16)) == 2
+
+
+def test_vmap_and_modes_that_record_operators_see_the_original_code(norms_module):
+    ours, theirs = pair(norms_module, NORMS)
+    x, before = torch.randn(3, 4, 16), calls()
+    with torch.no_grad():
+        assert same(torch.vmap(ours)(x), theirs(x))
+        with FlopCounterMode(display=False) as counted:
+            ours(x[0])
+        with FlopCounterMode(display=False) as expected:
+            theirs(x[0])
+    assert counted.get_total_flops() == expected.get_total_flops() > 0
+    assert calls() == before
+    state = {name: torch.randn_like(value) for name, value in theirs.state_dict().items()}
+    with torch.no_grad():
+        have = torch.func.functional_call(ours, state, (x[0],))
+        assert same(have, torch.func.functional_call(theirs, state, (x[0],)))
+    assert runs_kernels(ours, theirs, x[0]) == 2
 
 
 def test_a_submodule_that_is_replaced_is_noticed(norms_module):
