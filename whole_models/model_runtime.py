@@ -483,7 +483,8 @@ def {apply}(model):
         ValueError: its parameters, submodules or attributes differ from those of the model that was captured.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"the kernels need a torch.nn.Module, and this is a {{type(model).__name__}}")
+        kind = type(model).__name__
+        raise TypeError(f"the kernels need a torch.nn.Module, and this is a {{kind}}")
     with _kw_quietly():
         wanted = _kw_ORIGINAL(*_kw_init_inputs())
     difference = _kw_difference(model, wanted)

@@ -809,7 +809,9 @@ def test_the_source_s_own_names_stay_its_own(tmp_path):
 def test_a_source_that_imports_all_names_of_a_module(tmp_path):
     source = NORMS.replace("import torch\n", "import torch\nfrom torch import *\n")
     found = captured(source)
-    module = delivered_module(tmp_path, put_back(source, found, norms(found)))
+    delivered = put_back(source, found, norms(found))
+    assert "# Kernel r01_rms_norm (chain), place 2 of 2: second_norm" in delivered.files["model.py"]
+    module = delivered_module(tmp_path, delivered)
     assert runs_kernels(*pair(module, source), torch.randn(4, 16)) == 2
 
 
