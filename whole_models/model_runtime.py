@@ -90,6 +90,10 @@ def _kw_quietly():
     return torch.random.fork_rng(devices=[])
 
 
+_kw_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many there are; not every version tells
+_kw_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)  # of vmap, grad and the like
+
+
 def _kw_is_watched():
     """Whether torch records or transforms what is called. It must see the original code then."""
     hooks = torch.nn.modules.module
@@ -97,20 +101,20 @@ def _kw_is_watched():
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.maybe_current_level() is not None
+        or _kw_modes() > 0
+        or (_kw_level is not None and _kw_level() is not None)
         or bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
     )
 
 
 def _kw_like(tensor, facts):
-    """Whether a value is a plain tensor in memory of the processor, with this dtype, shape and layout."""
+    """Whether a value is a plain tensor in memory of the processor, with this dtype, shape and strides (None: any)."""
     dtype, shape, stride = facts
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return False
     if tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu or tensor.layout is not torch.strided:
         return False
-    return tensor.stride() == stride and not tensor.is_conj() and not tensor.is_neg()
+    return (stride is None or tensor.stride() == stride) and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _kw_leaves(tree, value, found):
@@ -131,16 +135,19 @@ def _kw_leaves(tree, value, found):
 class _kw_Graph:
     """What is known of a captured graph.
 
-    `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind,
-    path, facts and, of a constant, its bytes. `kernels` has the name of each kernel and what it takes of the weights:
-    the kernel's name, the position, and whether the kernel must have it.
+    `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind
+    (`state` for a buffer that calls change), path, facts and, of a constant, its bytes. `kernels` has the name of each
+    kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
     """
 
     def __init__(self, run, path, training, arguments, keywords, leaves, weights, kernels):
         self.run, self.path, self.training = run, path, training
         self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
         self.weights, self.kernels = weights, kernels
-        self.taken = sorted({position for _, taken in kernels for _, position, _ in taken})
+        # Kernels are made anew where these change. A kernel that keeps what it computed from a buffer that every call
+        # changes would be wrong in the second call, and none such is proven.
+        taken = {position for _, each in kernels for _, position, _ in each}
+        self.taken = sorted(position for position in taken if weights[position][0] != "state")
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""
@@ -189,6 +196,14 @@ def _kw_facts(module):
     return found
 
 
+def _kw_has_facts(facts, known):
+    """Whether these are the same submodules with the same attributes; others may have been added."""
+    return list(facts) == list(known) and all(
+        have[0] == want[0] and all(name in have[1] and have[1][name] == value for name, value in want[1].items())
+        for have, want in zip(facts.values(), known.values())
+    )
+
+
 class _kw_Place:
     """A module whose forward is a captured graph: its kernels, bound to its parameters.
 
@@ -203,7 +218,7 @@ class _kw_Place:
     def forget(self):
         self.checks, self.slots = None, []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
-        self.kernels, self.called = [None] * len(_kw_GRAPHS[self.index].kernels), False
+        self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
         return _kw_Place(self.index, self.known)
@@ -247,7 +262,7 @@ class _kw_Place:
         parts = dict(module.named_modules())
         if not any_mode and any(part.training != (path in training) for path, part in parts.items()):
             return False
-        if _kw_facts(module) != self.known:
+        if not _kw_has_facts(_kw_facts(module), self.known):
             return False
         checks = []
         for path, part in parts.items():
@@ -295,6 +310,9 @@ class _kw_Place:
 
     def take_kernels(self, changed):
         """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
+        if self.ready and not changed:
+            return
+        self.ready = False
         for place, (name, taken) in enumerate(_kw_GRAPHS[self.index].kernels):
             if self.kernels[place] is None or (self.called and any(position in changed for _, position, _ in taken)):
                 with _kw_quietly():
@@ -302,11 +320,10 @@ class _kw_Place:
                         self.kernels[place] = _kw_class(name)()
                     except Exception as error:
                         raise RuntimeError(f"the kernel {name} cannot be built: {error}") from error
-            elif not changed:
-                continue
             for local, position, needed in taken:
                 if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
                     raise RuntimeError(f"the kernel {name} has no parameter {local}")
+        self.ready = True
 
 
 def _kw_holds(check):
@@ -466,7 +483,8 @@ def {apply}(model):
         ValueError: its parameters, submodules or attributes differ from those of the model that was captured.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"the kernels need a torch.nn.Module, and this is a {{type(model).__name__}}")
+        kind = type(model).__name__
+        raise TypeError(f"the kernels need a torch.nn.Module, and this is a {{kind}}")
     with _kw_quietly():
         wanted = _kw_ORIGINAL(*_kw_init_inputs())
     difference = _kw_difference(model, wanted)

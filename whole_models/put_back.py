@@ -16,8 +16,8 @@ import keyword
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tasks import syntax
 from tasks.rename import renamed_text
@@ -33,7 +33,7 @@ ADDED = "# ==== What follows was added by Kernelwright ===="
 _FILE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}", re.ASCII)
 _LOCAL_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _KERNEL_TENSOR = re.compile(r"[A-Za-z_][\w.]{0,199}(\[[^\]\n]{1,100}\])?", re.ASCII)
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("__"))
 # Operators whose result may lie in the memory of their first argument.
 _VIEWS = frozenset(
     {"view", "_unsafe_view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "flatten"}
@@ -168,17 +168,18 @@ def _read_original(source: str) -> _Original:
         if not any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body):
             raise PutBackError(f"the source has no class {CLASS} at its top level")
         # One underscore in front: attributes with two are stored under the class's name without it, so none changes.
-        name = _free_name("_" + CLASS, source)
+        words = _words(tree)
+        name = next(name for number in itertools.count(1) if (name := _numbered("_" + CLASS, number)) not in words)
         text = renamed_text(_without_inputs(source, tree), {CLASS: name})
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PutBackError("the source is not Python") from error
-    if name != "_" + CLASS and re.search(r"(?<!\w)__[A-Za-z]\w*(?<!__)(?!\w)", source):
+    if name != "_" + CLASS and any(word.startswith("__") and not word.endswith("__") for word in words):
         raise PutBackError(f"the source has private attributes, and its class cannot be called _{CLASS}")
     bound = _bound_names(tree)
     return _Original(
         text=text.rstrip("\n") + "\n",
         name=name,
-        prefix=_free_name("_kw", source) + "_",
+        prefix=_free_prefix(source),
         bound=bound,
         has_init_inputs=any(
             (isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs")
@@ -188,14 +189,26 @@ def _read_original(source: str) -> _Original:
     )
 
 
-def _free_name(name: str, source: str) -> str:
-    """The name, or the name with a number, such that no word of the source begins with it."""
+def _free_prefix(source: str) -> str:
+    """A prefix of names that nothing in the source begins with."""
     number = 1
-    free = name
-    while re.search(rf"(?<!\w){free}", source):
+    while re.search(rf"(?<!\w){_numbered('_kw', number)}", source):
         number += 1
-        free = f"{name}{number}"
-    return free
+    return _numbered("_kw", number) + "_"
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}{number}"
+
+
+def _words(tree: ast.Module) -> set[str]:
+    """The names and attributes that a source has anywhere."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        for each in ("id", "name", "attr", "arg", "asname"):
+            if isinstance(word := getattr(node, each, None), str):
+                found.add(word)
+    return found
 
 
 def _without_inputs(source: str, tree: ast.Module) -> str:
@@ -314,7 +327,9 @@ class _GraphText:
         ]
         for call in calls:
             _check_occurrence(graph, call.chosen.region.name, call.occurrence)
-        names = [*graph.input_of, *graph.node_of]
+        # A buffer may be set without being read: it is an input here, and no input of the captured graph.
+        set_only = _set_only(graph)
+        names = [*graph.input_of, *graph.node_of, *(each.name for each in set_only)]
         variables = _variables([*names, *(f"{call.chosen.region.name}_{call.number}" for call in calls), "result"])
         self.variable = dict(zip(names, variables, strict=False))
         self.calls = [
@@ -330,15 +345,10 @@ class _GraphText:
             for each in graph.inputs
             if each.kind in ("parameter", "buffer", "constant")
             and (each.name in taken or (each.kind == "buffer" and each.path in mutated))
-        ]
+        ] + set_only
         self.leaves = [each for each in graph.inputs if each.kind in ("argument", "scalar")]
-        self.mutated = {
-            mutation.path: next((each for each in self.weights if each.path == mutation.path), None)
-            for mutation in graph.mutations
-        }
-        for path, buffer in self.mutated.items():
-            if buffer is None:
-                raise PutBackError(f"a call changes {path}, which is no input of the graph")
+        buffers = {each.path: each.name for each in self.weights if each.kind == "buffer"}
+        self.mutated = {path: buffers[path] for path in mutated}
 
     def function(self, prefix: str) -> str:
         """The graph as a function of its leaves, its weights and its kernels."""
@@ -391,7 +401,7 @@ class _GraphText:
     def _end(self, name_of: NameOf) -> Iterator[str]:
         """The result, and the buffers that the call changes. What lies in a buffer's memory is copied before that."""
         graph = self.graph
-        changed = {buffer.name for buffer in self.mutated.values() if buffer is not None}
+        changed = set(self.mutated.values())
 
         def safe(name: str) -> str:
             text = name_of(name)
@@ -402,7 +412,7 @@ class _GraphText:
             yield f"return {result}"
             return
         yield f"{self.result} = {result}"
-        moved = [mutation for mutation in graph.mutations if self._buffer(mutation.path) != mutation.value]
+        moved = [mutation for mutation in graph.mutations if self.mutated[mutation.path] != mutation.value]
         copied = [mutation.value for mutation in moved if _memory_of(graph, mutation.value) in changed]
         for name in dict.fromkeys(copied):
             yield f"{name_of(name)} = {name_of(name)}.clone()"
@@ -411,13 +421,8 @@ class _GraphText:
         else:
             names = self.variable
         for mutation in moved:
-            yield f"{names[self._buffer(mutation.path)]}.copy_({name_of(mutation.value)})"
+            yield f"{names[self.mutated[mutation.path]]}.copy_({name_of(mutation.value)})"
         yield f"return {self.result}"
-
-    def _buffer(self, path: str) -> str:
-        buffer = self.mutated[path]
-        assert buffer is not None  # as the constructor has checked
-        return buffer.name
 
     def facts(self, prefix: str) -> str:
         """The call that makes the description of the graph."""
@@ -446,7 +451,7 @@ class _GraphText:
             f"arguments={tree[1]!r}",
             f"keywords={self.graph.keywords!r}",
             _listed("leaves", leaves),
-            _listed("weights", [_weight_text(each) for each in self.weights]),
+            _listed("weights", [_weight_text(each, set(self.mutated.values())) for each in self.weights]),
             _listed("kernels", list(map(repr, kernels))),
         ]
         return f"    {prefix}Graph(\n" + "".join(f"        {row},\n" for row in rows) + "    ),\n"
@@ -464,6 +469,23 @@ def _taken(graph: Graph, unit: _Unit) -> tuple[str, ...]:
 
 def _made(unit: _Unit) -> tuple[str, ...]:
     return (unit.name,) if isinstance(unit, Node) else unit.occurrence.outputs
+
+
+def _set_only(graph: Graph) -> list[GraphInput]:
+    """An input for each buffer that a call sets without reading it. Its strides are not known."""
+    known = {each.path for each in graph.inputs if each.kind == "buffer"}
+    found: list[GraphInput] = []
+    for mutation in graph.mutations:
+        tensor = graph.tensor_of(mutation.value)
+        if mutation.path in known:
+            continue
+        if tensor is None:
+            raise PutBackError(f"a call sets {mutation.path} to what is no tensor")
+        name = "set_" + mutation.path.replace(".", "_")
+        while name in graph.input_of or name in graph.node_of or any(name == each.name for each in found):
+            name += "_"
+        found.append(GraphInput(name, "buffer", mutation.path, replace(tensor, stride=())))
+    return found
 
 
 def _check_occurrence(graph: Graph, name: str, occurrence: Occurrence) -> None:
@@ -534,7 +556,7 @@ def _ordered(graph: Graph, calls: Sequence[_Call]) -> list[_Unit]:
 
 def _variables(names: Iterable[str]) -> list[str]:
     """A variable for each name: the name, with underscores behind it where it has another meaning or is taken."""
-    taken = {*keyword.kwlist, *_BUILTINS, "torch", "leaves", "weights", "kernels"}
+    taken = {*keyword.kwlist, *dir(builtins), "torch", "leaves", "weights", "kernels"}
     found = []
     for name in names:
         while name in taken:
@@ -565,10 +587,11 @@ def _comment(text: str) -> str:
 
 
 def _tensor_text(tensor: TensorFacts) -> str:
-    return f"(torch.{tensor.dtype}, {tensor.shape!r}, {tensor.stride!r})"
+    stride = tensor.stride if len(tensor.stride) == len(tensor.shape) else None
+    return f"(torch.{tensor.dtype}, {tensor.shape!r}, {stride!r})"
 
 
-def _weight_text(weight: GraphInput) -> str:
+def _weight_text(weight: GraphInput, mutated: Collection[str]) -> str:
     assert weight.tensor is not None  # as of every input that is no scalar
     data = "None"
     if weight.kind == "constant" and (weight.base64 or not math.prod(weight.tensor.shape)):
@@ -578,7 +601,8 @@ def _weight_text(weight: GraphInput) -> str:
             raise PutBackError(f"the constant {weight.name} has no bytes that can be read") from error
         pieces = [packed[start : start + 96] for start in range(0, len(packed), 96)] or [""]
         data = "(\n" + "".join(f"                {piece!r}\n" for piece in pieces) + "            )"
-    return f"({weight.kind!r}, {weight.path!r}, {_tensor_text(weight.tensor)}, {data})"
+    kind = "state" if weight.name in mutated else weight.kind
+    return f"({kind!r}, {weight.path!r}, {_tensor_text(weight.tensor)}, {data})"
 
 
 def _listed(name: str, rows: Sequence[str]) -> str:
