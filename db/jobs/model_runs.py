@@ -62,7 +62,7 @@ def get_run(session: Session, run_id: int) -> ModelRunRecord:
 
 
 def list_runs(session: Session, *, before: int | None = None, limit: int | None = None) -> list[ModelRunHead]:
-    """Runs, newest first, without what may be large: sources, plans, decisions. `before` (a lower id) is a condition."""
+    """Runs, newest first, without sources, plans and decisions. `before` (a lower id) is a condition."""
     task_columns: Bundle[Any] = Bundle("task", *HEAD_COLUMNS)
     query = select(*_HEAD_COLUMNS, task_columns).join(TaskRow).order_by(ModelRunRow.id.desc())
     if before is not None:

@@ -50,12 +50,16 @@ _WHY_OUT = {
 
 @dataclass(frozen=True)
 class ModelRunLine:
-    """A run in a list, with what its proof says of the whole model. `counts`: those figures can be relied on."""
+    """A run in a list, with what its proof says of the whole model. `counts`: those figures can be relied on.
+
+    `retracted`: someone took the proof back.
+    """
 
     run: ModelRunHead
     eager: Ratio | None
     compile: Ratio | None
     counts: bool
+    retracted: bool
 
 
 @dataclass(frozen=True)
@@ -227,17 +231,19 @@ def model_run_list(store: Store, *, before: int | None, limit: int = PAGE) -> Mo
     """A page of runs over whole models, newest first."""
     with store.read() as session:
         found = model_runs.list_runs(session, before=before, limit=limit + 1)
-        proofs = results.list_measurements(session, [run.evaluation_id for run in found if run.evaluation_id])
+        proven = [run.evaluation_id for run in found if run.evaluation_id]
+        proofs, retracted = results.list_measurements(session, proven), results.retracted_among(session, proven)
     more = len(found) > limit
     lines = []
     for run in found[:limit]:
         measured, tags = proofs.get(run.evaluation_id or "", (None, ()))
         if measured is None:
-            lines.append(ModelRunLine(run, None, None, False))
+            lines.append(ModelRunLine(run, None, None, False, False))
             continue
         eager = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
         compiled = ratio(measured.speedup_compile, measured.speedup_compile_low, measured.speedup_compile_high)
-        lines.append(ModelRunLine(run, eager, compiled, is_ranked(tags)))
+        back = run.evaluation_id in retracted
+        lines.append(ModelRunLine(run, eager, compiled, is_ranked(tags) and not back, back))
     return ModelRunList(tuple(lines), found[limit - 1].id if more else None)
 
 

@@ -23,7 +23,7 @@ def list_(
 ) -> HTMLResponse:
     """The list of runs, newest first."""
     view = model_run_list(deps.store, before=before)
-    axis = speedup_bars.axis(ratio for line in view.lines if line.counts for ratio in (line.eager, line.compile))
+    axis = speedup_bars.axis(line.eager for line in view.lines if line.counts)
     return page(request, "models.html", view=view, axis=axis)
 
 
@@ -31,13 +31,12 @@ def list_(
 def show(request: Request, deps: Deps, _: Viewer, run_id: RunId) -> HTMLResponse:
     """A run."""
     view = model_run_view(deps.store, run_id)
-    ratios = [ratio for line in view.regions if not line.unreliable for ratio in (line.eager, line.compile)]
     return page(
         request,
         "model.html",
         view=view,
         stages=STAGES,
         picture=time_bars.picture(view.times.bars),
-        axis=speedup_bars.axis(ratios),
+        axis=speedup_bars.axis(line.eager for line in view.regions if not line.unreliable),
         kernels=view.kernels_ms[:_KERNELS],
     )

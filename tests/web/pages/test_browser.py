@@ -121,12 +121,23 @@ def candidate_path(made, job, number):
 
 
 def all_paths(made):
-    yield from ("/", "/submit", "/jobs", "/tasks", "/tasks/starter/gelu_tanh", "/batches", "/devices", "/nothing")
+    yield from (
+        "/",
+        "/submit",
+        "/jobs",
+        "/tasks",
+        "/tasks/starter/gelu_tanh",
+        "/batches",
+        "/models",
+        "/devices",
+        "/nothing",
+    )
     yield from (f"/jobs/{made.jobs[name]}" for name in ("done", "running", "queued", "failed", "hostile"))
     yield from (candidate_path(made, "done", 4), candidate_path(made, "work", 1), candidate_path(made, "hostile", 1))
     yield f"{candidate_path(made, 'done', 4)}?against=reference"
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
+    yield from (f"/models/{run_id}" for run_id in made.models.values())
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])

@@ -60,7 +60,7 @@ class Picture:
     ticks: tuple[Tick, ...]
 
 
-NAMES = {"eager": "eager", "compile": "torch.compile", "candidate": "with its kernels, proven"}
+NAMES = {"eager": "eager", "compile": "torch.compile", "candidate": "with its kernels"}
 
 
 def picture(bars: Sequence[TimeBar]) -> Picture | None:
@@ -78,8 +78,7 @@ def _bar(bar: TimeBar, longest: float) -> Bar:
         name = f"{len(others)} smaller regions" if len(others) > 1 else "1 smaller region"
         pieces.append(("others", name, "…", sum(part.share for part in others)))
     if not pieces:
-        whole = "rest" if bar.name == "eager" else bar.name
-        pieces = [(whole, "whole", "", 1.0)]
+        pieces = [("rest" if bar.name == "eager" else bar.name, NAMES.get(bar.name, bar.name), "", 1.0)]
     elif bar.rest > 0.0005:
         pieces.append(("rest", "everything else", "else", bar.rest))
     scale = 100 * bar.ms / longest
