@@ -10,7 +10,7 @@ from typing import Any
 from whole_models.amdahl import gains_of
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, find_regions
+from whole_models.regions import Region, choose, counted_ms, find_regions
 
 from agents.llm.models import is_builtin
 from service.cancellation import Cancelled, CancelToken
@@ -121,8 +121,9 @@ def write_tasks(plan: Plan, folder: Path) -> None:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """What the capture measured, as the store keeps it."""
+    """What the capture measured, as the store keeps it. `apart` are regions that share no operator."""
     captured = plan.captured
+    total = counted_ms(captured)
     return {
         "torch": captured.torch,
         "threads": captured.threads,
@@ -133,6 +134,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
+        "apart": [
+            {"name": region.name, "share": region.eager_ms / total if total else 0.0}
+            for region in choose(captured, plan.regions)
+        ],
         "gains": [asdict(row) for row in gains_of(captured, plan.regions)],
         "cost_s": dict(captured.cost_s),
     }

@@ -556,8 +556,8 @@ def test_an_operator_retracts_with_a_reason_and_restores(fresh):
 @pytest.mark.parametrize(
     "path",
     ["/", "/jobs", "/jobs?status=done", "/tasks", "/tasks?page=2", "/tasks?suite=local", "/batches", "/batches/1",
-     "/models",
-     "/devices", "/submit", "/api/v1/jobs", "/api/v1/models", "/api/v1/tasks", "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
+     "/models", "/devices", "/submit", "/api/v1/jobs", "/api/v1/models", "/api/v1/tasks",
+     "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
 )  # fmt: skip
 def test_no_list_reads_the_sources_of_tasks(site, path):
     asked = []
