@@ -508,6 +508,45 @@ def test_a_batch_is_cancelled_from_its_page_by_keyboard(opened, made):
     expect(page.locator("#state")).to_contain_text("Under way")
 
 
+LABELS = """() => {
+  const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (node) => getComputedStyle(node).fill.match(/[\\d.]+/g).slice(0, 3)
+    .reduce((sum, v, i) => sum + linear(v / 255) * [0.2126, 0.7152, 0.0722][i], 0);
+  return [...document.querySelectorAll(".time-label")].map((node) => {
+    const [a, b] = [light(node), light(node.parentElement.querySelector("rect"))].sort((x, y) => y - x);
+    return [node.textContent, (a + 0.05) / (b + 0.05)];
+  });
+}"""
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
+def test_the_bars_of_a_model_need_no_script_and_their_labels_can_be_read(opened, made, size, scheme):
+    many = [{"name": f"r{place:02}_add", "share": 0.14} for place in range(1, 8)]
+    run = seeded_store.model_run(made, f"many {scheme}", plan=seeded_store.PLAN | {"apart": many})
+    page = opened(f"/models/{run}", viewport=size, color_scheme=scheme)
+    found = page.evaluate(LABELS)
+    assert [label for label, _ in found] == [*(f"r{place:02}" for place in range(1, 7)), "…"]
+    assert min(contrast for _, contrast in found) >= 4.5
+    page = opened(f"/models/{run}", viewport=size, java_script_enabled=False)
+    picture = page.get_by_role("img", name=re.compile("Time of one call: eager 41.5 ms"))
+    box = picture.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= size["width"]
+    table = page.get_by_role("region", name="Where time goes")
+    expect(table.get_by_role("rowheader")).to_have_count(1 + 6 + 1 + 1 + 1)  # eager, its parts, smaller, else, compile
+
+
+def test_a_model_leads_by_keyboard_to_its_proof(opened, made):
+    page = opened("/models")
+    press_until(page, f"a[href='/models/{made.models['decoder']}']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/models/{made.models['decoder']}")
+    press_until(page, "a[href*='?evaluation=']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/candidates/**")
+    expect(page.locator("h1")).to_contain_text("Candidate")
+
+
 def test_who_wants_less_motion_sees_none_on_a_running_batch(opened, made):
     batch, _ = start_batch(made, "calm", ("starter/gelu_tanh",))
     for motion, name in (("no-preference", "pulse"), ("reduce", "none")):
