@@ -300,7 +300,7 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     if region.job_id is None:
         return "no job: too little to gain" if run.batch_id is not None else ""
     if best is None:
-        waits = run.stage == "optimize" and (job is None or job.status in OPEN)
+        waits = run.stage == "optimize" if job is None else job.status in OPEN
         return "its job has found nothing yet" if waits else "no kernel passed"
     if run.kept is None:
         return ""
