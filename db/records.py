@@ -134,25 +134,32 @@ class ModelRegionRecord:
 
 
 @dataclass(frozen=True)
-class ModelRunRecord:
-    """A run over a whole model: `task` is the model, `model` the one that writes kernels (`db.tables.ModelRunRow`)."""
+class ModelRunHead:
+    """A run over a whole model as lists show it: `task` is the model, `model` the one that writes kernels."""
 
     id: int
-    task: TaskRecord
+    task: TaskHead
     user: str
     platform: str
     model: str
-    options: Mapping[str, JsonValue]
     status: JobStatus
     stage: str
     error: str | None
-    plan: Mapping[str, JsonValue]
     batch_id: int | None
-    trials: tuple[Mapping[str, JsonValue], ...]
     kept: tuple[str, ...] | None
     evaluation_id: str | None
     created_at: datetime
     finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ModelRunRecord(ModelRunHead):
+    """A run over a whole model with all that is known of it (`db.tables.ModelRunRow`)."""
+
+    task: TaskRecord
+    options: Mapping[str, JsonValue]
+    plan: Mapping[str, JsonValue]
+    trials: tuple[Mapping[str, JsonValue], ...]
     regions: tuple[ModelRegionRecord, ...] = ()
 
 

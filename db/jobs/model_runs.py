@@ -1,16 +1,19 @@
 """Runs over whole models in the store: their stage, their regions, what was decided, and the proof."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Bundle, Session
 
 from db.errors import NotInStore
-from db.evaluations.tasks import task_record
-from db.records import JobStatus, JsonValue, ModelRegionRecord, ModelRunRecord
+from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
+from db.records import JobStatus, JsonValue, ModelRegionRecord, ModelRunHead, ModelRunRecord
 from db.tables import LOCAL_USER, JobRow, ModelRegionRow, ModelRunRow, TaskRow
 from db.types import clean_json, utc_now
+
+_HEAD_COLUMNS = tuple(getattr(ModelRunRow, field.name) for field in fields(ModelRunHead) if field.name != "task")
 
 
 def add_run(
@@ -58,12 +61,16 @@ def get_run(session: Session, run_id: int) -> ModelRunRecord:
     return _record(session, row, tuple(_region(each) for each in regions))
 
 
-def list_runs(session: Session, *, before: int | None = None, limit: int | None = None) -> list[ModelRunRecord]:
-    """Runs without their regions, newest first. `before` (a lower id) is a condition."""
-    query = select(ModelRunRow).order_by(ModelRunRow.id.desc())
+def list_runs(session: Session, *, before: int | None = None, limit: int | None = None) -> list[ModelRunHead]:
+    """Runs, newest first, without sources, plans and decisions. `before` (a lower id) is a condition."""
+    task_columns: Bundle[Any] = Bundle("task", *HEAD_COLUMNS)
+    query = select(*_HEAD_COLUMNS, task_columns).join(TaskRow).order_by(ModelRunRow.id.desc())
     if before is not None:
         query = query.where(ModelRunRow.id < before)
-    return [_record(session, row, ()) for row in session.scalars(query if limit is None else query.limit(limit))]
+    return [
+        ModelRunHead(task=task_head(row.task), **_head_values(row))
+        for row in session.execute(query if limit is None else query.limit(limit))
+    ]
 
 
 def set_plan(
@@ -124,24 +131,20 @@ def _update(session: Session, run_id: int, **values: Any) -> None:
 
 def _record(session: Session, row: ModelRunRow, regions: tuple[ModelRegionRecord, ...]) -> ModelRunRecord:
     return ModelRunRecord(
-        id=row.id,
         task=task_record(session.get_one(TaskRow, row.task_id)),
-        user=row.user,
-        platform=row.platform,
-        model=row.model,
         options=row.options,
-        status=JobStatus(row.status),
-        stage=row.stage,
-        error=row.error,
         plan=row.plan,
-        batch_id=row.batch_id,
         trials=tuple(row.trials),
-        kept=None if row.kept is None else tuple(row.kept),
-        evaluation_id=row.evaluation_id,
-        created_at=row.created_at,
-        finished_at=row.finished_at,
         regions=regions,
+        **_head_values(row),
     )
+
+
+def _head_values(row: Any) -> dict[str, Any]:
+    """The fields of a `ModelRunHead` but its task, of a row with the columns `_HEAD_COLUMNS`."""
+    found = {column.key: getattr(row, column.key) for column in _HEAD_COLUMNS}
+    kept = None if row.kept is None else tuple(row.kept)
+    return found | {"status": JobStatus(row.status), "kept": kept}
 
 
 def _region(row: ModelRegionRow) -> ModelRegionRecord:

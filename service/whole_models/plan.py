@@ -22,7 +22,7 @@ from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, find_regions, is_bare_product
+from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product
 
 SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
@@ -123,8 +123,9 @@ def write_tasks(plan: Plan, folder: Path) -> None:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """What the capture measured, as the store keeps it."""
+    """What the capture measured, as the store keeps it. `apart` are regions that share no operator."""
     captured = plan.captured
+    total = counted_ms(captured)
     return {
         "torch": captured.torch,
         "threads": captured.threads,
@@ -135,6 +136,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
+        "apart": [
+            {"name": region.name, "share": region.eager_ms / total if total else 0.0}
+            for region in choose(captured, plan.regions)
+        ],
         "gains": [_finite(asdict(row)) for row in by_region(captured, plan.regions)],
         "modules": [_finite(asdict(row)) for row in by_module(captured, depth=MODULE_DEPTH)],
         "by_operator": [_finite(asdict(row)) for row in by_operator(captured)],

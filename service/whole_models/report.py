@@ -1,15 +1,14 @@
 """The report of a run over a whole model, as Markdown, and its figures as JSON."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from db.jobs import jobs
-from db.records import EvaluationRecord, JobRecord, ModelRegionRecord, ModelRunRecord
+from db.records import EvaluationRecord, JobRecord, ModelRunRecord
 from db.store import Store
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
-from service.jobs.query import show_job
 from service.version import program_version
+from service.views.models import region_lines
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -20,47 +19,17 @@ SCHEMA = "kernelwright.model/1"
 
 def region_rows(store: Store, run: ModelRunRecord) -> list[dict[str, Any]]:
     """What became of each region: its job, its best kernel beside eager and torch.compile, and whether that is kept."""
-    rows = []
-    for region in run.regions:
-        best = None if region.job_id is None else show_job(store, region.job_id).best
-        rows.append({**asdict(region), **_found(region, best, run)})
-    return rows
-
-
-def _found(region: ModelRegionRecord, best: EvaluationRecord | None, run: ModelRunRecord) -> dict[str, Any]:
-    trials = [trial for trial in run.trials if trial["name"] == region.name]
-    return {
-        "speedup": None if best is None else best.measurements.speedup,
-        "speedup_compile": None if best is None else best.measurements.speedup_compile,
-        "evaluation": None if best is None else best.id,
-        "kept": None if run.kept is None else region.name in run.kept,
-        "why": _why(region, best, run, trials),
-    }
-
-
-def _why(
-    region: ModelRegionRecord, best: EvaluationRecord | None, run: ModelRunRecord, trials: list[Mapping[str, Any]]
-) -> str:
-    if region.job_id is None:
-        return "no job: too little to gain"
-    if best is None:
-        return "no kernel passed" if run.stage != "optimize" else "its job has found nothing yet"
-    if run.kept is None:
-        return ""
-    if region.name in run.kept:
-        return "kept"
-    for trial in reversed(trials):
-        if trial["taken_out"]:
-            ratio = "" if trial["ratio"] is None else f", {trial['ratio']:.3f}"
-            about = {
-                "passes": "the model does not pass with it",
-                "without": "the model is no slower without it",
-                "whole": "the kernels of its parts are better",
-            }
-            return f"{about[trial['question']]} ({trial['decision']}{ratio})"
-    if best.measurements.speedup is not None and best.measurements.speedup <= 1:
-        return "no faster than eager"
-    return "shares operators with one that saves more"
+    return [
+        {
+            **asdict(line.region),
+            "speedup": None if line.best is None else line.best.speedup,
+            "speedup_compile": None if line.best is None else line.best.speedup_compile,
+            "evaluation": None if line.best is None else line.best.id,
+            "kept": line.kept,
+            "why": line.why,
+        }
+        for line in region_lines(store, run)
+    ]
 
 
 def report_json(report: "ModelReport", store: Store) -> dict[str, Any]:

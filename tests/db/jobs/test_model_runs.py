@@ -95,4 +95,6 @@ def test_runs_are_listed_newest_first(store: Store) -> None:
     ids = [new_run(store) for _ in range(3)]
     with store.read() as session:
         assert [run.id for run in model_runs.list_runs(session, limit=2)] == [ids[2], ids[1]]
-        assert [run.id for run in model_runs.list_runs(session, before=ids[1])] == [ids[0]]
+        (oldest,) = model_runs.list_runs(session, before=ids[1])
+    assert (oldest.id, oldest.task.ref, oldest.status) == (ids[0], "s/net", JobStatus.RUNNING)
+    assert not hasattr(oldest.task, "source")
