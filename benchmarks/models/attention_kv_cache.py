@@ -14,11 +14,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 BATCH = 16
-CAPACITY = 1024
+CAPACITY = 512
 FEATURES = 384
 HEADS = 6
 SHARED_HEADS = 2
-HIDDEN = 1024
+HIDDEN = 1536
 LAYERS = 4
 HEAD_SIZE = FEATURES // HEADS
 

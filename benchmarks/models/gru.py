@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 
 BATCH = 64
-STEPS = 20
+STEPS = 16
 INPUTS = 128
 HIDDEN = 256
 LAYERS = 2
