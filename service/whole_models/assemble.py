@@ -34,6 +34,7 @@ class Kernel:
         source: the candidate.
         speedup: over eager, of the region alone.
         saved_ms: what all its occurrences save by that, of the time that they take under eager.
+        names: the region's names of weights that have another name in the candidate, with that name.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Kernel:
     source: str
     speedup: float
     saved_ms: float
+    names: tuple[tuple[str, str], ...] = ()
 
 
 def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
@@ -58,8 +60,14 @@ def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
             continue
         speedup = best.measurements.speedup
         saved_ms = record.eager_ms * (1 - 1 / speedup)
-        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms))
+        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms, _names(best.result)))
     return sorted(found, key=lambda kernel: (-kernel.saved_ms, kernel.name))
+
+
+def _names(result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What the task calls weights that have another name in the candidate, with that name."""
+    names = ((result.get("correctness") or {}).get("neighbours") or {}).get("names") or {}
+    return tuple((str(tasks), str(kernels)) for kernels, tasks in names.items())
 
 
 def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
@@ -232,7 +240,7 @@ class Assembler:
 
 def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:
     """The kernels as `whole_models.put_back` takes them."""
-    return [Chosen(kernel.region, kernel.source) for kernel in kernels]
+    return [Chosen(kernel.region, kernel.source, kernel.names) for kernel in kernels]
 
 
 def _does_not_pay(decision: str, ratio: float | None) -> bool:
