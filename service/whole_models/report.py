@@ -88,6 +88,8 @@ def report_text(report: "ModelReport", store: Store) -> str:
 USE = """`from model import Model` stands in for the model's own class: the same constructor, the same `forward`, the
 same state dict. `apply(model)` makes a module that exists already run the kernels, and `remove(model)` undoes that.
 Inputs of other shapes, dtypes or strides run the original code. Kernels give no gradients.
+
+`candidate.py` is all of it in one file, as it was evaluated: `kernelwright evaluate MODEL.py candidate.py` measures again.
 """
 
 

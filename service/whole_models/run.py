@@ -37,6 +37,9 @@ from tasks.task import Task
 from whole_models.put_back import put_back
 from whole_models.regions import counted_ms
 
+CANDIDATE_FILE = "candidate.py"
+"""The delivered file that is the whole of it as one candidate, which the proof is of."""
+
 LEFT_TO_GAIN = 0.01
 """Regions that together could not make the model faster by this share get no jobs."""
 
@@ -383,7 +386,8 @@ def _deliver(
 
 def files_of(run: ModelRunRecord, plan: Plan, assembly: Assembly) -> Mapping[str, str]:
     """The delivered files by name, but the report."""
-    return put_back(run.task.source, plan.captured, chosen(assembly.kernels)).files
+    delivered = put_back(run.task.source, plan.captured, chosen(assembly.kernels))
+    return {**delivered.files, CANDIDATE_FILE: assembly.source}
 
 
 def write_folder(folder: Path, files: Mapping[str, str]) -> None:
