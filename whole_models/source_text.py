@@ -158,19 +158,6 @@ def _tree(tree: Any, leaves: Any) -> str:
     return "(" + ", ".join(children) + ("," if len(children) == 1 else "") + ")"
 
 
-def attribute_text(root: str, path: str) -> str:
-    """The attribute of a module by its dotted path: `self.layers[0].weight` for `layers.0.weight`."""
-    for part in path.split("."):
-        root = (
-            f"{root}[{part}]"
-            if part.isdigit()
-            else f"{root}.{part}"
-            if part.isidentifier()
-            else f'getattr({root}, "{part}")'
-        )
-    return root
-
-
 def named(names: Mapping[str, str]) -> NameOf:
     """A `NameOf` that reads a mapping."""
     return lambda name: names[name]

@@ -89,7 +89,8 @@ USE = """`from model import Model` stands in for the model's own class: the same
 same state dict. `apply(model)` makes a module that exists already run the kernels, and `remove(model)` undoes that.
 Inputs of other shapes, dtypes or strides run the original code. Kernels give no gradients.
 
-`candidate.py` is all of it in one file, as it was evaluated: `kernelwright evaluate MODEL.py candidate.py` measures again.
+`candidate.py` is all of it in one file, as it was evaluated. `kernelwright evaluate MODEL.py candidate.py` measures it
+again.
 """
 
 

@@ -292,7 +292,7 @@ def forward(self, x):
     x = self.twice(self.start(x), shift=1.0)
     for branch in self.branches:
         x = branch(x)
-    return self.twice(self.twice(x, shift=1.0), shift=2.0)
+    return self.twice(self.twice(x, shift=1.0), shift=1.0)
 """,
     helpers=BRANCH,
 )
@@ -305,15 +305,22 @@ def test_where_control_flow_depends_on_data_the_largest_parts_are_captured(serve
     ]
     assert all("depend on the values of tensors" in part.reason for part in captured.stays_eager)
     assert sorted((graph.path, graph.calls) for graph in captured.graphs) == [
-        *(("branches.0.inner", 1), ("branches.1.inner", 1), ("start", 1), ("twice", 1), ("twice", 2))
+        *(("branches.0.inner", 1), ("branches.1.inner", 1), ("start", 1), ("twice", 3))
     ]
     by_path = {(graph.path, graph.calls): graph for graph in captured.graphs}
-    start, twice = by_path["start", 1], by_path["twice", 2]
+    start, twice = by_path["start", 1], by_path["twice", 3]
     assert [item.path for item in start.inputs if item.kind == "parameter"] == ["0.weight", "0.bias"]
     assert [node.module for node in start.nodes] == ["0", "1"]
     assert twice.keywords == ("shift",) and twice.arguments == ["tuple", [["leaf"], ["leaf"]]]
     assert [item.value for item in twice.inputs if item.kind == "scalar"] == [1.0]
     assert all(graph.eager_ms is not None and 0 < graph.eager_ms < 1e5 for graph in captured.graphs)
+
+
+def test_a_module_that_is_called_in_several_forms_stays_as_it_is(server: CaptureServer) -> None:
+    captured = of(server, PARTS.replace("shift=1.0), shift=1.0)", "shift=1.0), shift=2.0)"))
+    stays = {part.path: part.reason for part in captured.stays_eager}
+    assert stays["twice"] == "it is called in 2 forms, of which a graph has one"
+    assert "twice" not in {graph.path for graph in captured.graphs}
 
 
 def test_a_model_that_cannot_be_exported_at_all_says_why(server: CaptureServer) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from whole_models import source_text
 from whole_models.graph import Argument, Graph, GraphInput, Node, Ref, TensorFacts, TorchName
-from whole_models.source_text import argument_text, attribute_text, expression, named, statements, tree_text
+from whole_models.source_text import argument_text, expression, named, statements, tree_text
 
 FACTS = TensorFacts((1,), (1,), "float32")
 A, B, C, D = Ref("a"), Ref("b"), Ref("c"), Ref("d")
@@ -221,9 +221,3 @@ def test_containers() -> None:
 def test_leaves_that_do_not_fit_are_refused(leaves: list[str]) -> None:
     with pytest.raises(ValueError, match="leaves"):
         tree_text(["tuple", [["leaf"]]], leaves)
-
-
-def test_attributes_by_path() -> None:
-    assert attribute_text("self", "layers.0.weight") == "self.layers[0].weight"
-    assert attribute_text("self", "weight") == "self.weight"
-    assert attribute_text("m", "1x.w") == 'getattr(m, "1x").w'

@@ -13,8 +13,6 @@ from .describe import checked_path
 from .errors import Refused, reason_of
 from .load import copied
 
-MAX_FORMS = 4
-
 
 @dataclass
 class Part:
@@ -46,7 +44,7 @@ def export_parts(
 ) -> tuple[Graphs, list[dict[str, str]]]:
     """Export a model, or the largest modules in it that can be.
 
-    A module that is called in several forms is exported in each of them, or not at all. Those that take longest come
+    A module that is called in several forms is not exported, but what it calls may be. Modules that take longest come
     first, in case that there is no time for all.
 
     Args:
@@ -66,10 +64,10 @@ def export_parts(
         refused = []
         for path, forms in sorted(level.items(), key=lambda item: -sum(part.seconds for part in item[1])):
             try:
-                if len(forms) > MAX_FORMS:
-                    raise Refused(f"it is called in more than {MAX_FORMS} forms")
+                if len(forms) > 1:
+                    raise Refused(f"it is called in {len(forms)} forms, of which a graph has one")
                 checked_path(path)
-                graphs += [(part, attempt(part)) for part in forms]
+                graphs.append((forms[0], attempt(forms[0])))
             except Refused as error:
                 refused.append(path)
                 shown = re.sub(r"[^A-Za-z0-9_.]", "_", path)
