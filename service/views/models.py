@@ -21,7 +21,7 @@ from db.records import (
 from db.store import Store
 from service.jobs.query import mark_dead_jobs
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
-from tasks.outcomes import Verdict, is_ranked
+from tasks.outcomes import Decision, Verdict, is_ranked
 
 PAGE = 50
 
@@ -121,6 +121,11 @@ class TrialLine:
     ratio: float | None
     taken_out: bool
     message: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model did not pass, so that the decision is a verdict and the message says what was wrong."""
+        return self.decision != Verdict.PASSED and self.decision not in set(Decision)
 
 
 @dataclass(frozen=True)

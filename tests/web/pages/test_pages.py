@@ -691,6 +691,19 @@ def test_trials_of_a_model_say_what_they_asked_and_decided(site, made):
     assert "r02_rms_norm is the model better off without it? worse 0.870 no" in text
 
 
+def test_a_trial_in_which_a_model_failed_says_what_was_wrong(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    trials = [
+        seeded_store.trial("r02_rms_norm", "passes", "wrong_output", None, True, "row 3 differs"),
+        seeded_store.trial("r03_attention", "without", "worse", 0.9, False, "correct on 9 input families"),
+    ]
+    seeded_store.decide(made, "net", trials, ["r03_attention"])
+    text = fresh.get(f"/models/{run}").text
+    assert "does the model pass with it? wrong_output row 3 differs – yes" in text
+    assert "is the model better off without it? worse 0.900 no" in text
+
+
 def test_the_bars_of_a_model_are_those_of_the_proof_parted_by_the_regions_that_are_kept(site, made):
     page = model_page(site, made, "decoder")
     (picture,) = [each for each in page.all("svg") if each.get("role") == "img"]
