@@ -44,8 +44,9 @@ at the sizes of the tasks, or at smaller ones where a call would take too long. 
 OF_CANDIDATES = """## Candidates
 
 *Registers*, *shared memory* and *spilled* bytes are those of the kernel with the most registers, as NVIDIA's assembler
-tells them for sm_80 / sm_90a / sm_100; for a kernel with several configurations, of the one with the most. *Inputs* says
-on which smaller inputs than the task's it was judged, if on any. *Not shown* holds tags that are missing, with the reason.
+tells them for sm_80 / sm_90a / sm_100; for a kernel with several configurations, of the one with the most. *Inputs*
+says on which smaller inputs than the task's it was judged, if on any. *Not shown* holds tags that are missing, with the
+reason.
 """
 OF_FAULTS = """## Faults
 

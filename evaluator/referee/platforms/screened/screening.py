@@ -295,7 +295,9 @@ def refuse(seen: Observed) -> None:
                 said += " between threads of a block (a barrier or an atomic operation is missing)"
             if run["what"].startswith(CONFIGURATION):
                 said += f" ({run['what']})"
-            raise Finding("crashed", f"{said}: {_places(text)}"[:500], found, text)
+            places = _places(text)
+            told = places if said in places else f"{said}: {places}"
+            raise Finding("crashed", told[:500], found, text)
         if found == "fault" and run["what"] in ORDERS:
             said = text if run["what"] == "forward" else f"{text} ({_said(run['what'])})"
             raise Finding("crashed", said, _code_in(text), text)
