@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,9 @@ FAULTS = {
 KEPT = RESULTS / "screening.json"
 EFFORT = Effort(wall_s=2400.0, build_timeout_s=600.0, call_timeout_s=300.0, baselines=())
 REPORT_LINES = 14
+SMALLER = re.compile(r" of smaller inputs \((.*?)\)")
+"""What an evaluation's message says of them."""
+
 ABOUT = """# Kernels for GPUs, screened without one
 
 The starter ops as kernels written by hand, and faults planted in them. Everything was judged by the referee in Docker
@@ -40,8 +44,9 @@ at the sizes of the tasks, or at smaller ones where a call would take too long. 
 OF_CANDIDATES = """## Candidates
 
 *Registers*, *shared memory* and *spilled* bytes are those of the kernel with the most registers, as NVIDIA's assembler
-tells them for sm_80 / sm_90a / sm_100; for a kernel with several configurations, of the one with the most. *Not shown*
-holds tags that are missing, with the reason.
+tells them for sm_80 / sm_90a / sm_100; for a kernel with several configurations, of the one with the most. *Inputs*
+says on which smaller inputs than the task's it was judged, if on any. *Not shown* holds tags that are missing, with the
+reason.
 """
 OF_FAULTS = """## Faults
 
@@ -103,7 +108,9 @@ def row(name: str, found: Mapping[str, Any]) -> str:
     verdict = found["verdict"] + (f" ({found['code']})" if found["code"] else "")
     tags = ", ".join(found["tags"])
     missing = "; ".join(f"{tag}: {why}" for tag, why in found["missing"].items()).replace("|", "\\|")
-    return f"| {op} | {platform} | {verdict} | {tags} | {' | '.join(cells)} | {'yes' if cores else 'no'} | {missing} |"
+    smaller = SMALLER.search(found["message"])
+    cells += ["yes" if cores else "no", smaller.group(1) if smaller else "the task's", missing]
+    return f"| {op} | {platform} | {verdict} | {tags} | {' | '.join(cells)} |"
 
 
 def _main(kernels: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -117,8 +124,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         "Command: `python -m benchmarks.screened_ops`.",
         "",
         OF_CANDIDATES,
-        "| op | language | verdict | tags | registers | shared memory | spilled | tensor cores | not shown |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| op | language | verdict | tags | registers | shared memory | spilled | tensor cores | inputs | not shown |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     ops = [f"{platform}/{task.name}" for task in load_suite("starter").tasks for platform in PLATFORMS]
     lines += [row(name, results[name]) for name in ops if name in results]

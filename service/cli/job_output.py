@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 WIDTH = 80
 INDENT = " " * 11
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
+_SMALLER = {
+    "smaller_inputs": "smaller, because a call on the task's own takes too long here",
+    "smaller_in_checks": "smaller still for races, bounds and order",
+}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
@@ -108,6 +112,9 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         screening = (result.get("profile") or {}).get("screening") or {}
         for name, why in (screening.get("missing") or {}).items():
             _line(f"  not shown: {name}", str(why)[:300])
+        for name, what in _SMALLER.items():
+            if smaller := screening.get(name):
+                _line(f"inputs     {what}: {', '.join(smaller)}")
     elif result["verdict"] != Verdict.PASSED:
         _line(f"verdict    {verdict}", result.get("message") or "")
         if result.get("detail"):

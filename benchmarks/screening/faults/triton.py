@@ -75,6 +75,12 @@ FAULTS = {
             ("range(0, dimensions, K)", "range(0, dimensions, 32)"),
         ),
     ),
+    "first_row_of_tiles_alone": Fault(
+        "triton",
+        "pairwise_distance",
+        "every program of a column makes the tile of the first rows",
+        (("rows = tl.program_id(0) * M + tl.arange(0, M)", "rows = tl.arange(0, M)"),),
+    ),
     "wrong_last_column": Fault(
         "triton",
         "bilinear_resize",

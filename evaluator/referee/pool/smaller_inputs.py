@@ -17,6 +17,7 @@ from .reference_work import count_work
 
 _PERIODS = (128, 32)
 _PAIR = 2  # of what lies along the first dimension: with one, a kernel that mixes them up would not be found
+_MOST_OF_A_BATCH = 2 * min(_PERIODS) - 1  # first sizes from the next one on are taken for rows, which tiles may divide
 
 
 def made_smaller(rule: Smaller, inputs: InputSet) -> InputSet:
@@ -52,7 +53,7 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
     if _work(reference, inputs) <= most_work:
         return None
     best, least = None, math.inf
-    for rule in _rules(state):
+    for rule in rules(state, inputs.tree):
         if not says(rule, inputs.tree):
             continue
         work = _work(reference, made_smaller(rule, inputs))
@@ -63,14 +64,29 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
     return best
 
 
-def _rules(state: dict[str, torch.Tensor]) -> Iterator[Smaller]:
+def rules(state: dict[str, torch.Tensor], tree: Tree) -> Iterator[Smaller]:
+    """The rules that are tried, the one that leaves most untouched first.
+
+    Args:
+        state: the model's parameters and buffers, whose sizes stay.
+        tree: the inputs.
+    """
     kept = frozenset(size for value in state.values() for size in value.shape)
+    first = next((row.shape[0] for row in tree.tensors if row.shape), 0)
+    of_rows = first > _MOST_OF_A_BATCH
     # Fewer rows first: kernels walk along rows, so shorter ones would leave their loops untried.
-    for leading in (*_PERIODS, _PAIR):
+    for leading in _PERIODS:
         yield Smaller(kept, None, leading)
+    # Two of a batch are as good as all. Two rows are a tile of their own, and a kernel that is wrong in every other
+    # tile would not be found: so all sizes become smaller before that.
+    if not of_rows:
+        yield Smaller(kept, None, _PAIR)
     for period in _PERIODS:
         yield Smaller(kept, period, None)
-        yield Smaller(kept, period, _PAIR)
+        if not of_rows:
+            yield Smaller(kept, period, _PAIR)
+    if of_rows:
+        yield from (Smaller(kept, period, _PAIR) for period in (None, *_PERIODS))
 
 
 def _work(reference: RunnerHandle, inputs: InputSet) -> float:

@@ -31,6 +31,9 @@ _MAX_TRACE = 4000
 _CALLING = ("_wrapped_call_impl", "_call_impl")
 """Functions of torch that call a module's `forward`."""
 
+_LAUNCHING = ("/triton/runtime/jit.py", "/triton/runtime/autotuner.py")
+"""Files of Triton's that a launch goes through."""
+
 
 class _Closed(BaseException):
     """The referee has closed the connection."""
@@ -303,14 +306,20 @@ class Runner:
 
 
 def _without_own_frames(told: traceback.TracebackException) -> traceback.TracebackException:
-    """The same without the frames of the runner, of imports and of torch's call of a module.
+    """The same without the frames of the runner, of imports, of torch's call of a module and of Triton's launch.
 
     A traceback of nothing but such frames stays as it is.
     """
     left = [told]
     while left:
         each = left.pop()
-        foreign = [frame for frame in each.stack if not frame.filename.startswith(_OWN) and frame.name not in _CALLING]
+        foreign = [
+            frame
+            for frame in each.stack
+            if not frame.filename.startswith(_OWN)
+            and not frame.filename.endswith(_LAUNCHING)
+            and frame.name not in _CALLING
+        ]
         if foreign:
             each.stack = traceback.StackSummary.from_list(foreign)
         left += [earlier for earlier in (each.__cause__, each.__context__) if earlier is not None]

@@ -339,7 +339,12 @@ def run(x):
         "wrong_output:nan",
     ),
     "products in TF32": Case(
-        "x @ x.t()", "40, 50", MATMUL.replace(", input_precision=PRECISION", ""), "wrong_output:values"
+        "x @ x.t()", "40, 50", MATMUL.replace(", input_precision=PRECISION", ""), "wrong_output:values",
+        says=("line", "tl.dot rounds float32 to TF32"),
+    ),
+    "a maximum that drops NaN": Case(
+        *RELU, elementwise("tl.maximum(v, 0.0)"), "wrong_output:nan",
+        says=("kernel k, line", "tl.maximum of a number and NaN is the number"),
     ),
     "torch does the work": Case(
         *RELU, elementwise(RIGHT), "screened", body="return x.relu()",

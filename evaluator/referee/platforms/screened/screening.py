@@ -295,7 +295,9 @@ def refuse(seen: Observed) -> None:
                 said += " between threads of a block (a barrier or an atomic operation is missing)"
             if run["what"].startswith(CONFIGURATION):
                 said += f" ({run['what']})"
-            raise Finding("crashed", f"{said}: {_places(text)}"[:500], found, text)
+            places = _places(text)
+            told = places if said in places else f"{said}: {places}"
+            raise Finding("crashed", told[:500], found, text)
         if found == "fault" and run["what"] in ORDERS:
             said = text if run["what"] == "forward" else f"{text} ({_said(run['what'])})"
             raise Finding("crashed", said, _code_in(text), text)
@@ -424,6 +426,9 @@ def _bytes_row(content: torch.Tensor) -> TensorRow:
     return TensorRow(0, "uint8", (content.numel(),), (1,))
 
 
+_NOTES = ("tf32", "nan")
+
+
 def facts_of(told: dict[str, Any]) -> dict[str, Any]:
     """What that process says, each in its form, for the profile."""
     runs = [
@@ -448,6 +453,9 @@ def facts_of(told: dict[str, Any]) -> dict[str, Any]:
         "error": _text(told.get("error")),
         "compiler": _text(told.get("compiler")),
         "compiled": [_architecture(each) for each in _list(told.get("compiled")) if isinstance(each, dict)][:8],
+        "notes": {kind: untrusted.text(notes[kind], 200) for kind in _NOTES if kind in notes}
+        if isinstance(notes := told.get("notes"), dict)
+        else {},
         "seconds": _seconds(told.get("seconds")),
         "build_s": {untrusted.text(name, 20): _seconds(value) for name, value in build_s.items()}
         if isinstance(build_s, dict)
@@ -564,6 +572,9 @@ def _cause(
         if cause.verdict == "crashed":
             told = replace(finding, message=f"{finding.message}; {cause.message}", detail=cause.detail)
             return cause if died else told
-    if finding.code == "nan" and input_families.NON_FINITE not in finding.message:
+    non_finite = input_families.NON_FINITE in finding.message
+    if finding.code == "nan" and not non_finite:
         return replace(finding, message=f"{finding.message}; {language.undefined}")
+    if note := seen.facts.get("notes", {}).get("nan" if non_finite else "tf32"):
+        return replace(finding, message=f"{finding.message}; {note}")
     return finding

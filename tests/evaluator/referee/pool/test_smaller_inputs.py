@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.pool.smaller_inputs import made_smaller, says
+from evaluator.referee.isolation.calls import InputSet
+from evaluator.referee.pool.smaller_inputs import made_smaller, rules, says
 from evaluator.referee.protocol.smaller_shapes import Smaller
 from tests.support.input_sets import input_set, values_of
 
@@ -34,6 +35,25 @@ def test_what_lies_first_becomes_small_alone_or_beside_the_others() -> None:
         (5, 4096),
     ]
     assert Smaller(NONE_KEPT, 128, 2).shapes([(16, 300), (8, 16)]) == [(2, 172), (8, 16)]
+
+
+def test_of_a_batch_two_are_tried_before_other_sizes_and_of_rows_last() -> None:
+    """With two rows a kernel has one row of tiles, so what is wrong in the others would not be found."""
+    batch = input_set(torch.zeros(8, 3, 300), torch.zeros(400))
+    assert _tried(batch) == [[(2, 3, 300), (400,)], [(8, 3, 172), (144,)], [(2, 3, 172), (144,)],
+                             [(8, 3, 44), (48,)], [(2, 3, 44), (48,)]]  # fmt: skip
+    rows = input_set(torch.zeros(1024, 64), torch.zeros(2048, 64))
+    assert _tried(rows) == [
+        [(128, 64), (2048, 64)], [(32, 64), (2048, 64)],
+        [(128, 64), (128, 64)], [(32, 32), (32, 32)],
+        [(2, 64), (2048, 64)], [(2, 64), (128, 64)], [(2, 32), (32, 32)],
+    ]  # fmt: skip
+
+
+def _tried(inputs: InputSet) -> list[list[tuple[int, ...]]]:
+    """The shapes that each rule makes of inputs, in the order of the rules; none of a rule that changes nothing."""
+    old = [row.shape for row in inputs.tree.tensors]
+    return [rule.shapes(old) for rule in rules({}, inputs.tree) if says(rule, inputs.tree)]
 
 
 def test_it_is_said_in_words() -> None:

@@ -1,5 +1,7 @@
 """What a runner says of a command that failed: the candidate's own frames, and none of the runner's or of torch's."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -37,6 +39,17 @@ def test_a_frame_of_the_runner_is_left_out_where_the_candidate_has_one() -> None
         Fails(broken_tree=True)()
     trace = str(failure(caught.value)["trace"])
     assert "in forward" in trace and "protocol/tensors.py" not in trace
+
+
+def test_a_frame_of_tritons_launch_is_left_out() -> None:
+    """What a kernel has done wrong, and in which line, is in the message; the candidate's frame says which launch."""
+    launch: dict[str, Any] = {"Fails": Fails}
+    code = "def run():\n    Fails(broken_tree=False).forward()\n"
+    exec(compile(code, "/tools/triton/runtime/jit.py", "exec"), launch)
+    with pytest.raises(ValueError) as caught:
+        launch["run"]()
+    trace = str(failure(caught.value)["trace"])
+    assert "in forward" in trace and "jit.py" not in trace
 
 
 def test_a_traceback_of_nothing_else_stays_whole() -> None:

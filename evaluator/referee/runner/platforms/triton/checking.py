@@ -79,8 +79,10 @@ def check(runner: "Runner", message: Message) -> Message:
     memory = {}
     runs = []
     for what, job in done.items():
-        found, text, unclear = job.value or (*job.failed, [])
+        found, text, unclear, notes = job.value or (*job.failed, [], {})
         runs.append(vars(Run(what, found, text, job.seconds)))
+        if what == ORDERS[0]:
+            reply["notes"] = notes
         if what == ORDERS[0] and not found:
             runs.append(vars(Run("races", "unclear" if unclear else "", "; ".join(unclear[:3]), job.seconds)))
         if not found:

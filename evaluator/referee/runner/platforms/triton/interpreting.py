@@ -90,6 +90,7 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         self.options = interpreter.InterpreterOptions(sanitize_overflow=False)
         self.watch = Watch(())
         self.other: Any = None  # what a load of one element is given for its mask
+        self.notes: dict[str, str] = {}  # what is not wrong, but may be why outputs are: the first place of each kind
 
     def get_bf16(self, value: float) -> Any:
         """A constant."""
@@ -148,17 +149,26 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         made = op(_wide(lhs), _wide(rhs))
         return TensorHandle(made if made.dtype == bool else _to_bf16(made), lhs.dtype.scalar)
 
+    def note(self, kind: str, text: str) -> None:
+        """Say where a kernel does something of a kind for the first time."""
+        if kind not in self.notes:
+            self.notes[kind] = f"{where()}: {text}"
+
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """The smaller one; of a number and NaN the number."""
+        self.note("nan", "tl.minimum of a number and NaN is the number, unless propagate_nan says otherwise")
         return self.binary_op(lhs, rhs, np.fmin)
 
     def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
         """The larger one; of a number and NaN the number."""
+        self.note("nan", "tl.maximum of a number and NaN is the number, unless propagate_nan says otherwise")
         return self.binary_op(lhs, rhs, np.fmax)
 
     def create_clampf(self, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
         """Clamp; NaN becomes the lower limit unless it is asked for."""
         keeps = propagate_nans == _ir.PROPAGATE_NAN.ALL
+        if not keeps:
+            self.note("nan", "tl.clamp of NaN is a number, unless propagate_nan says otherwise")
         above = self.binary_op(arg, lo, np.maximum if keeps else np.fmax)
         return self.binary_op(above, hi, np.minimum if keeps else np.fmin)
 
@@ -179,6 +189,7 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         left, right = _wide(a), _wide(b)
         if a.dtype.scalar == tl.float32 and input_precision == _ir.INPUT_PRECISION.TF32:
             left, right = _to_tf32(left), _to_tf32(right)
+            self.note("tf32", "tl.dot rounds float32 to TF32, unless input_precision says otherwise")
         if np.issubdtype(left.dtype, np.integer):
             return TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
         kind = np.float64 if left.dtype == np.float64 else np.float32
@@ -299,6 +310,14 @@ def begin() -> None:
         for name, value in [*vars(library).items()] if library is not None else ():
             if inspect.isfunction(value) and not name.startswith("_"):
                 setattr(library, name, _library_function(name))
+
+
+def notes() -> dict[str, str]:
+    """What kernels have done in this process that is not wrong, but may be why outputs are, by kind.
+
+    `tf32`: a product of float32 was rounded; `nan`: an operation was asked for that drops NaN.
+    """
+    return dict(interpreter.interpreter_builder.notes)
 
 
 def _method(function: Function) -> Callable[..., Any]:
