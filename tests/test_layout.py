@@ -163,7 +163,7 @@ def test_there_are_no_commands_but_those_of_the_design():
     names = {command.callback.__name__ for command in build_app().registered_commands if command.callback}
     names |= {group.name for group in build_app().registered_groups}
     known = {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db", "batch"}
-    known |= {"serve", "worker", "mcp", "dev", "tokens", "audit"}
+    known |= {"serve", "worker", "mcp", "dev", "tokens", "audit", "model", "models"}
     assert names <= known
 
 
@@ -278,8 +278,8 @@ ROOMS = {
     "service": {
         ".": "jobs",
         "batches": ". jobs submissions",
-        "cli": ". batches cli/commands client jobs views",
-        "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts worker",
+        "cli": ". batches cli/commands client jobs views whole_models",
+        "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts whole_models worker",
         "cli/remote": ". batches cli client jobs submissions",
         "client": ". batches jobs",
         "jobs": ".",
@@ -288,6 +288,7 @@ ROOMS = {
         "submissions": ". batches jobs",
         "transcripts": ". jobs",
         "views": ". batches jobs submissions transcripts",
+        "whole_models": ". batches jobs submissions views",
         "worker": ". jobs",
     },
     "agents": {
