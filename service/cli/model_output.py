@@ -9,6 +9,7 @@ from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
 from service.whole_models.plan import Plan, plan_json
 from service.whole_models.report import region_rows
+from service.whole_models.run import faster_baselines
 from tasks.task import Task
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ def show_run(report: "ModelReport", store: "Store") -> None:
         columns = ("region", "times", "share", "job", "over eager", "over compile", "in the model")
         print_table(columns, rows, right=columns[1:6])
     if report.proof is not None:
-        show_evaluation(report.proof.result, last="faster model")
+        show_evaluation(report.proof.result, last="with kernels")
+        names = [{"eager": "eager", "compile": "torch.compile"}[name] for name in faster_baselines(report.proof)]
+        if names:
+            print(f"not delivered: {' and '.join(names)} alone is faster than the model with kernels")
     elif run.stage == "done":
         print("nothing was found that makes the model faster end to end")
     if report.delivered is not None:

@@ -149,11 +149,27 @@ def read_report(run_id: int, *, settings: Settings, store: Store) -> ModelReport
     Raises:
         NotInStore: there is no such run.
     """
+    mark_stopped_runs(settings, store)
     with store.read() as session:
         run = model_runs.get_run(session, run_id)
         proof = None if run.evaluation_id is None else results.get_evaluation(session, run.evaluation_id)
     folder = folder_of(run, settings)
     return ModelReport(run, proof, folder if (folder / "report.md").is_file() else None)
+
+
+def mark_stopped_runs(settings: Settings, store: Store) -> None:
+    """Mark runs of this machine as interrupted whose process has ended without a word: nobody holds their lock."""
+    with store.read() as session:
+        running = [run.id for run in model_runs.list_runs(session) if run.status is JobStatus.RUNNING]
+    for run_id in running:
+        lock = run_folder(settings, run_id) / "lock"
+        if not lock.is_file():
+            continue
+        with contextlib.suppress(Conflict), _alone(lock, run_id), store.write() as session:
+            if model_runs.get_run(session, run_id).status is JobStatus.RUNNING:
+                model_runs.finish_run(
+                    session, run_id, status=JobStatus.INTERRUPTED, error="its process ended in the middle of it"
+                )
 
 
 def folder_of(run: ModelRunRecord, settings: Settings) -> Path:
@@ -365,7 +381,10 @@ def _deliver(
     store: Store,
 ) -> ModelReport:
     failed = proof is not None and proof.verdict != Verdict.PASSED
+    beaten = proof is not None and bool(faster_baselines(proof))
     with store.write() as session:
+        if failed or beaten:
+            model_runs.set_kept(session, run_id, [])
         model_runs.finish_run(
             session,
             run_id,
@@ -376,12 +395,18 @@ def _deliver(
         )
         run = model_runs.get_run(session, run_id)
     report = ModelReport(run, proof, None)
-    if proof is None or failed:
+    if proof is None or failed or beaten:
         return report
     folder = folder_of(run, settings)
     write_folder(folder, files_of(run, plan, assembly))
     write_whole(folder / "report.md", report_text(report, store))
     return replace(report, delivered=folder)
+
+
+def faster_baselines(proof: EvaluationRecord) -> list[str]:
+    """Those of eager and torch.compile that are faster than what was proven: nothing slower is delivered."""
+    speedup = proof.result.get("speedup") or {}
+    return [name for name in ("eager", "compile") if name in speedup and speedup[name]["high"] < 1]
 
 
 def files_of(run: ModelRunRecord, plan: Plan, assembly: Assembly) -> Mapping[str, str]:

@@ -54,6 +54,9 @@ def get_init_inputs():
 PAYS = 1.5
 """The speed of a region's kernel from which on it makes the whole model faster."""
 
+SLOW = 1.7
+"""The speed of a kernel with which the whole model is faster than eager and slower than torch.compile."""
+
 BREAKS = 9.0
 """The speed of a kernel with which the whole model is wrong."""
 
@@ -68,7 +71,10 @@ class ModelContext(QuickContext):
         if BREAKS in speeds:
             return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
         if champion is None:
-            return found
+            over = 0.9 if SLOW in speeds else whole
+            return replace(
+                found, speedup={**(found.speedup or {}), "compile": Interval(over, over * 0.99, over * 1.01)}
+            )
         ratio = whole / (1.0 + sum(speed - PAYS for speed in speeds_in(champion)))
         decision = "better" if ratio > 1.02 else "worse" if ratio < 0.98 else "alike"
         return replace(

@@ -198,9 +198,13 @@ def list_(
     from service.cli.output import note, print_json, print_table
     from service.database import opened_store
     from service.settings import load_settings
+    from service.whole_models.run import mark_stopped_runs
 
-    with opened_store(load_settings()) as store, store.read() as session:
-        found = model_runs.list_runs(session, limit=limit)
+    settings = load_settings()
+    with opened_store(settings) as store:
+        mark_stopped_runs(settings, store)
+        with store.read() as session:
+            found = model_runs.list_runs(session, limit=limit)
     if as_json:
         rows = [asdict(run) | {"task": run.task.ref, "regions": None} for run in found]
         print_json({"schema": "kernelwright.models/1", "runs": rows})

@@ -22,9 +22,9 @@ from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict
 from service.settings import Settings, override
 from service.whole_models.report import region_rows
-from service.whole_models.run import read_report, run_folder, start_run, worth_a_job
+from service.whole_models.run import faster_baselines, read_report, run_folder, start_run, worth_a_job
 from tests.support.fast_batches import coder, quick
-from tests.support.model_runs import BREAKS, MODEL, carry_out, put_capture, replace_what_is_slow
+from tests.support.model_runs import BREAKS, MODEL, SLOW, carry_out, put_capture, replace_what_is_slow
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +108,28 @@ def test_where_nothing_pays_nothing_is_delivered(
         report = carry_out(run_id, settings, store)
         assert (report.run.status, report.run.kept, report.proof, report.delivered) == (JobStatus.DONE, (), None, None)
     assert not (tmp_path / "faster").exists()
+
+
+def test_what_torch_compile_alone_does_faster_is_not_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [SLOW]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert report.run.status is JobStatus.DONE
+        assert report.proof is not None and faster_baselines(report.proof) == ["compile"]
+        assert (report.run.kept, report.delivered) == ((), None)
+    assert not (tmp_path / "faster").exists()
+
+
+def test_a_run_whose_process_is_gone_is_not_shown_as_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        with (run_folder(settings, run_id) / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert read_report(run_id, settings=settings, store=store).run.status is JobStatus.RUNNING
+        found = read_report(run_id, settings=settings, store=store).run
+        assert (found.status, found.error) == (JobStatus.INTERRUPTED, "its process ended in the middle of it")
 
 
 def test_the_budget_is_shared_by_what_regions_take_of_the_time(
