@@ -6,7 +6,7 @@ without it. The proof of what the trials have chosen is measured afterwards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from db.records import ModelRunRecord
@@ -74,7 +74,8 @@ def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool])
     """The kernels that can all be in place and together save most, the one that saves most first.
 
     Regions of different grains share nodes, so this weighs a kernel for a layer against those for the layer's parts. Of
-    two sets that save the same the one found first is taken, which has the larger kernels. Whole graphs are left out.
+    two sets that save the same the one found first is taken, which has the larger kernels. Then the others are put
+    into those of their places that are left free. Whole graphs are left out.
 
     Args:
         kernels: the one that saves most first.
@@ -99,7 +100,24 @@ def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool])
                 extend(place + 1, (*taken, place), saved_ms + parts[place].saved_ms)
 
     extend(0, (), 0.0)
-    return [parts[each] for each in best[1]]
+    found = [parts[each] for each in best[1]]
+    for kernel in parts:
+        if kernel not in found and (rest := _elsewhere(kernel, found, fit)) is not None:
+            found.append(rest)
+    return found
+
+
+def _elsewhere(kernel: Kernel, taken: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> Kernel | None:
+    """The kernel in those of its places that others have left free; None: there are none."""
+    used = {(each.region.graph, node) for each in taken for place in each.region.occurrences for node in place.nodes}
+    places = kernel.region.occurrences
+    free = tuple(each for each in places if used.isdisjoint((kernel.region.graph, node) for node in each.nodes))
+    if not free:
+        return None
+    share = len(free) / len(places)
+    region = replace(kernel.region, nodes=free[0].nodes, occurrences=free, eager_ms=kernel.region.eager_ms * share)
+    rest = replace(kernel, region=region, saved_ms=kernel.saved_ms * share)
+    return rest if fit([*taken, rest]) else None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Which kernels go back together: those that share no operator and save most in all."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,15 @@ def test_a_kernel_for_a_layer_is_weighed_against_those_for_its_parts() -> None:
 
 def test_kernels_elsewhere_are_taken_too() -> None:
     assert together(kernel("a", "ab", 1.0), kernel("b", "bc", 0.9), kernel("c", "de", 0.1)) == ["a", "c"]
+
+
+def test_a_kernel_whose_places_are_taken_in_part_is_put_into_the_others() -> None:
+    norm = kernel("norm", "ab", 1.0)
+    places = tuple(Occurrence(tuple(nodes), (), (), ()) for nodes in ("ab", "xy", "zw"))
+    norm = replace(norm, region=replace(norm.region, occurrences=places, eager_ms=9.0), saved_ms=3.0)
+    layer, rest = disjoint([kernel("layer", "abcd", 5.0), norm], lambda chosen: True)
+    assert (layer.name, rest.name, rest.saved_ms, rest.region.eager_ms) == ("layer", "norm", 2.0, 6.0)
+    assert [each.nodes for each in rest.region.occurrences] == [("x", "y"), ("z", "w")]
 
 
 def test_the_kernel_of_a_whole_graph_is_no_part() -> None:
