@@ -336,7 +336,7 @@ def _assemble(
         with store.write() as session:
             model_runs.add_trial(session, run_id, trial.to_json())
 
-    with open_evaluation_context(model, settings, own_code_only=False) as context:
+    with open_evaluation_context(model, settings, own_code_only=_own_code_only(settings)) as context:
         assembler = Assembler(model.source, plan, context, run.trials, record, watching.step, cancel)
         assembly = assembler.assemble(kernels)
     with store.write() as session:
@@ -367,8 +367,14 @@ def _prove(
         store=store,
         observe=lambda event: watching.step(str(event.data.get("text", ""))),
         cancel=cancel,
+        own_code_only=_own_code_only(settings),
     )
     return evaluated.record
+
+
+def _own_code_only(settings: Settings) -> bool:
+    """Whether all that runs is the user's own model and what the built-in compiler writes."""
+    return only_builtin(settings.model, settings.judge_model)
 
 
 def _deliver(
