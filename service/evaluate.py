@@ -94,9 +94,9 @@ def evaluate_source(
 ) -> Iterator[Evaluated]:
     """Evaluate a candidate for a task, `times` times from the beginning.
 
-    Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. `origin` says where the
-    source is from. Unless `own_code_only`, the candidate counts as foreign code: it runs in the process sandbox only if
-    the settings name that.
+    Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. `origin` says where
+    the source is from. Unless `own_code_only`, the candidate counts as foreign code: it runs in the process sandbox
+    only if the settings name that.
 
     Raises:
         BadRequest: a rule is unknown.

@@ -11,7 +11,7 @@ from service.cancellation import CancelToken
 from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
-from service.jobs.run import JobReport
+from service.jobs.run import NOTHING_TO_WORK_WITH, JobReport
 from service.views.wording import tokens_of_job
 from tasks.outcomes import CHECK_RESULTS, GUARDED, RIGHT, TAGS, TRIAL, Clock, Verdict, check_result, clock_of, explain
 
@@ -230,9 +230,6 @@ def _verbatim(text: str) -> None:
     make_console().print(Text("\n".join(plain(part) for part in text.splitlines())), soft_wrap=True)
 
 
-_NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")
-
-
 def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
     """Print the report of a job that has ended.
 
@@ -244,7 +241,7 @@ def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
         BadRequest: the referee found that the op itself cannot be judged.
     """
     job = report.job
-    if report.best is None and report.stop_reason in _NOTHING_TO_WORK_WITH:
+    if report.best is None and report.stop_reason in NOTHING_TO_WORK_WITH:
         raise Unavailable(f"{report.stop_detail} (job {job.id}; then: kernelwright jobs resume {job.id})")
     if report.stop_reason == "task_invalid":
         raise BadRequest(f"{job.task.ref}: {report.stop_detail}")

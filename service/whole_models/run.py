@@ -12,19 +12,20 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import only_builtin
 from db.evaluations import results
-from db.jobs import batches, job_queue, model_runs
+from db.jobs import batches, job_queue, jobs, model_runs
 from db.records import EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.batches.manage import resume_batch
 from service.cancellation import Cancelled, CancelToken
-from service.errors import BadRequest, Conflict
+from service.errors import BadRequest, Conflict, Unavailable
 from service.evaluate import evaluate_source
 from service.evaluation_context import open_evaluation_context
 from service.jobs.export import write_whole
 from service.jobs.journal import Observer
 from service.jobs.local import run_batch
 from service.jobs.persistence import save_task
+from service.jobs.run import NOTHING_TO_WORK_WITH
 from service.jobs.spec import options_of, settings_of_options
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
@@ -122,6 +123,8 @@ def run_model(run_id: int, *, settings: Settings, store: Store, watching: Watchi
     folder = run_folder(settings, run_id)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / "lock", run_id):
+        with store.read() as session:  # another process may have worked on it until now
+            run = model_runs.get_run(session, run_id)
         try:
             return _carry_out(run, folder, settings=settings, store=store, watching=watching, cancel=cancel)
         except BaseException as error:
@@ -267,7 +270,20 @@ def _optimize(
     )
     if cancel.requested():
         raise Cancelled
+    _require_answers(store, run)
     _stage(store, run_id, "assemble")
+
+
+def _require_answers(store: Store, run: ModelRunRecord) -> None:
+    """Stop a run none of whose jobs had a model or a sandbox to work with: that nothing was found says nothing then.
+
+    Raises:
+        Unavailable: all jobs failed for such a reason.
+    """
+    with store.read() as session:
+        found = jobs.list_jobs(session, batch_id=run.batch_id)
+    if found and all(job.status is JobStatus.FAILED and job.stop_reason in NOTHING_TO_WORK_WITH for job in found):
+        raise Unavailable(f"{found[-1].error or found[-1].stop_reason} (then: kernelwright models resume {run.id})")
 
 
 def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, settings: Settings) -> int:
@@ -457,5 +473,5 @@ def _alone(lock: Path, run_id: int) -> Iterator[None]:
 def _line(error: BaseException) -> str:
     if isinstance(error, Cancelled | KeyboardInterrupt):
         return "stopped"
-    known = isinstance(error, BadRequest | SandboxUnavailable)
+    known = isinstance(error, BadRequest | SandboxUnavailable | Unavailable)
     return " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())[:500]

@@ -19,7 +19,8 @@ from db.jobs import jobs, model_runs
 from db.records import JobStatus, ModelRunRecord
 from db.store import Store
 from service.cancellation import Cancelled, CancelToken
-from service.errors import BadRequest, Conflict
+from service.errors import BadRequest, Conflict, Unavailable
+from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
 from service.whole_models.report import region_rows
 from service.whole_models.run import faster_baselines, read_report, run_folder, start_run, worth_a_job
@@ -38,10 +39,11 @@ def captured() -> str:
 
 @contextmanager
 def begun(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, captured: str, speeds: list[float], **options: object
+    monkeypatch: pytest.MonkeyPatch, folder: Path, captured: str, speeds: list[float] | Script, **options: object
 ) -> Iterator[tuple[int, Settings, Store]]:
     """A run that has captured its model; the Coder writes kernels of these speeds, one a region."""
-    with quick(monkeypatch, folder, coder(speeds), model="openai/one", budget_usd=5, **options) as (settings, store):
+    script = speeds if isinstance(speeds, Script) else coder(speeds)
+    with quick(monkeypatch, folder, script, model="openai/one", budget_usd=5, **options) as (settings, store):
         replace_what_is_slow(monkeypatch.setattr)
         (folder / "net.py").write_text(MODEL)
         run_id = start_run(str(folder / "net.py"), settings=settings, store=store, state=None, out=folder / "faster")
@@ -130,6 +132,17 @@ def test_a_run_whose_process_is_gone_is_not_shown_as_running(
             assert read_report(run_id, settings=settings, store=store).run.status is JobStatus.RUNNING
         found = read_report(run_id, settings=settings, store=store).run
         assert (found.status, found.error) == (JobStatus.INTERRUPTED, "its process ended in the middle of it")
+
+
+def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    refused = Script(match=(Entry(fault="unauthorized", when=When(request="write"), repeat=True),))
+    with begun(monkeypatch, tmp_path, captured, refused) as (run_id, settings, store):
+        with pytest.raises(Unavailable, match=f"models resume {run_id}"):
+            carry_out(run_id, settings, store)
+        run = stored(store, run_id)
+        assert (run.status, run.stage, run.kept) == (JobStatus.FAILED, "optimize", None)
 
 
 def test_the_budget_is_shared_by_what_regions_take_of_the_time(
