@@ -8,13 +8,15 @@ from agents.llm.models import only_builtin
 from agents.protocols import Event
 from agents.replay import resume_state_from_events
 from db.evaluations import results
-from db.jobs import batches, jobs
+from db.jobs import batches, jobs, model_runs
 from db.records import JobCost, JobRecord, JobStatus, Owner
 from service.jobs.query import end_job
 
 
 def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
     """The most that earlier runs of a job may have cost, in dollars, including runs whose process died."""
+    if (regions := model_runs.batch_of(session, job.id)) is not None:  # a run over a whole model costs what its jobs do
+        return sum(worst_paid_usd(session, each) for each in batches.job_costs(session, regions))
     if job.status is JobStatus.DONE:
         return job.cost_usd + job.unsettled_usd
     if job.started_at is None:

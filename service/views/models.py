@@ -20,6 +20,8 @@ from db.records import (
 )
 from db.store import Store
 from service.jobs.query import mark_dead_jobs
+from service.jobs.spec import OUT, PLAN_ONLY, STATE
+from service.views.changes import last_event_id
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
 from tasks.outcomes import Decision, Verdict, is_ranked
 
@@ -191,6 +193,8 @@ class ModelRunView:
         jobs: the run's jobs by status.
         evaluation: the evaluation of what is delivered: its proof.
         proof: the same, ready to be shown.
+        job: the run's own job.
+        last_event: the id of the last event of that job.
     """
 
     run: ModelRunRecord
@@ -204,6 +208,8 @@ class ModelRunView:
     jobs: Mapping[JobStatus, int]
     evaluation: EvaluationRecord | None
     proof: EvaluationView | None
+    job: JobRecord
+    last_event: int
 
     @property
     def is_open(self) -> bool:
@@ -219,6 +225,22 @@ class ModelRunView:
     def proven(self) -> bool:
         """Whether what is delivered passed its proof, and nobody took that back."""
         return self.proof is not None and self.proof.verdict == Verdict.PASSED and self.proof.retracted_at is None
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether its plan was all that was asked for."""
+        return self.run.options.get(PLAN_ONLY) is True
+
+    @property
+    def of_machine(self) -> bool:
+        """Whether a command began it, which may have taken files of its machine."""
+        return any(self.run.options.get(name) is not None for name in (STATE, OUT))
+
+    @property
+    def last_trial(self) -> str:
+        """The last decision on a kernel in a few words; empty before the first."""
+        last = self.trials[-1] if self.trials and self.run.stage == "assemble" else None
+        return "" if last is None else f"{last.name}: {last.asked} {last.decision}"
 
     @property
     def jobs_ended(self) -> int:
@@ -263,6 +285,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         run = model_runs.get_run(session, run_id)
         proof = None if run.evaluation_id is None else results.get_evaluation(session, run.evaluation_id)
         counts = {} if run.batch_id is None else batches.count_jobs(session, [run.batch_id])[run.batch_id]
+        job = jobs.get_job(session, run_id)
     regions = region_lines(store, run)
     shown = None if proof is None else evaluation_view(proof)
     plan = run.plan
@@ -281,6 +304,8 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         jobs=counts,
         evaluation=proof,
         proof=shown,
+        job=job,
+        last_event=last_event_id(store, run_id),
     )
 
 

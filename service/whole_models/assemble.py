@@ -12,8 +12,6 @@ from typing import Any
 from db.records import ModelRunRecord
 from db.store import Store
 from evaluator.evaluation import Evaluation
-from service.cancellation import CancelToken
-from service.evaluation_context import EvaluationContext
 from service.jobs.query import show_job
 from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Decision, candidate_hash
@@ -163,20 +161,18 @@ class Assembler:
     Attributes:
         model_source: the model.
         plan: its plan.
-        context: evaluates candidates for the model.
+        evaluate: has a candidate tried for the model, beside the champion if there is one.
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
-        cancel: ends the current trial.
     """
 
     model_source: str
     plan: Plan
-    context: EvaluationContext
+    evaluate: Callable[[str, str | None], Evaluation]
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
-    cancel: CancelToken
 
     def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
         """Put kernels back and take out again those that do not pay.
@@ -246,9 +242,7 @@ class Assembler:
         for each in self.known:
             if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
                 return Trial(**each)
-        evaluation = self.context.evaluate(
-            candidate, on_progress=self.on_progress, cancel=self.cancel, trial=True, champion=champion, profile=False
-        )
+        evaluation = self.evaluate(candidate, champion)
         decision, ratio = _outcome(evaluation)
         out = takes_out(decision, ratio) if evaluation.passed else question != "without"
         trial = Trial(name, question, *hashes, decision, ratio, out, evaluation.message[:500])

@@ -52,6 +52,14 @@ def jobs_queue(platform: str, sandbox: str | None = None, kind: str | None = Non
     return "-".join(part for part in ("jobs", platform, sandbox, kind) if part is not None)
 
 
+def models_queue(platform: str, sandbox: str | None = None, kind: str | None = None) -> str:
+    """The name of a queue of jobs over whole models, as `jobs_queue`.
+
+    They have queues of their own: such a job waits for those of its regions, which must find room at a worker.
+    """
+    return f"models-{jobs_queue(platform, sandbox, kind)}"
+
+
 def evaluations_queue(platform: str, sandbox: str, kind: str) -> str:
     """The name of the queue of evaluations for a device class and a sandbox."""
     return f"evaluations-{platform}-{sandbox}-{kind}"
@@ -77,7 +85,7 @@ class WorkQueue:
         options: EnqueueOptions = {
             "workflow_name": RUN_JOB,
             "workflow_id": job_workflow(job.id, job.attempt),
-            "queue_name": jobs_queue(job.platform, sandbox, kind),
+            "queue_name": (models_queue if job.kind == "model" else jobs_queue)(job.platform, sandbox, kind),
             "priority": priority_of(job),
         }
         with _failures_named():
