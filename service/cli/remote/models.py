@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from agents.protocols import Event
 from db.records import JobStatus
 from service.cli.model_output import show_run
 from service.cli.output import note, print_json
@@ -18,6 +19,7 @@ from service.client.server import ServerClient, open_server
 from service.errors import Unavailable
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
+from service.views.models import QUESTIONS, STAGES
 from service.whole_models.local import check_folder, write_folder
 
 MAX_FILES = 1000
@@ -85,7 +87,7 @@ def _follow(
     found = server.show_model(run_id)
     try:
         with show_progress(title) as observe:
-            watch(server, run_id, found["platform"], observe)
+            watch(server, run_id, found["platform"], lambda event: observe(_told(event)))
     except KeyboardInterrupt:
         at = f"--server {server.server}"
         note(f"\nmodel run {run_id} goes on there; look at it: kernelwright models show {run_id} {at}")
@@ -99,6 +101,16 @@ def _follow(
     else:
         show_run(found)
     return 0 if found["status"] == JobStatus.DONE else 1
+
+
+def _told(event: Event) -> Event:
+    """An event of a run in words, for a display of jobs."""
+    if event.kind == "stage":
+        return Event("step", 0, {"text": STAGES.get(str(event.data["stage"]), str(event.data["stage"]))})
+    if event.kind == "trial":
+        asked = QUESTIONS.get(str(event.data["question"]), "")
+        return Event("step", 0, {"text": f"{event.data['name']}: {asked} {event.data['decision']}"})
+    return event
 
 
 def _unpack(server: ServerClient, run_id: int, settings: Settings, out: Path | None) -> Path:
