@@ -22,7 +22,7 @@ def max_spending_usd(
 ) -> float:
     """The most that a user's jobs may have cost since a moment, with what open jobs may still cost.
 
-    A run over a whole model counts by its budget until its regions have jobs, and then by these.
+    A run over a whole model counts by its budget while it is open, and then by the jobs of its regions.
 
     Args:
         session: A transaction.
@@ -35,9 +35,18 @@ def max_spending_usd(
         Dollars; infinite if an open job has no budget.
     """
     columns = [getattr(JobRow, field.name) for field in fields(JobCost)]
-    by_its_regions = select(ModelRunRow.id).where(ModelRunRow.id == JobRow.id, ModelRunRow.batch_id.is_not(None))
+    run = aliased(JobRow)
+    of_open_run = (
+        select(ModelRunRow.id)
+        .join(run, run.id == ModelRunRow.id)
+        .where(ModelRunRow.batch_id == JobRow.batch_id, run.status.in_(OPEN))
+    )
+    ended_run = and_(JobRow.kind == "model", JobRow.status.not_in(OPEN))
     query = select(JobRow.kind, _costs_unknown(), *columns).where(
-        JobRow.user == user, or_(JobRow.status.in_(OPEN), JobRow.finished_at >= since), ~by_its_regions.exists()
+        JobRow.user == user,
+        or_(JobRow.status.in_(OPEN), JobRow.finished_at >= since),
+        ~ended_run,
+        ~of_open_run.exists(),
     )
     total = 0.0
     for kind, costs_unknown, job_id, status, *rest in session.execute(query).all():

@@ -1,5 +1,7 @@
 """Runs over whole models in the store: stages, regions with their jobs, decisions, the proof, what is delivered."""
 
+from datetime import timedelta
+
 import pytest
 
 from db.errors import NotInStore
@@ -142,8 +144,23 @@ def test_a_run_counts_as_one_open_job_and_costs_what_its_regions_do(store: Store
                 session, user, utc_now(), free_models=lambda model, judge: False, max_paid_usd=lambda session, job: 0.0
             )
 
-    assert most_usd() == 5.0, "until its regions have jobs"
-    with_region_job(store, run_id, user=user, budget_usd=2.0)
-    assert most_usd() == 2.0, "then these have the budget"
+    assert most_usd() == 5.0
+    region_job = with_region_job(store, run_id, user=user)
+    assert most_usd() == 5.0, "its regions' jobs share its budget"
     with store.read() as session:
         assert job_queue.count_open(session, user) == 1
+    with store.write() as session:
+        job_queue.take_job(session, region_job, 1, OWNER, worker_id=None, sandbox="docker")
+        jobs.set_spent(session, region_job, cost_usd=1.5, tokens=10)
+        jobs.set_spent(session, run_id, cost_usd=1.5, tokens=10)
+        for each in (region_job, run_id):
+            jobs.finish_job(session, each, OWNER, status=JobStatus.DONE)
+    with store.read() as session:
+        spent = spending.max_spending_usd(
+            session,
+            user,
+            utc_now() - timedelta(days=1),
+            free_models=lambda model, judge: False,
+            max_paid_usd=lambda session, job: 0.0,
+        )
+    assert spent == 1.5, "what they have cost counts once"
