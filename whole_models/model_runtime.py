@@ -92,6 +92,12 @@ def _kw_quietly():
 
 _kw_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many there are; not every version tells
 _kw_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)  # of vmap, grad and the like
+_kw_functions = getattr(torch.overrides, "_get_current_function_mode_stack", list)  # modes that see functions of torch
+
+
+def _kw_is_default(mode):
+    """Whether a mode only says that new tensors are made in memory of the processor."""
+    return type(mode).__name__ == "DeviceContext" and torch.device(mode.device).type == "cpu"
 
 
 def _kw_is_watched():
@@ -102,7 +108,9 @@ def _kw_is_watched():
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or _kw_modes() > 0
+        or not all(map(_kw_is_default, _kw_functions()))
         or (_kw_level is not None and _kw_level() is not None)
+        or getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0
         or bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
     )
 
@@ -154,8 +162,11 @@ class _kw_Graph:
         positional = len(self.arguments) - len(self.keywords)
         if len(args) != positional or tuple(kwargs) != self.keywords:
             try:
-                names = [*_kw_inspect.signature(original).parameters][1 : positional + 1] + [*self.keywords]
-                given = _kw_inspect.signature(original).bind(None, *args, **kwargs).arguments
+                signature = _kw_inspect.signature(original)
+                if any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+                    return None
+                names = [*signature.parameters][1 : positional + 1] + [*self.keywords]
+                given = signature.bind(None, *args, **kwargs).arguments
                 args, kwargs = [given[name] for name in names], {}
             except (TypeError, ValueError, KeyError):
                 return None
@@ -356,8 +367,9 @@ def _kw_marks(tensors):
 
 
 def _kw_versions(tensors, taken):
-    """How often the tensors at these positions were changed in place."""
-    return [0 if tensors[place].is_inference() else tensors[place]._version for place in taken]
+    """How often the tensors at these positions were changed in place. Nobody counts that of inference tensors: they
+    count as changed since any other call."""
+    return [object() if tensors[place].is_inference() else tensors[place]._version for place in taken]
 
 
 _kw_classes = {}  # what `_kw_optimized` has made

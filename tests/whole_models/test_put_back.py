@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support import put_back_models
@@ -331,6 +333,24 @@ def test_vmap_and_modes_that_record_operators_see_the_original_code(norms_module
     assert runs_kernels(ours, theirs, x[0]) == 2
 
 
+def test_modes_that_see_functions_and_forward_derivatives_see_the_original_code(norms_module):
+    ours, theirs = pair(norms_module, NORMS)
+    x = torch.randn(4, 16)
+    with BaseTorchFunctionMode():
+        assert runs_kernels(ours, theirs, x) == 0
+    with torch.device("cpu"):
+        assert runs_kernels(ours, theirs, x) == 2
+    with torch.device("meta"):
+        assert runs_kernels(ours, theirs, x) == 0
+    tangents = []
+    for model in (ours, theirs):
+        with forward_ad.dual_level(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls what it has deprecated itself
+            tangents.append(forward_ad.unpack_dual(model(forward_ad.make_dual(x, torch.ones_like(x)))).tangent)
+    assert tangents[1] is not None and same(*tangents)
+    assert runs_kernels(ours, theirs, x) == 2
+
+
 def test_a_submodule_that_is_replaced_is_noticed(norms_module):
     ours, theirs = pair(norms_module, NORMS)
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
@@ -418,6 +438,25 @@ def test_a_kernel_that_keeps_what_its_first_call_computes_of_the_weights_is_made
             theirs.load_state_dict(state)
             way(ours, state)
         assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+
+
+def test_weights_made_in_inference_mode_whose_changes_nobody_counts_are_seen(tmp_path):
+    found = captured(NORMS)
+    graph = found.graphs[0]
+    where = region(graph, "r01_rms_norm", [node.name for node in graph.nodes if node.module == "first_norm"])
+    text = kernel(graph, where).replace(
+        "self.w0 = torch.nn.Parameter", "self.kept = None\n        self.w0 = torch.nn.Parameter"
+    )
+    keeps = "self.kept = self.w0 * 1 if self.kept is None else self.kept\n        calls.append(1)"
+    text = text.replace("calls.append(1)", keeps).replace("* self.w0", "* self.kept")
+    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(where, text)]))
+    with torch.inference_mode():
+        ours, theirs = pair(module, NORMS)
+        x = torch.randn(4, 16)
+        for _ in range(3):
+            assert runs_kernels(ours, theirs, x) == 1
+            ours.first_norm.weight.mul_(2)
+            theirs.first_norm.weight.mul_(2)
 
 
 def test_kernels_are_made_once_as_long_as_weights_stay(tmp_path):
@@ -573,6 +612,28 @@ def test_trees_of_arguments_and_results(tmp_path):
     assert runs_kernels(ours, theirs, (a, b), {**options, "more": a}, name="r01_tanh") == 0
     assert runs_kernels(ours, theirs, (a, b), options, scale=2.0, name="r01_tanh") == 0
     assert runs_kernels(ours, theirs, (a, b), options, scale=torch.tensor(3.0), name="r01_tanh") == 0
+
+
+def test_any_number_of_arguments_is_not_one_argument_that_is_a_tuple(tmp_path):
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, *xs):
+        first, second = xs[0] if len(xs) == 1 else reversed(xs)
+        return torch.relu(first) * 2 + second
+def get_inputs():
+    return [(torch.randn(2, 4), torch.randn(2, 4))]
+def get_init_inputs():
+    return []
+"""
+    found = captured(source)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    ours, theirs = pair(module, source)
+    inputs = torch.randn(2, 4), torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, inputs, name="r01_all") == 1
+    assert runs_kernels(ours, theirs, *inputs, name="r01_all") == 0
 
 
 def test_scalars_are_equal_to_what_was_captured(tmp_path):
