@@ -207,6 +207,27 @@ def _kw_facts(module):
     return found
 
 
+def _kw_ties(module):
+    """The parameters and buffers that a module has under several names: the first name and another, for each other."""
+    first, found = {}, []
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            if first.setdefault(id(tensor), name) != name:
+                found.append((first[id(tensor)], name))
+    return found
+
+
+def _kw_is_tied(tie):
+    """Whether two places hold one tensor still, or tensors in the same memory: a graph takes the first for both."""
+    (held, name), (other, other_name) = tie
+    left, right = held.get(name), other.get(other_name)
+    if left is right:
+        return True
+    if left is None or right is None or left.shape != right.shape or left.stride() != right.stride():
+        return False
+    return left.is_cpu and right.is_cpu and left.data_ptr() == right.data_ptr()
+
+
 def _kw_has_facts(facts, known):
     """Whether these are the same submodules with the same attributes; others may have been added."""
     return list(facts) == list(known) and all(
@@ -221,21 +242,21 @@ class _kw_Place:
     Copies and saved modules have a place without kernels, which are made again when they are needed.
     """
 
-    def __init__(self, index, known):
-        self.index, self.known = index, known
+    def __init__(self, index, known, tied):
+        self.index, self.known, self.tied = index, known, tied
         self.owner = None  # a weak reference to the module that all that follows belongs to
         self.forget()
 
     def forget(self):
-        self.checks, self.slots = None, []
+        self.checks, self.ties, self.slots = None, [], []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
-        return _kw_Place(self.index, self.known)
+        return _kw_Place(self.index, self.known, self.tied)
 
     def __reduce__(self):
-        return _kw_Place, (self.index, self.known)
+        return _kw_Place, (self.index, self.known, self.tied)
 
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.index]
@@ -266,7 +287,7 @@ class _kw_Place:
         if self.owner is None or self.owner() is not module:
             self.forget()
             self.owner = _kw_weakref.ref(module)
-        if self.checks is not None and all(map(_kw_holds, self.checks)):
+        if self.checks is not None and all(map(_kw_holds, self.checks)) and all(map(_kw_is_tied, self.ties)):
             return True
         self.checks = None
         training = _kw_GRAPHS[self.index].training
@@ -288,7 +309,11 @@ class _kw_Place:
         slots = [_kw_slot(parts, weight) for weight in _kw_GRAPHS[self.index].weights]
         if any(slot is None for slot in slots):
             return False
-        self.slots = slots
+        everywhere = dict(module.named_modules(remove_duplicate=False))
+        ties = [tuple(_kw_held(everywhere, name) for name in names) for names in self.tied]
+        if any(None in tie or not _kw_is_tied(tie) for tie in ties):
+            return False
+        self.slots, self.ties = slots, ties
         self.checks = None if any_mode else checks
         return True
 
@@ -349,15 +374,22 @@ def _kw_holds(check):
 def _kw_slot(parts, weight):
     """Where a module holds a tensor: a dict and a key; None: nowhere."""
     kind, path, facts, data = weight
+    if kind != "constant":
+        return _kw_held(parts, path)
     parent, _, name = path.rpartition(".")
-    part = parts.get(parent)
-    if kind == "constant":
-        own = {} if part is None else vars(part)
-        if isinstance(own.get(name), torch.Tensor):
-            return own, name
-        return None if data is None else ({name: _kw_constant(data, *facts)}, name)
-    held = {} if part is None else vars(part)["_parameters" if kind == "parameter" else "_buffers"]
-    return (held, name) if name in held else None
+    own = vars(parts[parent]) if parent in parts else {}
+    if isinstance(own.get(name), torch.Tensor):
+        return own, name
+    return None if data is None else ({name: _kw_constant(data, *facts)}, name)
+
+
+def _kw_held(parts, path):
+    """The dict of a module that holds a parameter or buffer, and its name in it; None: nothing does."""
+    parent, _, name = path.rpartition(".")
+    for kind in ("_parameters", "_buffers") if parent in parts else ():
+        if name in vars(parts[parent])[kind]:
+            return vars(parts[parent])[kind], name
+    return None
 
 
 def _kw_marks(tensors):
@@ -420,7 +452,7 @@ def _kw_install(model):
             continue
         if not getattr(type(part), "_kw_has_place", False):
             part.__class__ = _kw_optimized(type(part))
-        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part))
+        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part), _kw_ties(part))
         place.prepare(part)
 
 
@@ -466,6 +498,9 @@ def _kw_difference(model, wanted):
         shapes = [(tuple(state[name].shape), state[name].dtype) for state in (have, want)]
         if shapes[0] != shapes[1]:
             return f"{name} is {shapes[0][0]} of {shapes[0][1]}, and the kernels need {shapes[1][0]} of {shapes[1][1]}"
+    for names in _kw_ties(wanted):
+        if not _kw_is_tied([_kw_held(dict(model.named_modules(remove_duplicate=False)), name) for name in names]):
+            return f"{names[0]} and {names[1]} are two tensors, and the kernels need one"
     have, want = _kw_facts(model), _kw_facts(wanted)
     have_parts, want_parts = dict(model.named_modules()), dict(wanted.named_modules())
     for path in [*want, *have]:

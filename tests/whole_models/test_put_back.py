@@ -419,6 +419,52 @@ def test_new_weights_are_seen(norms_module, way, mode):
         assert runs_kernels(ours, theirs, x) == 2
 
 
+TIED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.Linear(4, 4, bias=False)
+        self.decoder = torch.nn.Linear(4, 4, bias=False)
+        self.decoder.weight = self.encoder.weight
+    def forward(self, x):
+        return self.decoder(torch.relu(self.encoder(x)))
+def get_inputs():
+    return [torch.randn(2, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda model: model, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+def test_a_weight_under_two_names_that_becomes_two_weights_is_noticed(tmp_path, copied):
+    found = captured(TIED)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(TIED, found, chosen(graph, where)))
+    ours, theirs = pair(module, TIED)
+    x = torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    ours = copied(ours)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    one = {"encoder.weight": (weight := torch.randn(4, 4)), "decoder.weight": weight}
+    for model in (ours, theirs):
+        model.load_state_dict(one, assign=True)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    two = {name: torch.randn(4, 4) for name in one}
+    for model in (ours, theirs):
+        model.load_state_dict(two, assign=True)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 0
+    with pytest.raises(ValueError, match="encoder.weight and decoder.weight are two tensors"):
+        module.apply(theirs)
+    for model in (ours, theirs):
+        model.decoder.weight = model.encoder.weight
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    assert runs_kernels(module.apply(theirs), ours, x, name="r01_all") == 2
+
+
 def test_a_kernel_that_keeps_what_its_first_call_computes_of_the_weights_is_made_anew(tmp_path):
     """The referee lets a kernel do so: the parameters of an op do not change between its calls."""
     found = captured(NORMS)
