@@ -23,6 +23,7 @@ def _kw_source(name):
 
 IMPORTS = """\
 import base64 as _kw_base64
+import enum as _kw_enum
 import functools as _kw_functools
 import inspect as _kw_inspect
 import linecache as _kw_linecache
@@ -191,18 +192,47 @@ _kw_PLAIN = (*_kw_PLAIN, _kw_types.BuiltinFunctionType, type)
 _kw_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
-def _kw_is_plain(value):
-    if type(value) in (tuple, list):
-        return all(map(_kw_is_plain, value))
-    return type(value) in _kw_PLAIN
+_kw_MOST = 400  # values of an attribute: a vocabulary is no configuration, and each call would look at all of it
+_kw_UNKNOWN = object()
+
+
+def _kw_plain(value):
+    """A copy of a value that holds numbers, words and flags alone, in containers or in objects of plain classes, which
+    become a pair of their class and attributes. Any other value is `_kw_UNKNOWN`."""
+    left = _kw_MOST
+
+    def copied(value):
+        nonlocal left
+        left -= 1
+        kind = type(value)
+        if left < 0:
+            raise TypeError
+        if kind in _kw_PLAIN:
+            return value
+        if isinstance(value, _kw_enum.Enum):
+            return kind.__qualname__, value.name
+        if kind in (tuple, list):
+            return kind(map(copied, value))
+        if kind is dict and value:  # an empty one is rather a place for what calls keep
+            return {copied(key): copied(item) for key, item in value.items()}
+        slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+        other = isinstance(value, (torch.nn.Module, _kw_types.ModuleType)) or callable(value)
+        if other or slots or kind.__new__ is not object.__new__ or not hasattr(value, "__dict__"):
+            raise TypeError
+        return kind.__qualname__, {name: copied(item) for name, item in vars(value).items()}
+
+    try:
+        return copied(value)
+    except TypeError:
+        return _kw_UNKNOWN
 
 
 def _kw_facts(module):
     """The class and the plain attributes of each submodule by path: numbers and flags are part of what was captured."""
     found = {}
     for path, part in module.named_modules():
-        own = {name: value for name, value in vars(part).items() if name not in _kw_OWN and _kw_is_plain(value)}
-        own = {name: list(value) if type(value) is list else value for name, value in own.items()}
+        own = {name: _kw_plain(value) for name, value in vars(part).items() if name not in _kw_OWN}
+        own = {name: value for name, value in own.items() if value is not _kw_UNKNOWN}
         found[path] = (type(part).__name__, own)
     return found
 
@@ -248,7 +278,7 @@ class _kw_Place:
         self.forget()
 
     def forget(self):
-        self.checks, self.ties, self.slots = None, [], []
+        self.checks, self.objects, self.ties, self.slots = None, [], [], []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
@@ -287,7 +317,12 @@ class _kw_Place:
         if self.owner is None or self.owner() is not module:
             self.forget()
             self.owner = _kw_weakref.ref(module)
-        if self.checks is not None and all(map(_kw_holds, self.checks)) and all(map(_kw_is_tied, self.ties)):
+        if (
+            self.checks is not None
+            and all(map(_kw_holds, self.checks))
+            and all(_kw_plain(value) == known for value, known in self.objects)
+            and all(map(_kw_is_tied, self.ties))
+        ):
             return True
         self.checks = None
         training = _kw_GRAPHS[self.index].training
@@ -296,11 +331,17 @@ class _kw_Place:
             return False
         if not _kw_has_facts(_kw_facts(module), self.known):
             return False
-        checks = []
+        checks, objects = [], {}
         for path, part in parts.items():
             own = vars(part)
             names = ["training", "_modules", *self.known[path][1]]
-            values = [own["training"], dict(own["_modules"]), *self.known[path][1].values()]
+            values = [own["training"], dict(own["_modules"])]
+            for name, known in self.known[path][1].items():
+                if type(own[name]) in (*_kw_PLAIN, tuple, list, dict) and own[name] == known:
+                    values.append(known)
+                else:  # an object in it: submodules often share one
+                    values.append(own[name])
+                    objects[id(own[name])] = own[name], known
             if part is not module:
                 if "forward" in own or any(own[name] for name in _kw_HOOKS):
                     return False
@@ -313,7 +354,7 @@ class _kw_Place:
         ties = [tuple(_kw_held(everywhere, name) for name in names) for names in self.tied]
         if any(None in tie or not _kw_is_tied(tie) for tie in ties):
             return False
-        self.slots, self.ties = slots, ties
+        self.slots, self.ties, self.objects = slots, ties, list(objects.values())
         self.checks = None if any_mode else checks
         return True
 
@@ -465,7 +506,8 @@ def _kw_equal(left, right):
         return len(left) == len(right) and all(map(_kw_equal, left, right))
     if isinstance(left, dict):
         return list(left) == list(right) and all(_kw_equal(left[key], right[key]) for key in left)
-    return bool(left == right)
+    known = _kw_plain(left)
+    return bool(left == right) if known is _kw_UNKNOWN else known == _kw_plain(right)
 
 
 def _kw_made_as_captured(args, kwargs):

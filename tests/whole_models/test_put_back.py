@@ -308,6 +308,69 @@ def test_an_attribute_that_is_changed_later_is_noticed(norms_module):
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
 
 
+CONFIGURED = """
+import dataclasses
+import enum
+import torch
+class Kind(enum.Enum):
+    DOUBLE = 2.0
+    HALF = 0.5
+class Config:
+    def __init__(self, scale=2.0):
+        self.scale, self.more, self.kind = scale, {"shift": [1.0, 3.0]}, Kind.DOUBLE
+class Part(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.by_name = {"offset": 1.0}
+        self.cache = {}
+    def forward(self, x):
+        scaled = torch.relu(x) * self.config.scale * self.config.kind.value
+        return scaled + self.config.more["shift"][1] + self.by_name["offset"]
+class Model(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.first, self.second = Part(config), Part(config)
+    def forward(self, x):
+        return self.second(self.first(x))
+def get_inputs():
+    return [torch.randn(2, 4)]
+def get_init_inputs():
+    return [Config()]
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module, model: setattr(model.first.config, "scale", 3.0),
+        lambda module, model: model.second.config.more["shift"].__setitem__(1, 5.0),
+        lambda module, model: setattr(model.second.config, "kind", module.Kind.HALF),
+        lambda module, model: setattr(model.second, "config", module.Config(4.0)),
+        lambda module, model: model.second.by_name.update(offset=7.0),
+    ],
+)
+def test_a_configuration_that_is_changed_later_is_noticed(tmp_path, change):
+    found = captured(CONFIGURED)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(CONFIGURED, found, chosen(graph, where)))
+    user = loaded(CONFIGURED)
+    ours, theirs = module.Model(module.Config()), user.Model(user.Config())
+    x = torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    ours.first.cache["rows"] = torch.ones(3)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    live = module.apply(user.Model(user.Config()))
+    assert runs_kernels(live, theirs, x, name="r01_all") == 1
+    for model, names in ((ours, module), (live, user), (theirs, user)):
+        change(names, model)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 0
+    assert runs_kernels(live, theirs, x, name="r01_all") == 0
+    other = module.Model(module.Config(3.0)), user.Model(user.Config(3.0))
+    assert runs_kernels(*other, x, name="r01_all") == 0
+
+
 def test_an_attribute_that_is_added_changes_nothing(norms_module):
     ours, theirs = pair(norms_module, NORMS)
     ours.first_norm.label = "mine"
