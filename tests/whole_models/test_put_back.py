@@ -662,6 +662,34 @@ def test_batch_norm_in_training_mode_changes_its_buffers_as_the_original(tmp_pat
     assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
 
 
+@pytest.mark.parametrize("old", ["self.seen.type_as(x)", "torch.broadcast_tensors(x, self.seen)[1]"])
+def test_what_was_in_a_buffer_is_returned_as_it_was(tmp_path, old):
+    source = f"""
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.arange(4.0))
+    def forward(self, x):
+        old = {old}
+        y = torch.relu(x) * 2
+        self.seen = self.seen + y
+        return old, y + 1
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+    found = captured(source)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes if node.operator == "aten.relu.default"])
+    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    ours, theirs = pair(module, source)
+    for _ in range(2):
+        assert runs_kernels(ours, theirs, torch.randn(4), name="r01_all") == 1
+    assert same(ours.seen, theirs.seen)
+
+
 def test_a_kernel_that_takes_buffers_which_calls_change_is_made_once(tmp_path):
     found = captured(BATCH_NORM)
     graph = found.graphs[0]
