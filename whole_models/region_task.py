@@ -6,6 +6,7 @@ at random from distributions that match the statistics of what was recorded. Con
 
 import base64
 import binascii
+import keyword
 import re
 import statistics
 import struct
@@ -25,6 +26,9 @@ EMBEDDED_BYTES = 48 * 1024
 _UNIFORM_SPAN = 4.0  # standard deviations: all of a large sample within fewer come from no normal distribution
 _CENTRED = 0.1  # a mean at most this share of the range off its middle is a uniform distribution's
 _SPARSE = 0.02  # the share of zeros that a generator reproduces
+_ROUNDING = 1e-6  # a spread at most this share of the mean is what rounding leaves of none
+_HUGE = 1e30
+_SQUARED = 1e120
 _FORMATS = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "float32": "f", "float64": "d"}
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _CATEGORIES = {"normalization": "normalization", "attention": "attention", "indexing": "index"}
@@ -150,10 +154,10 @@ def _dtype(graph: Graph, occurrence: Occurrence) -> str:
 def _variables(graph: Graph, nodes: Sequence[str], taken: set[str]) -> dict[str, str]:
     """A variable for each node, named by its operator; `item` for one of several results."""
     found: dict[str, str] = {}
-    used = set(taken)
+    used = {*taken, *keyword.kwlist}  # `&` is `aten.__and__`
     for name in nodes:
         word = short_name(graph.node_of[name].operator).strip("_")
-        word = {"getitem": "item"}.get(word, word).lower()
+        word = {"getitem": "item", "": "value"}.get(word, word).lower()
         number, unique = 2, word
         while unique in used:
             unique, number = f"{word}_{number}", number + 1
@@ -168,6 +172,7 @@ def _seen(graph: Graph, names: Sequence[str]) -> Values | None:
     values = [each.values for each in facts if each is not None and each.values is not None]
     if not values:
         return None
+    values = [_tame(each) for each in values]
     mean = statistics.fmean(each.mean for each in values)
     return Values(
         low=min(each.low for each in values),
@@ -177,6 +182,12 @@ def _seen(graph: Graph, names: Sequence[str]) -> Values | None:
         zeros=statistics.fmean(each.zeros for each in values),
         finite=statistics.fmean(each.finite for each in values),
     )
+
+
+def _tame(seen: Values) -> Values:
+    """With a mean and a spread whose squares are floats: those of float64 numbers may be larger."""
+    mean, std = (min(max(value, -_SQUARED), _SQUARED) for value in (seen.mean, seen.std))
+    return replace(seen, mean=mean, std=std)
 
 
 def _weight_line(local: str, item: GraphInput, seen: Values | None) -> str:
@@ -287,7 +298,7 @@ def _drawn(facts: TensorFacts, shape: Sequence[int]) -> str:
 
 def _floats(seen: Values, size: list[int], dtype: str) -> str:
     """Floating-point numbers: with infinities and zeros at random places where they were seen."""
-    word = _dtype_word(dtype)
+    seen, word = _tame(seen), _dtype_word(dtype)
     bounded = seen.high - seen.low < _UNIFORM_SPAN * seen.std
     if seen.low == seen.high:
         text = f"torch.full({size}, {_number(seen.low)}, dtype=torch.{dtype})"
@@ -299,9 +310,13 @@ def _floats(seen: Values, size: list[int], dtype: str) -> str:
         text = f"({_normal(ratio * std, std, size, word)}).clamp(0, {_number(seen.high)})"
     elif seen.zeros >= _SPARSE and seen.zeros < 1:
         share = 1 - seen.zeros
-        mean = seen.mean / share
+        mean = min(max(seen.mean / share, seen.low), seen.high)
         std = max((seen.std**2 + seen.mean**2) / share - mean**2, 0.0) ** 0.5
-        text = f"({_normal(mean, std, size, word)}) * (torch.rand({size}) < {_number(share)})"
+        if std <= _ROUNDING * abs(mean):  # a mask of the lowest number, for instance, beside which others overflow
+            text = f"torch.full({size}, {_number(mean)}, dtype=torch.{dtype})"
+        else:
+            text = f"({_normal(mean, std, size, word)})"
+        text += f" * (torch.rand({size}) < {_number(share)})"
     elif bounded and abs(seen.mean - (seen.low + seen.high) / 2) < _CENTRED * (seen.high - seen.low):
         text = f"torch.rand({size}{word})"
         if abs(seen.low) > 1e-3 or abs(seen.high - 1) > 1e-2:
@@ -351,4 +366,5 @@ def _cast(dtype: str, made: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}"
+    """A number, with few digits unless rounding could take it out of its dtype's range."""
+    return f"{value:.4g}" if abs(value) < _HUGE else repr(value)

@@ -18,6 +18,7 @@ from tasks.load import task_from_source
 from tasks.outcomes import Verdict
 from tests.support import small_models
 from tests.support.captured_models import captured_and_values
+from whole_models.capture.timing import values_of
 from whole_models.graph import Captured, Graph, GraphInput, Node, Ref, TensorFacts, Values
 from whole_models.region_task import region_task, tensor_text
 from whole_models.regions import Occurrence, Region, find_regions
@@ -230,6 +231,12 @@ def test_scalars_that_the_model_is_given_are_written_into_the_op() -> None:
     assert len(run(source)["get_inputs"]()) == 1
 
 
+@pytest.mark.parametrize("operator", ["aten.__and__.Tensor", "aten._if.Tensor", "aten.__.Tensor", "aten.NOT.Tensor"])
+def test_operators_whose_names_are_words_of_python_get_other_variables(operator: str) -> None:
+    source = source_of(one_node(GraphInput("w", "parameter", path="w", tensor=FACTS), operator=operator))
+    assert f"torch.ops.{operator}(" in ast.unparse(ast.parse(source))
+
+
 HOSTILE = ['"""\nimport os', "\\", 'x"', "Category: loss", "a\nDtype: float16", "`${}'"]
 
 
@@ -299,6 +306,23 @@ def test_floats_are_drawn_like_what_was_seen(dtype: str, seen: dict[str, float])
     assert abs((made == 0).double().mean().item() - seen.get("zeros", 0.0)) < 0.02
     if seen["low"] >= 0 or seen["high"] <= 0:
         assert bool(((made >= seen["low"] - 0.01) & (made <= seen["high"] + 0.01)).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("zeros", [0, 32, 63])
+def test_masks_of_the_lowest_number_stay_in_the_range_of_their_dtype(dtype: torch.dtype, zeros: int) -> None:
+    lowest = torch.finfo(dtype).min
+    mask = torch.full((64,), lowest, dtype=dtype)
+    mask[:zeros] = 0
+    seen = values_of(mask)
+    assert seen is not None
+    made = drawn((100, 200), (200, 1), str(dtype).removeprefix("torch."), **seen)
+    assert bool(made.isfinite().all())
+    if dtype is not torch.float64:  # a sum of such elements is beyond float64, so that their mean is not known
+        assert abs(made.eq(0).double().mean().item() - zeros / 64) < 0.02
+        assert bool(((made == 0) | (made <= lowest * 0.999)).all())
+    else:
+        assert bool((made <= 0).all())
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8", "uint16", "uint32"])
