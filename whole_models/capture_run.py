@@ -10,7 +10,7 @@ from sandbox.base import Command, Limits, Sandbox
 from whole_models.graph import Captured, CaptureFailed, read_captured
 
 CAPTURE = Path(__file__).parent / "capture"
-MAX_STATE_BYTES = 8 << 30
+MAX_STATE_BYTES = 2 << 30
 _OUTPUT_BYTES = 64 << 20
 _SPARE_S = 60.0
 _PREFIX = b"progress: "

@@ -256,6 +256,7 @@ class ModelRunView:
 
 def model_run_list(store: Store, *, before: int | None, limit: int = PAGE) -> ModelRunList:
     """A page of runs over whole models, newest first."""
+    mark_dead_jobs(store)
     with store.read() as session:
         found = model_runs.list_runs(session, before=before, limit=limit + 1)
         proven = [run.evaluation_id for run in found if run.evaluation_id]

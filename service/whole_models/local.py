@@ -17,7 +17,7 @@ from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
 from service.evaluation_context import open_evaluation_context
-from service.jobs.export import write_whole
+from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
 from service.jobs.local import run_batch, run_queued
@@ -108,6 +108,8 @@ def resume_model(
 ) -> ModelReport:
     """Continue a run that was interrupted, cancelled or failed. Finished and paid work is not repeated.
 
+    What a run that is done delivers is written if its folder is not there.
+
     Raises:
         NotInStore: there is no such run.
         Conflict: it is done, waits for a worker, or another process works on it.
@@ -119,6 +121,9 @@ def resume_model(
         model_runs.get_run(session, run_id)
     job = get_job(store, run_id)
     if job.status is JobStatus.DONE:
+        report = read_report(run_id, settings=settings, store=store)
+        if report.delivered is None and (again := deliver(report, settings=settings, store=store)).delivered:
+            return again
         raise Conflict(f"model run {run_id} is done; `kernelwright models show {run_id}` shows it")
     if job.status is JobStatus.QUEUED:
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
@@ -274,7 +279,7 @@ def check_folder(out: Path) -> None:
     """
     if not out.parent.is_dir():
         raise BadRequest(f"--out {out}: folder {out.parent} is not there; make it first")
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "report.md").is_file())):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not is_ours(out / "report.md"))):
         raise BadRequest(f"--out {out}: exists and was not written by Kernelwright; choose another name")
 
 

@@ -19,7 +19,7 @@ from service.settings import Settings
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
-from whole_models.capture_run import CaptureCancelled, run_capture
+from whole_models.capture_run import MAX_STATE_BYTES, CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
 from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product
@@ -30,7 +30,6 @@ SUITE = "regions"
 WHOLE = "whole"
 """The kind of a region that is all of a graph."""
 
-MAX_STATE_BYTES = 2 * 1024 * 1024 * 1024
 CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -193,6 +194,20 @@ def test_a_run_that_another_process_works_on_is_refused(
         assert stored(store, run_id).status is JobStatus.RUNNING
 
 
+def test_what_was_proven_is_delivered_again_where_its_folder_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        carry_out(run_id, settings, store)
+        files = {path.name: path.read_bytes() for path in (tmp_path / "faster").rglob("*.*")}
+        shutil.rmtree(tmp_path / "faster")
+        assert read_report(run_id, settings=settings, store=store).delivered is None
+        assert carry_out(run_id, settings, store).delivered == tmp_path / "faster"
+        assert {path.name: path.read_bytes() for path in (tmp_path / "faster").rglob("*.*")} == files
+        with pytest.raises(Conflict, match="is done"):
+            carry_out(run_id, settings, store)
+
+
 def test_a_plan_alone_ends_with_its_regions_and_asks_no_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
@@ -295,6 +310,7 @@ def test_platforms_that_cannot_time_a_model_are_refused(
     ("given", "said"),
     [
         ({"out": "mine"}, "exists and was not written by Kernelwright"),
+        ({"out": "reported"}, "exists and was not written by Kernelwright"),
         ({"out": "no/no"}, "make it first"),
         ({"state": "none.safetensors"}, r"--state .*cannot be read"),
     ],
@@ -304,6 +320,8 @@ def test_files_that_cannot_be_used_are_refused_before_anything_is_stored(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "reported").mkdir()
+    (tmp_path / "reported" / "report.md").write_text("# a report of the user's own")
     with quick(monkeypatch, tmp_path, coder([2.0])) as (settings, store):
         with pytest.raises(BadRequest, match=said):
             begin_here(tmp_path, settings, store, **{name: tmp_path / value for name, value in given.items()})

@@ -285,7 +285,11 @@ def test_a_run_over_a_model_survives_its_worker_and_waits_for_its_regions_jobs(t
         settings = override(there.settings, model="openai/one", api_base=model.url, rounds=1)
         with there.store.write() as session:
             run_id = queue_model(
-                session, task_from_source(MODEL, name="net"), settings=settings, user="ann", priority="normal"
+                session,
+                task_from_source(MODEL.replace("torch.randn(64, 32)", "torch.randn(16384, 32)"), name="net"),
+                settings=settings,
+                user="ann",
+                priority="normal",
             )
         first = there.worker()
         first.wait_for("job begins", job=run_id)
