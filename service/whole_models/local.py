@@ -121,8 +121,8 @@ def resume_model(
         model_runs.get_run(session, run_id)
     job = get_job(store, run_id)
     if job.status is JobStatus.DONE:
-        report = read_report(run_id, settings=settings, store=store)
-        if report.delivered is None and (again := deliver(report, settings=settings, store=store)).delivered:
+        ended = read_report(run_id, settings=settings, store=store)
+        if ended.delivered is None and (again := deliver(ended, settings=settings, store=store)).delivered:
             return again
         raise Conflict(f"model run {run_id} is done; `kernelwright models show {run_id}` shows it")
     if job.status is JobStatus.QUEUED:
