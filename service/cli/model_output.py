@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
 from service.whole_models.plan import Plan, plan_json
+from service.whole_models.prove import faster_baselines
 from service.whole_models.report import region_rows
-from service.whole_models.run import faster_baselines
 from tasks.task import Task
 
 if TYPE_CHECKING:

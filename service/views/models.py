@@ -38,6 +38,8 @@ QUESTIONS = {
     "passes": "does the model pass with it?",
     "without": "is the model better off without it?",
     "whole": "is one kernel for all of it better?",
+    "proof": "does all of it hold at full precision?",
+    "proof without": "does it hold at full precision without this one?",
 }
 """What a trial asks of a kernel."""
 
@@ -311,6 +313,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
         return ""
     if region.name in run.kept:
         return "kept"
+    if region.name in _proven_first(run):
+        return "the proof refuses the model with it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):
         if trial.get("name") == region.name and trial.get("taken_out"):
             value = number(trial.get("ratio"))
@@ -319,6 +323,15 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     if best.speedup is not None and best.speedup <= 1:
         return "no faster than eager"
     return "shares operators with one that saves more"
+
+
+def _proven_first(run: ModelRunRecord) -> Sequence[str]:
+    """The regions whose kernels were in place when the model was first proven."""
+    for trial in run.trials:
+        if trial.get("question") == "proof":
+            found = trial.get("kernels")
+            return [str(name) for name in found] if isinstance(found, list | tuple) else []
+    return []
 
 
 def _trial(trial: Mapping[str, Any]) -> TrialLine:

@@ -130,7 +130,7 @@ def _trials(run: ModelRunRecord) -> str:
         )
         for trial in run.trials
     ]
-    note = "\nA trial of the whole model decided each; the figures above are of a measurement of their own.\n"
+    note = "\nA trial of the whole model decided each, and proofs came last; the figures above are of the last proof.\n"
     return markdown_table(("kernel", "question", "decision", "ratio", "taken out"), rows) + note
 
 

@@ -5,8 +5,8 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -30,8 +30,9 @@ from service.jobs.spec import options_of, settings_of_options
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.tasks import find_task
-from service.whole_models.assemble import Assembler, Assembly, chosen, kernels_of
+from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
 from service.whole_models.plan import Plan, check_platform, check_state, make_plan, plan_json
+from service.whole_models.prove import Prover, faster_baselines
 from service.whole_models.report import report_text
 from tasks.outcomes import Verdict
 from tasks.task import Task
@@ -188,7 +189,9 @@ def _carry_out(
     plan = _plan(run, model, folder, settings=settings, store=store, watching=watching, cancel=cancel)
     _optimize(run.id, model, plan, settings=settings, store=store, watching=watching, cancel=cancel)
     assembly = _assemble(run.id, model, plan, settings=settings, store=store, watching=watching, cancel=cancel)
-    proof = _prove(run.id, model, assembly, settings=settings, store=store, watching=watching, cancel=cancel)
+    assembly, proof = _prove(
+        run.id, model, plan, assembly, settings=settings, store=store, watching=watching, cancel=cancel
+    )
     return _deliver(run.id, plan, assembly, proof, settings=settings, store=store)
 
 
@@ -348,7 +351,7 @@ def _assemble(
         run = model_runs.get_run(session, run_id)
     kernels = kernels_of(store, run, plan)
 
-    def record(trial: Any) -> None:
+    def record(trial: Trial) -> None:
         with store.write() as session:
             model_runs.add_trial(session, run_id, trial.to_json())
 
@@ -364,28 +367,46 @@ def _assemble(
 def _prove(
     run_id: int,
     model: Task,
+    plan: Plan,
     assembly: Assembly,
     *,
     settings: Settings,
     store: Store,
     watching: Watching,
     cancel: CancelToken,
-) -> EvaluationRecord | None:
-    """The evaluation of what is delivered, at full precision; None if nothing is."""
+) -> tuple[Assembly, EvaluationRecord | None]:
+    """What is delivered with its evaluation at full precision, which may refuse it; no evaluation of nothing."""
     if not assembly.source:
-        return None
-    watching.step("measuring what is delivered, at full precision")
-    (evaluated,) = evaluate_source(
-        model,
-        assembly.source,
-        origin=f"model run {run_id}",
-        settings=settings,
-        store=store,
-        observe=lambda event: watching.step(str(event.data.get("text", ""))),
-        cancel=cancel,
-        own_code_only=_own_code_only(settings),
-    )
-    return evaluated.record
+        return assembly, None
+
+    def evaluate(source: str) -> EvaluationRecord:
+        (evaluated,) = evaluate_source(
+            model,
+            source,
+            origin=f"model run {run_id}",
+            settings=settings,
+            store=store,
+            observe=lambda event: watching.step(str(event.data.get("text", ""))),
+            cancel=cancel,
+            own_code_only=_own_code_only(settings),
+        )
+        return evaluated.record
+
+    def read(evaluation_id: str) -> EvaluationRecord:
+        with store.read() as session:
+            return results.get_evaluation(session, evaluation_id)
+
+    def record(trial: Trial) -> None:
+        with store.write() as session:
+            model_runs.add_trial(session, run_id, trial.to_json())
+
+    with store.read() as session:
+        known = model_runs.get_run(session, run_id).trials
+    prover = Prover(partial(source_of, model.source, plan), known, evaluate, read, record, watching.step)
+    proven, proof = prover.prove(assembly)
+    with store.write() as session:
+        model_runs.set_kept(session, run_id, [kernel.name for kernel in proven.kernels])
+    return proven, proof
 
 
 def _own_code_only(settings: Settings) -> bool:
@@ -423,12 +444,6 @@ def _deliver(
     write_folder(folder, files_of(run, plan, assembly))
     write_whole(folder / "report.md", report_text(report, store))
     return replace(report, delivered=folder)
-
-
-def faster_baselines(proof: EvaluationRecord) -> list[str]:
-    """Those of eager and torch.compile that are faster than what was proven: nothing slower is delivered."""
-    speedup = proof.result.get("speedup") or {}
-    return [name for name in ("eager", "compile") if name in speedup and speedup[name]["high"] < 1]
 
 
 def files_of(run: ModelRunRecord, plan: Plan, assembly: Assembly) -> Mapping[str, str]:

@@ -16,16 +16,18 @@ import pytest
 
 from db.evaluations import results
 from db.jobs import jobs, model_runs
-from db.records import JobStatus, ModelRunRecord
+from db.records import EvaluationRecord, JobStatus, ModelRunRecord
 from db.store import Store
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
+from service.whole_models.assemble import Assembly
+from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
-from service.whole_models.run import faster_baselines, read_report, run_folder, start_run, worth_a_job
+from service.whole_models.run import read_report, run_folder, start_run, worth_a_job
 from tests.support.fast_batches import coder, quick
-from tests.support.model_runs import BREAKS, MODEL, SLOW, carry_out, put_capture, replace_what_is_slow
+from tests.support.model_runs import BREAKS, BREAKS_LATE, MODEL, SLOW, carry_out, put_capture, replace_what_is_slow
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +123,80 @@ def test_what_torch_compile_alone_does_faster_is_not_delivered(
         assert report.proof is not None and faster_baselines(report.proof) == ["compile"]
         assert (report.run.kept, report.delivered) == ((), None)
     assert not (tmp_path / "faster").exists()
+
+
+def proofs(run: ModelRunRecord) -> list[tuple[str, str, bool]]:
+    asked = [trial for trial in run.trials if str(trial["question"]).startswith("proof")]
+    assert len({trial["candidate"] for trial in asked}) == len(asked), "no source was proven twice"
+    return [(str(trial["name"]), str(trial["decision"]), bool(trial["taken_out"])) for trial in asked]
+
+
+def test_a_kernel_with_which_only_the_proof_refuses_the_model_is_taken_out_and_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        run = report.run
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        (late,) = [name for name, row in rows.items() if row["speedup"] == BREAKS_LATE]
+        assert run.status is JobStatus.DONE and run.kept
+        assert {rows[name]["speedup"] for name in run.kept} == {2.0}
+        assert rows[late]["why"] == "the proof refuses the model with it"
+        assert report.proof is not None and report.proof.verdict == "passed"
+        assert report.proof.source.count("speed = ") == len(run.kept), "the proof is of what is delivered"
+        asked = proofs(run)
+        assert asked[0] == ("all", "wrong_output", False) and asked[-1] == (late, "passed", True)
+        assert sorted(path.stem for path in (tmp_path / "faster" / "kernels").iterdir()) == sorted(run.kept)
+        assert late in (tmp_path / "faster" / "report.md").read_text()
+
+
+def test_a_kernel_with_which_torch_compile_is_faster_is_taken_out_and_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, SLOW, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert report.run.kept and report.delivered is not None
+        assert report.proof is not None and faster_baselines(report.proof) == []
+        asked = proofs(report.run)
+        assert asked[0][:2] == ("all", SLOWER) and asked[-1][1:] == ("passed", True)
+
+
+def test_where_the_proof_refuses_every_kernel_the_run_says_what_it_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [BREAKS_LATE]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.kept, report.delivered) == (JobStatus.FAILED, (), None)
+        assert report.run.error == "the proof says wrong_output: row 3 differs"
+        assert report.proof is not None and report.proof.source.count("speed = ") == len(report.run.regions)
+        asked = proofs(report.run)
+        assert len(asked) > 2 and not any(taken_out for _, _, taken_out in asked)
+        again = carry_out(run_id, settings, store)
+        assert proofs(again.run) == asked, "a resumed run measures no proof again"
+    assert not (tmp_path / "faster").exists()
+
+
+def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        killed = Prover._proof
+        made: list[str] = []
+
+        def stopped(prover: Prover, assembly: Assembly, out: str) -> EvaluationRecord:
+            if made:
+                raise Cancelled
+            made.append(out)
+            return killed(prover, assembly, out)
+
+        monkeypatch.setattr(Prover, "_proof", stopped)
+        with pytest.raises(Cancelled):
+            carry_out(run_id, settings, store)
+        assert [name for name, _, _ in proofs(stored(store, run_id))] == ["all"]
+        monkeypatch.setattr(Prover, "_proof", killed)
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept
+        assert [name for name, _, _ in proofs(run)].count("all") == 1
 
 
 def test_a_run_whose_process_is_gone_is_not_shown_as_running(
