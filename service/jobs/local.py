@@ -148,11 +148,18 @@ def run_queued(
 
 
 def run_batch(
-    batch_id: int, *, settings: Settings, store: Store, observer_for: ObserverFor, cancel: CancelToken
+    batch_id: int,
+    *,
+    settings: Settings,
+    store: Store,
+    observer_for: ObserverFor,
+    cancel: CancelToken,
+    before_each: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the queued jobs of a batch one after the other, until none is left or cancellation is requested.
 
-    Workers may take jobs of the batch meanwhile. A job that fails does not end the batch.
+    Workers may take jobs of the batch meanwhile. A job that fails does not end the batch. `before_each` is called
+    before each job is looked for.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with; the jobs stay in the queue.
@@ -161,6 +168,7 @@ def run_batch(
     tried: list[int] = []
     while not cancel.requested():
         mark_dead_jobs(store)
+        before_each()
         with store.read() as session:
             job_id = batches.next_queued(session, batch_id, excluding=tried)
         if job_id is None:

@@ -19,6 +19,7 @@ from db.records import (
     TaskHead,
 )
 from db.store import Store
+from service.batches.manage import NOT_WORTH_IT
 from service.jobs.query import mark_dead_jobs
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
 from tasks.outcomes import Decision, Verdict, is_ranked
@@ -306,6 +307,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     """Why a region's kernel is in what is delivered, or is not."""
     if region.job_id is None:
         return "no job: too little to gain" if run.batch_id is not None else ""
+    if best is None and job is not None and job.stop_reason == NOT_WORTH_IT:
+        return "its job did not run: too little was left to gain"
     if best is None:
         waits = run.stage == "optimize" if job is None else job.status in OPEN
         return "its job has found nothing yet" if waits else "no kernel passed"

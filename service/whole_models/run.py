@@ -21,6 +21,7 @@ from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
 from service.evaluate import evaluate_source
 from service.evaluation_context import open_evaluation_context
+from service.jobs.batch_budget import WEIGHT
 from service.jobs.export import write_whole
 from service.jobs.journal import Observer
 from service.jobs.local import run_batch
@@ -31,6 +32,7 @@ from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.tasks import find_task
 from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
+from service.whole_models.budget import LEFT_TO_GAIN, end_what_is_not_worth_it
 from service.whole_models.plan import Plan, check_platform, check_state, make_plan, plan_json
 from service.whole_models.prove import Prover, faster_baselines
 from service.whole_models.report import report_text
@@ -41,9 +43,6 @@ from whole_models.regions import counted_ms
 
 CANDIDATE_FILE = "candidate.py"
 """The delivered file that is the whole of it as one candidate, which the proof is of."""
-
-LEFT_TO_GAIN = 0.01
-"""Regions that together could not make the model faster by this share get no jobs."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ def _optimize(
     watching: Watching,
     cancel: CancelToken,
 ) -> None:
-    """Run one job for each region that is worth one, the largest share first."""
+    """Run one job for each region that is worth one, the largest share first, while enough is left to gain."""
     with store.read() as session:
         run = model_runs.get_run(session, run_id)
     if run.batch_id is None:
@@ -270,11 +269,17 @@ def _optimize(
         store=store,
         observer_for=lambda job: watching.job(job, next(begun, total), total),
         cancel=cancel,
+        before_each=partial(_end_jobs, run_id, plan, store=store, watching=watching),
     )
     if cancel.requested():
         raise Cancelled
     _require_answers(store, run)
     _stage(store, run_id, "assemble")
+
+
+def _end_jobs(run_id: int, plan: Plan, *, store: Store, watching: Watching) -> None:
+    if ended := end_what_is_not_worth_it(store, run_id, plan):
+        watching.step(f"{ended} regions get no job: together they could save less than {LEFT_TO_GAIN:.0%}")
 
 
 def _require_answers(store: Store, run: ModelRunRecord) -> None:
@@ -291,7 +296,6 @@ def _require_answers(store: Store, run: ModelRunRecord) -> None:
 
 def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, settings: Settings) -> int:
     worth = worth_a_job(run.regions)
-    dollars = _budgets(worth, settings)
     spec = {
         "name": f"whole model {model.name}",
         "tasks": [plan.tasks[each.name].id for each in worth],
@@ -308,10 +312,9 @@ def _queue_jobs(session: Session, run: ModelRunRecord, model: Task, plan: Plan, 
             platform=settings.platform,
             model=settings.model,
             strategy=settings.strategy,
-            options=kept_options(
-                plan.tasks[each.name],
-                settings.model_copy(update={"budget_usd": dollars.get(each.name)}),
-            ),
+            # The batch bounds what all jobs cost: of what others leave, each gets by its region's share of the time.
+            options=kept_options(plan.tasks[each.name], settings.model_copy(update={"budget_usd": None}))
+            | {WEIGHT: each.share},
             sample=1,
         )
         for each in worth
@@ -327,14 +330,6 @@ def worth_a_job(regions: Sequence[ModelRegionRecord]) -> list[ModelRegionRecord]
     while parts and (left := left + parts[-1].share) < LEFT_TO_GAIN:
         parts.pop()
     return parts
-
-
-def _budgets(regions: Sequence[ModelRegionRecord], settings: Settings) -> Mapping[str, float]:
-    """The dollars of each region's job: its share of the total is its share of the time."""
-    if settings.budget_usd is None or only_builtin(settings.model, settings.judge_model):
-        return {}
-    total = sum(each.share for each in regions) or 1.0
-    return {each.name: settings.budget_usd * each.share / total for each in regions}
 
 
 def _assemble(

@@ -18,16 +18,20 @@ from db.evaluations import results
 from db.jobs import jobs, model_runs
 from db.records import EvaluationRecord, JobStatus, ModelRunRecord
 from db.store import Store
+from service.batches.manage import NOT_WORTH_IT, resume_batch
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
+from service.whole_models import budget
 from service.whole_models.assemble import Assembly
+from service.whole_models.budget import left_to_gain
 from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
 from service.whole_models.run import read_report, run_folder, start_run, worth_a_job
 from tests.support.fast_batches import coder, quick
 from tests.support.model_runs import BREAKS, BREAKS_LATE, MODEL, SLOW, carry_out, put_capture, replace_what_is_slow
+from whole_models.regions import Region
 
 
 @pytest.fixture(scope="session")
@@ -221,17 +225,47 @@ def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
         assert (run.status, run.stage, run.kept) == (JobStatus.FAILED, "optimize", None)
 
 
-def test_the_budget_is_shared_by_what_regions_take_of_the_time(
+def test_of_what_other_jobs_leave_of_the_budget_each_may_use_its_regions_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
         run = carry_out(run_id, settings, store).run
         with store.read() as session:
-            options = {job.id: job.options for job in jobs.list_jobs(session, batch_id=run.batch_id)}
-        total = sum(region.share for region in run.regions)
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        left, shares = 5.0, sum(region.share for region in run.regions)
+        assert [region.share for region in run.regions] == sorted((each.share for each in run.regions), reverse=True)
         for region in run.regions:
-            assert region.job_id is not None
-            assert options[region.job_id]["own_budget_usd"] == pytest.approx(5 * region.share / total)
+            job = found[region.job_id or 0]
+            assert job.options["budget_usd"] == pytest.approx(left * region.share / shares)
+            left, shares = left - job.cost_usd, shares - region.share
+            assert job.cost_usd > 0
+        assert found[run.regions[-1].job_id or 0].options["budget_usd"] == pytest.approx(
+            5.0 - sum(found[region.job_id or 0].cost_usd for region in run.regions[:-1])
+        ), "the last may use all that is left"
+
+
+def test_jobs_end_where_too_little_is_left_to_gain_and_are_not_queued_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    def once_found(found: list[budget.Saving], waiting: list[Region], total_ms: float) -> float:
+        share = left_to_gain(found, waiting, total_ms)
+        assert 0 < share <= 1
+        return 0.0 if found else share
+
+    monkeypatch.setattr(budget, "left_to_gain", once_found)
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        first, *others = run.regions
+        assert run.status is JobStatus.DONE and run.kept == (first.name,)
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        with store.read() as session:
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        assert others
+        for region in others:
+            job = found[region.job_id or 0]
+            assert (job.status, job.stop_reason, job.rounds_done) == (JobStatus.CANCELLED, NOT_WORTH_IT, 0)
+            assert rows[region.name]["why"] == "its job did not run: too little was left to gain"
+        assert resume_batch(store, run.batch_id or 0) == 0
 
 
 def test_regions_that_together_could_gain_too_little_get_no_job(
