@@ -16,6 +16,7 @@ from service.errors import BadRequest
 from service.evaluation_context import WAITING, open_platform, open_sandbox
 from service.jobs.export import write_whole
 from service.settings import Settings
+from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
@@ -38,15 +39,22 @@ CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 _CAPTURED = "captured.json"
 
+OTHER_SHAPES = "inputs of get_input_groups() run the original code: kernels are for the shapes of get_inputs()"
+"""What is told of a model whose file has inputs of other shapes."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name."""
+    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name.
+
+    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for.
+    """
 
     captured: Captured
     regions: tuple[Region, ...]
     chosen: tuple[Region, ...]
     tasks: Mapping[str, Task]
+    shape_groups: bool = False
 
 
 def make_plan(
@@ -92,7 +100,8 @@ def make_plan(
         )
         for region in chosen
     }
-    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()})
+    groups = declarations_of(model.source).shape_groups
+    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()}, groups)
 
 
 def plan_once(
@@ -135,6 +144,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "compile_error": captured.compile_error,
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "shape_groups": plan.shape_groups,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
         "apart": [
             {"name": region.name, "share": region.eager_ms / total if total else 0.0}
