@@ -56,15 +56,15 @@ def get_init_inputs():
 ABOUT = """# What guards cost a call of a delivered model
 
 Tiny models of layers with two parameters each, and a kernel in every layer that computes what torch does, put back by
-`whole_models.put_back`. Microseconds of processor time, since time in which other programs ran is not the model's: medians
-of rounds of {calls} calls in one process with one thread, whose sides take turns.
+`whole_models.put_back`. Microseconds of processor time, since time in which other programs ran is not the model's:
+medians of rounds of {calls} calls in one process with one thread, whose sides take turns.
 
 - *original*: the model's own code.
 - *put back*: a call with kernels, guards included.
 - *its graph*: what the guards stand in front of, called without them.
 - *guards*: put back less its graph: arguments, modes, attributes, hooks and weights are looked at.
-- *refused*: a call with another shape, for which the original code runs, and by how much that is slower than the original
-  with that shape.
+- *refused*: a call with another shape, for which the original code runs, and by how much that is slower than the
+  original with that shape.
 
 Command: `python -m benchmarks.guard_cost --rounds {rounds}`. Device: {device}; torch {torch}. Load of the machine
 when it began, in processes that ran or waited: {load:.1f}{shared}.
@@ -129,9 +129,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     load = os.getloadavg()[0]
-    shared = (
-        " (other programs ran: they take caches and clock rate, so that these are upper bounds)" if load > 0.5 else ""
-    )
+    shared = " (other programs ran, and took caches and clock rate: upper bounds)" if load > 0.5 else ""
     about = ABOUT.format(
         calls=CALLS,
         rounds=options.rounds,
