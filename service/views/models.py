@@ -317,7 +317,7 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     if region.name in run.kept:
         return "kept"
     if region.name in _proven_first(run):
-        return "the proof refuses the model with it" if run.kept else "the proof refuses it, or finds it slower"
+        return "the proof holds only without it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):
         if trial.get("name") == region.name and trial.get("taken_out"):
             value = number(trial.get("ratio"))

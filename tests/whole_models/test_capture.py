@@ -453,7 +453,9 @@ WRONG_STATES = {
     ),
     "shorter than 8 bytes": b"PK",
     "its header would have": b"\xff" * 64,
-    "not a safetensors file: ": len(b"[1, 2]").to_bytes(8, "little") + b"[1, 2]",
+    "cannot be read as a safetensors file: ": len(b"[1, 2]").to_bytes(8, "little") + b"[1, 2]",
+    "it is cut off: mask ends at byte 14 of its elements, and there are 13": state_file(STATE)[:-1],
+    "save Model().state_dict() of the model's file": state_file(STATE)[:-1],
     "do not fit its shape": state_file({**STATE, "weight": ("F32", [3], ONE_TWO)}),
     "of the dtype F4": state_file({**STATE, "weight": ("F4", [2], ONE_TWO)}),
     "overlap, or leave bytes": state_file(

@@ -145,7 +145,7 @@ def test_a_kernel_with_which_only_the_proof_refuses_the_model_is_taken_out_and_t
         (late,) = [name for name, row in rows.items() if row["speedup"] == BREAKS_LATE]
         assert run.status is JobStatus.DONE and run.kept
         assert {rows[name]["speedup"] for name in run.kept} == {2.0}
-        assert rows[late]["why"] == "the proof refuses the model with it"
+        assert rows[late]["why"] == "the proof holds only without it"
         assert report.proof is not None and report.proof.verdict == "passed"
         assert report.proof.source.count("speed = ") == len(run.kept), "the proof is of what is delivered"
         asked = proofs(run)
