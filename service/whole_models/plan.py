@@ -206,7 +206,7 @@ def check_platform(name: str) -> None:
 
 
 def check_state(path: Path) -> None:
-    """Refuse a file with weights that cannot be read, or that is larger than 2 GiB.
+    """Refuse a file with weights that cannot be read, that is empty, or that is larger than 2 GiB.
 
     Raises:
         BadRequest: it is one.
@@ -216,5 +216,7 @@ def check_state(path: Path) -> None:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if size == 0:
+        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
     if size > MAX_STATE_BYTES:
         raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

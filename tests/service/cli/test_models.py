@@ -132,6 +132,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
         (("model", "net.py", "--platform", "cuda"), "platform 'cuda': whole models are for cpu"),
         (("model", "net.py", "--tasks", "here"), "--tasks goes with --plan"),
         (("model", "net.py", "--state", "none.safetensors"), "--state none.safetensors: cannot be read"),
+        (("model", "net.py", "--plan", "--state", "empty.safetensors"), "--state empty.safetensors: is empty"),
         (("model", "net.py", "--out", "no/where"), "--out no/where: folder no is not there; make it first"),
         (("models", "show", "7"), "model run 7 is not in the store"),
         (("models", "resume", "7"), "model run 7 is not in the store"),
@@ -139,6 +140,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "empty.safetensors").touch()
     done = command(tmp_path, *arguments)
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
