@@ -502,8 +502,8 @@ class EndedSandbox:
 
 STDERR = b"progress: capturing\x1b[0m\nKilled by its own hand\n"
 ENDS = {
-    "did not finish within 70 s (at last: capturing [0m); allow it more seconds": {"timed_out": True},
-    "needs more than 512 MB (at last: capturing [0m); allow it more memory": {"out_of_memory": True},
+    "did not finish within 70 s (at last: capturing [0m); use a smaller model": {"timed_out": True},
+    "needs more than 512 MB (at last: capturing [0m); allow it more (KERNELWRIGHT_MEMORY_MB)": {"out_of_memory": True},
     "wrote more than 64 MiB": {"output_truncated": True, "stdout": b"{"},
     "ended the process (exit status 7; at last: capturing [0m) and must not: Killed by its own hand": {"exit_code": 7},
     "ended the process (killed;": {"exit_code": None},

@@ -119,7 +119,7 @@ def _attempt(part: Part, until: float) -> Exported:
         Refused: there is none, or it cannot be exported.
     """
     if time.monotonic() > until:
-        raise Refused("the time for exporting was used up before: allow the capture more seconds")
+        raise Refused("the time for exporting was used up before: a model with fewer operators needs less")
     exported = export_part(part)
     nodes = len(exported.described.data["nodes"])
     if nodes > MAX_NODES:
