@@ -81,14 +81,14 @@ def run_capture(
     if done.timed_out:
         raise CaptureFailed(
             "sandbox",
-            f"the capture did not finish within {limits.wall_s:.0f} s (at last: {last[0]}); allow it more seconds, or "
-            "use a smaller model or smaller inputs",
+            f"the capture did not finish within {limits.wall_s:.0f} s (at last: {last[0]}); use a "
+            "smaller model or smaller inputs",
         )
     if done.out_of_memory:
         raise CaptureFailed(
             "sandbox",
-            f"the model needs more than {memory_mb} MB (at last: {last[0]}); allow it more memory, or use a smaller "
-            "model or smaller inputs",
+            f"the model needs more than {memory_mb} MB (at last: {last[0]}); allow it more (KERNELWRIGHT_MEMORY_MB), "
+            "or use a smaller model or smaller inputs",
         )
     if done.output_truncated:
         raise CaptureFailed(

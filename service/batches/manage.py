@@ -21,7 +21,10 @@ from service.submissions.enqueue import PRIORITIES, kept_options
 from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
-FINAL = ("task_invalid",)
+NOT_WORTH_IT = "too_little_to_gain"
+"""The stop reason of a job that was cancelled because others have left too little to gain."""
+
+FINAL = ("task_invalid", NOT_WORTH_IT)
 """Reasons for which a job ends that running it again would not change."""
 
 

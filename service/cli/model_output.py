@@ -10,8 +10,8 @@ from db.records import RESUMABLE
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
 from service.jobs.spec import PLAN_ONLY
-from service.whole_models.plan import Plan, plan_json
-from service.whole_models.run import faster_baselines
+from service.whole_models.plan import OTHER_SHAPES, Plan, plan_json
+from service.whole_models.prove import faster_baselines
 from tasks.task import Task
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ def _show_times(found: Mapping[str, Any]) -> None:
 
 
 def _show_stays(found: Mapping[str, Any]) -> None:
+    if found.get("shape_groups"):
+        print(f"as it is   {OTHER_SHAPES}")
     for each in found.get("stays_eager", ()):
         where = plain(each["path"] or "the model itself")
         print(f"as it is   {where} ({plain(each['module_class'])}): {plain(each['reason'])}")

@@ -34,10 +34,15 @@ OWN_BUDGET = "own_budget_usd"
 """The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
 
 
+WEIGHT = "budget_weight"
+"""The option with a job's weight where what is left of a batch's total is shared among its jobs; 1 without it."""
+
+
 def allot_budget(session: Session, job_id: int) -> float:
     """Store in a job's options what it may cost in all, and return that in dollars.
 
-    Call this right after the job was claimed, in the same transaction.
+    Call this right after the job was claimed, in the same transaction. What others leave is shared among the job and
+    those that wait, by their weights.
 
     Returns:
         The dollars. 0 if nothing is left: the job must not run; call `finish_without_budget`. Infinity if nothing
@@ -59,8 +64,8 @@ def allot_budget(session: Session, job_id: int) -> float:
     paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
     others = [cost for cost in costs if cost.id != job_id]
     left = batch.budget_usd - paid - sum(_committed(session, other) for other in others)
-    waiting = sum(other.status is JobStatus.QUEUED for other in others)
-    share = max(0.0, left) / (waiting + 1)
+    waiting = sum(_weight(other) for other in others if other.status is JobStatus.QUEUED)
+    share = max(0.0, left) * _weight(job) / (waiting + _weight(job))
     allotted = paid + share if own is None else min(float(own), paid + share)
     jobs.update_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
     return allotted if share > 0 else 0.0
@@ -76,6 +81,10 @@ def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
 
 def _is_free(job: JobRecord | JobCost) -> bool:
     return only_builtin(job.model, job.options.get("judge_model"))
+
+
+def _weight(job: JobRecord | JobCost) -> float:
+    return max(float(job.options.get(WEIGHT, 1.0)), 1e-9)
 
 
 def _committed(session: Session, job: JobCost) -> float:

@@ -160,6 +160,7 @@ def run_batch(
     observer_for: ObserverFor,
     cancel: CancelToken,
     run_job: RunQueued | None = None,
+    before_each: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the queued jobs of a batch one after the other, until none is left or cancellation is requested.
 
@@ -172,6 +173,7 @@ def run_batch(
         observer_for: called with each job that starts.
         cancel: ends the current job, and the batch.
         run_job: runs a job; None: `run_queued`.
+        before_each: called before each job is looked for.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with; the jobs stay in the queue.
@@ -180,6 +182,7 @@ def run_batch(
     tried: list[int] = []
     while not cancel.requested():
         mark_dead_jobs(store)
+        before_each()
         with store.read() as session:
             job_id = batches.next_queued(session, batch_id, excluding=tried)
         if job_id is None:

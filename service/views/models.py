@@ -19,6 +19,7 @@ from db.records import (
     TaskHead,
 )
 from db.store import Store
+from service.batches.manage import NOT_WORTH_IT
 from service.jobs.query import mark_dead_jobs
 from service.jobs.spec import OUT, PLAN_ONLY, STATE
 from service.views.changes import last_event_id
@@ -40,6 +41,8 @@ QUESTIONS = {
     "passes": "does the model pass with it?",
     "without": "is the model better off without it?",
     "whole": "is one kernel for all of it better?",
+    "proof": "does all of it hold at full precision?",
+    "proof without": "does it hold at full precision without this one?",
 }
 """What a trial asks of a kernel."""
 
@@ -330,6 +333,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     """Why a region's kernel is in what is delivered, or is not."""
     if region.job_id is None:
         return "no job: too little to gain" if run.batch_id is not None else ""
+    if best is None and job is not None and job.stop_reason == NOT_WORTH_IT:
+        return "its job did not run: too little was left to gain"
     if best is None:
         waits = run.stage == "optimize" if job is None else job.status in OPEN
         return "its job has found nothing yet" if waits else "no kernel passed"
@@ -337,6 +342,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
         return ""
     if region.name in run.kept:
         return "kept"
+    if region.name in _proven_first(run):
+        return "the proof holds only without it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):
         if trial.get("name") == region.name and trial.get("taken_out"):
             value = number(trial.get("ratio"))
@@ -345,6 +352,15 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     if best.speedup is not None and best.speedup <= 1:
         return "no faster than eager"
     return "shares operators with one that saves more"
+
+
+def _proven_first(run: ModelRunRecord) -> Sequence[str]:
+    """The regions whose kernels were in place when the model was first proven."""
+    for trial in run.trials:
+        if trial.get("question") == "proof":
+            found = trial.get("kernels")
+            return [str(name) for name in found] if isinstance(found, list | tuple) else []
+    return []
 
 
 def _trial(trial: Mapping[str, Any]) -> TrialLine:

@@ -7,6 +7,7 @@ from service.transcripts.render import NO_TOKENS
 STOPS = {
     "rounds": "all of its rounds are done",
     "budget": "the budget is spent, or the next call could exceed it",
+    "too_little_to_gain": "the other regions of its model have left too little to gain",
     "plateau": "too many rounds brought nothing better",
     "roofline": "the best candidate is within reach of the hardware's limit",
     "shown": "all is shown of the best candidate that can be shown without the device",

@@ -196,7 +196,7 @@ def _claim_and_run(
         watching.begun(job.id)
         evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
 
-        def run_jobs(batch_id: int) -> None:
+        def run_jobs(batch_id: int, before_each: Callable[[], None]) -> None:
             with store.read() as session:
                 total = sum(region.job_id is not None for region in model_runs.get_run(session, job.id).regions)
             begun = iter(range(1, total + 1))
@@ -206,6 +206,7 @@ def _claim_and_run(
                 store=store,
                 observer_for=lambda each: watching.job(each, next(begun, total), total),
                 cancel=cancel,
+                before_each=before_each,
             )
 
         run = ModelRun(store, job.id, owner, context, lambda name: evaluator, run_jobs, watching.step, cancel)

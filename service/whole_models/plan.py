@@ -16,6 +16,7 @@ from service.evaluation_context import WAITING, EvaluationContext, open_evaluati
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
 from service.settings import Settings
+from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
@@ -33,15 +34,22 @@ WHOLE = "whole"
 CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 
+OTHER_SHAPES = "inputs of get_input_groups() run the original code: kernels are for the shapes of get_inputs()"
+"""What is told of a model whose file has inputs of other shapes."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name."""
+    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name.
+
+    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for.
+    """
 
     captured: Captured
     regions: tuple[Region, ...]
     chosen: tuple[Region, ...]
     tasks: Mapping[str, Task]
+    shape_groups: bool = False
 
 
 def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
@@ -63,7 +71,8 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
         )
         for region in chosen
     }
-    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()})
+    groups = declarations_of(model.source).shape_groups
+    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()}, groups)
 
 
 def plan_once(
@@ -123,6 +132,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "compile_error": captured.compile_error,
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "shape_groups": plan.shape_groups,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
         "apart": [
             {"name": region.name, "share": region.eager_ms / total if total else 0.0}
@@ -183,7 +193,7 @@ def _read_state(path: Path) -> bytes:
 
 
 def check_state(path: Path) -> None:
-    """Refuse a file with weights that cannot be read, or that is larger than 2 GiB.
+    """Refuse a file with weights that cannot be read, that is empty, or that is larger than 2 GiB.
 
     Raises:
         BadRequest: it is one.
@@ -193,5 +203,7 @@ def check_state(path: Path) -> None:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if size == 0:
+        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
     if size > MAX_STATE_BYTES:
         raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.llm.models import only_builtin
 from db.changes import Changes
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
@@ -17,6 +17,7 @@ from evaluator.evaluation import Evaluation
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, Unavailable
 from service.evaluation_context import EvaluationContext
+from service.jobs.batch_budget import WEIGHT
 from service.jobs.liveness import job_lost, require_owned
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_requested, end_job
@@ -24,8 +25,10 @@ from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
 from service.jobs.spec import OUT, PLAN_ONLY, STATE
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
-from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of
+from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
+from service.whole_models.budget import LEFT_TO_GAIN, end_what_is_not_worth_it
 from service.whole_models.plan import Plan, capture_model, plan_json, plan_of
+from service.whole_models.prove import Prover, faster_baselines
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
 from whole_models.put_back import put_back
@@ -33,9 +36,6 @@ from whole_models.regions import counted_ms
 
 CANDIDATE_FILE = "candidate.py"
 """The delivered file that is the whole of it as one candidate, which the proof is of."""
-
-LEFT_TO_GAIN = 0.01
-"""Regions that together could not make the model faster by this share get no jobs."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class ModelRun:
         context: the model as a task with the job's settings, and this host's platform and sandbox.
         evaluator_for: gives what evaluates candidates for the whole model. Its argument tells evaluations of one
             candidate beside several others apart.
-        run_jobs: has the jobs of a batch run, and returns when none of them waits or runs.
+        run_jobs: has the jobs of a batch run, and returns when none of them waits or runs. Its second argument is to be
+            called from time to time: it cancels jobs that are not worth it any more.
         step: called with a few words on what is done.
         cancel: ends the run early.
         write: performs a write, again and again where the store is gone for a while.
@@ -70,7 +71,7 @@ class ModelRun:
     owner: Owner
     context: EvaluationContext
     evaluator_for: Callable[[str], JobEvaluator]
-    run_jobs: Callable[[int], None]
+    run_jobs: Callable[[int, Callable[[], None]], None]
     step: Callable[[str], None]
     cancel: CancelToken
     write: Callable[[Callable[[], None]], None] = lambda action: action()
@@ -94,8 +95,7 @@ class ModelRun:
                 self._end(JobStatus.DONE, "planned")
                 return
             self._optimize(plan)
-            assembly = self._assemble(plan)
-            self._deliver(plan, assembly, self._prove(assembly))
+            self._deliver(plan, *self._prove(plan, self._assemble(plan)))
 
     @property
     def _model(self) -> Task:
@@ -151,23 +151,26 @@ class ModelRun:
         model_runs.set_plan(session, self.job_id, plan_json(plan), _region_records(session, plan))
 
     def _optimize(self, plan: Plan) -> None:
-        """Have one job run for each region that is worth one, the largest share first."""
+        """Have one job run for each region that is worth one, the largest share first, while enough is left to gain."""
         if self._run().batch_id is None:
             self._store(lambda session: self._queue_jobs(session, plan))
         run = self._run()
         if run.stage != "optimize" or run.batch_id is None:
             return
-        self.run_jobs(run.batch_id)
+        self.run_jobs(run.batch_id, lambda: self._end_jobs(plan))
         if self.cancel.requested():
             raise Cancelled
         self._require_answers(run)
         self._begin_stage("assemble")
 
+    def _end_jobs(self, plan: Plan) -> None:
+        if ended := end_what_is_not_worth_it(self.store, self.job_id, plan):
+            self.step(f"{ended} regions get no job: together they could save less than {LEFT_TO_GAIN:.0%}")
+
     def _queue_jobs(self, session: Session, plan: Plan) -> None:
         job = jobs.get_job(session, self.job_id)
         settings = self._settings
         worth = worth_a_job(model_runs.get_run(session, self.job_id).regions)
-        dollars = _budgets(worth, settings)
         spec = {
             "name": f"whole model {self._model.name}",
             "tasks": [plan.tasks[each.name].id for each in worth],
@@ -184,10 +187,12 @@ class ModelRun:
                 platform=settings.platform,
                 model=settings.model,
                 strategy=settings.strategy,
+                # The batch bounds what all cost: of what others leave, each gets by its region's share of the time.
                 options=kept_options(
                     plan.tasks[each.name],
-                    settings.model_copy(update={"budget_usd": dollars.get(each.name), "sandbox": job.sandbox or None}),
-                ),
+                    settings.model_copy(update={"budget_usd": None, "sandbox": job.sandbox or None}),
+                )
+                | {WEIGHT: each.share},
                 sample=1,
             )
             for each in worth
@@ -211,36 +216,49 @@ class ModelRun:
         run = self._run()
         kernels = kernels_of(self.store, run, plan)
 
-        def record(trial: Trial) -> None:
-            def keep(session: Session) -> None:
-                model_runs.add_trial(session, self.job_id, trial.to_json())
-                results.add_event(session, self.job_id, "trial", 0, trial.to_json())
-
-            self._store(keep)
-
-        assembler = Assembler(self._model.source, plan, self._try, run.trials, record, self.step)
+        assembler = Assembler(self._model.source, plan, self._try, run.trials, self._record, self.step)
         assembly = assembler.assemble(kernels)
-        self._store(
-            lambda session: model_runs.set_kept(session, self.job_id, [kernel.name for kernel in assembly.kernels])
-        )
+        self._keep(assembly)
         self._begin_stage("prove")
         return assembly
+
+    def _record(self, trial: Trial) -> None:
+        def keep(session: Session) -> None:
+            model_runs.add_trial(session, self.job_id, trial.to_json())
+            results.add_event(session, self.job_id, "trial", 0, trial.to_json())
+
+        self._store(keep)
+
+    def _keep(self, assembly: Assembly) -> None:
+        kept = [kernel.name for kernel in assembly.kernels]
+        self._store(lambda session: model_runs.set_kept(session, self.job_id, kept))
 
     def _try(self, candidate: str, champion: str | None) -> Evaluation:
         """A trial of a candidate beside the champion, for the `Assembler`."""
         name = "" if champion is None else candidate_hash(champion)
         return Evaluation.from_json(self._evaluate(candidate, name, trial=True, champion=champion).result)
 
-    def _prove(self, assembly: Assembly) -> EvaluationRecord | None:
-        """The evaluation of what is to be delivered, at full precision; None if nothing is."""
+    def _prove(self, plan: Plan, assembly: Assembly) -> tuple[Assembly, EvaluationRecord | None]:
+        """What is delivered with its evaluation at full precision, which may refuse it; no evaluation of nothing."""
         if not assembly.source:
-            return None
+            return assembly, None
+        source_with = partial(source_of, self._model.source, plan)
+        prover = Prover(source_with, self._run().trials, self._proof, self._read, self._record, self.step)
+        proven, proof = prover.prove(assembly)
+        self._keep(proven)
+        return proven, proof
+
+    def _proof(self, source: str) -> EvaluationRecord:
+        """The evaluation of a source at full precision; one that is stored is not measured again."""
         with self.store.read() as session:
-            kept = results.find_evaluation(session, self.job_id, candidate_hash(assembly.source), trial=False)
+            kept = results.find_evaluation(session, self.job_id, candidate_hash(source), trial=False)
         if kept is not None and kept.verdict != Verdict.SANDBOX_ERROR:
             return kept
-        self.step("measuring what is delivered, at full precision")
-        return self._evaluate(assembly.source, "", trial=False, champion=None)
+        return self._evaluate(source, "", trial=False, champion=None)
+
+    def _read(self, evaluation_id: str) -> EvaluationRecord:
+        with self.store.read() as session:
+            return results.get_evaluation(session, evaluation_id)
 
     def _evaluate(self, source: str, name: str, *, trial: bool, champion: str | None) -> EvaluationRecord:
         def keep(session: Session) -> None:
@@ -319,20 +337,6 @@ def worth_a_job(regions: Sequence[ModelRegionRecord]) -> list[ModelRegionRecord]
     while parts and (left := left + parts[-1].share) < LEFT_TO_GAIN:
         parts.pop()
     return parts
-
-
-def _budgets(regions: Sequence[ModelRegionRecord], settings: Settings) -> Mapping[str, float]:
-    """The dollars of each region's job: its share of the total is its share of the time."""
-    if settings.budget_usd is None or only_builtin(settings.model, settings.judge_model):
-        return {}
-    total = sum(each.share for each in regions) or 1.0
-    return {each.name: settings.budget_usd * each.share / total for each in regions}
-
-
-def faster_baselines(result: Mapping[str, Any]) -> list[str]:
-    """Those of eager and torch.compile that are faster than what was proven with this result: it is not delivered."""
-    speedup = result.get("speedup") or {}
-    return [name for name in ("eager", "compile") if name in speedup and speedup[name]["high"] < 1]
 
 
 def files_of(model: Task, plan: Plan, assembly: Assembly) -> Mapping[str, str]:

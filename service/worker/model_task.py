@@ -1,6 +1,7 @@
 """Runs one job over a whole model: its regions' jobs and all evaluations go through the queue."""
 
 import logging
+from collections.abc import Callable
 
 from db.jobs import batches
 from db.records import OPEN, JobRecord, JobStatus
@@ -40,7 +41,7 @@ def run_model_job(worker: WorkerContext, job: JobRecord, settings: Settings, can
         worker.owner,
         EvaluationContext(task_of(job), worker.platform, worker.sandbox, settings),
         evaluator_for,
-        lambda batch_id: _wait_for_batch(worker, batch_id, cancel),
+        lambda batch_id, end_jobs: _wait_for_batch(worker, batch_id, end_jobs, cancel),
         lambda text: log.info("%s", text, extra={"job": job.id}),
         cancel,
         write=lambda action: retry_store(action, cancel),
@@ -57,8 +58,10 @@ def run_model_job(worker: WorkerContext, job: JobRecord, settings: Settings, can
     return True
 
 
-def _wait_for_batch(worker: WorkerContext, batch_id: int, cancel: CancelToken) -> None:
+def _wait_for_batch(worker: WorkerContext, batch_id: int, end_jobs: Callable[[], None], cancel: CancelToken) -> None:
     """Return when no job of a batch waits or runs. Workers take them from the queue.
+
+    `end_jobs` is called whenever the numbers of jobs by status have changed.
 
     Raises:
         Cancelled: cancellation was requested before.
@@ -68,6 +71,7 @@ def _wait_for_batch(worker: WorkerContext, batch_id: int, cancel: CancelToken) -
         with worker.store.read() as session:
             return batches.count_jobs(session, [batch_id])[batch_id]
 
+    known: dict[JobStatus, int] = {}
     with worker.changes.subscribe() as changed:
         while not cancel.requested():
             if changed.wait(TICK_S):
@@ -75,4 +79,7 @@ def _wait_for_batch(worker: WorkerContext, batch_id: int, cancel: CancelToken) -
                 found = retry_store(counts, cancel)
                 if not any(found.get(status, 0) for status in OPEN):
                     return
+                if found != known:
+                    known = found
+                    retry_store(end_jobs, cancel)
     raise Cancelled

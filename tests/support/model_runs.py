@@ -66,6 +66,9 @@ SLOW = 1.7
 BREAKS = 9.0
 """The speed of a kernel with which the whole model is wrong."""
 
+BREAKS_LATE = 8.0
+"""The speed of a kernel with which the whole model is wrong in a way that only a proof sees."""
+
 
 class ModelContext(QuickContext):
     """Gives a model the speed that its kernels make: each adds what it has above `PAYS`, or takes what it lacks."""
@@ -74,7 +77,9 @@ class ModelContext(QuickContext):
         speeds = speeds_in(source)
         whole = 1.0 + sum(speed - PAYS for speed in speeds)
         found = super().evaluate(f"speed = {whole:.3f}  # {candidate_hash(source)}", **options)
-        if BREAKS in speeds:
+        trial = {"trial": bool(options.get("trial"))}
+        found = replace(found, provenance={**found.provenance, "settings": trial})
+        if BREAKS in speeds or (BREAKS_LATE in speeds and not options.get("trial")):
             return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
         if champion is None:
             over = 0.9 if SLOW in speeds else whole

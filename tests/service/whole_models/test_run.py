@@ -18,20 +18,33 @@ import pytest
 
 from db.evaluations import results
 from db.jobs import job_queue, jobs, model_runs
-from db.records import JobStatus, ModelRunRecord, Owner
+from db.records import EvaluationRecord, JobStatus, ModelRunRecord, Owner
 from db.store import Store
-from service.batches.manage import show_batch, start_batch
+from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
 from service.jobs.local import run_batch
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
+from service.whole_models import budget
+from service.whole_models.assemble import Assembly
+from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
+from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
-from service.whole_models.run import faster_baselines, worth_a_job
+from service.whole_models.run import worth_a_job
 from tests.support.fast_batches import coder, quick
-from tests.support.model_runs import BREAKS, MODEL, SLOW, carry_out, queue_captured, replace_what_is_slow
+from tests.support.model_runs import (
+    BREAKS,
+    BREAKS_LATE,
+    MODEL,
+    SLOW,
+    carry_out,
+    queue_captured,
+    replace_what_is_slow,
+)
+from whole_models.regions import Region
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +144,80 @@ def test_what_torch_compile_alone_does_faster_is_not_delivered(
     assert not (tmp_path / "faster").exists()
 
 
+def proofs(run: ModelRunRecord) -> list[tuple[str, str, bool]]:
+    asked = [trial for trial in run.trials if str(trial["question"]).startswith("proof")]
+    assert len({trial["candidate"] for trial in asked}) == len(asked), "no source was proven twice"
+    return [(str(trial["name"]), str(trial["decision"]), bool(trial["taken_out"])) for trial in asked]
+
+
+def test_a_kernel_with_which_only_the_proof_refuses_the_model_is_taken_out_and_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        run = report.run
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        (late,) = [name for name, row in rows.items() if row["speedup"] == BREAKS_LATE]
+        assert run.status is JobStatus.DONE and run.kept
+        assert {rows[name]["speedup"] for name in run.kept} == {2.0}
+        assert rows[late]["why"] == "the proof holds only without it"
+        assert report.proof is not None and report.proof.verdict == "passed"
+        assert report.proof.source.count("speed = ") == len(run.kept), "the proof is of what is delivered"
+        asked = proofs(run)
+        assert asked[0] == ("all", "wrong_output", False) and asked[-1] == (late, "passed", True)
+        assert sorted(path.stem for path in (tmp_path / "faster" / "kernels").iterdir()) == sorted(run.kept)
+        assert late in (tmp_path / "faster" / "report.md").read_text()
+
+
+def test_a_kernel_with_which_torch_compile_is_faster_is_taken_out_and_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, SLOW, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert report.run.kept and report.delivered is not None
+        assert report.proof is not None and faster_baselines(report.proof.result) == []
+        asked = proofs(report.run)
+        assert asked[0][:2] == ("all", SLOWER) and asked[-1][1:] == ("passed", True)
+
+
+def test_where_the_proof_refuses_every_kernel_the_run_says_what_it_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [BREAKS_LATE]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.kept, report.delivered) == (JobStatus.FAILED, (), None)
+        assert report.run.error == "the proof says wrong_output: row 3 differs"
+        assert report.proof is not None and report.proof.source.count("speed = ") == len(report.run.regions)
+        asked = proofs(report.run)
+        assert len(asked) > 2 and not any(taken_out for _, _, taken_out in asked)
+        again = carry_out(run_id, settings, store)
+        assert proofs(again.run) == asked, "a resumed run measures no proof again"
+    assert not (tmp_path / "faster").exists()
+
+
+def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        killed = Prover._proof
+        made: list[str] = []
+
+        def stopped(prover: Prover, assembly: Assembly, out: str) -> EvaluationRecord:
+            if made:
+                raise Cancelled
+            made.append(out)
+            return killed(prover, assembly, out)
+
+        monkeypatch.setattr(Prover, "_proof", stopped)
+        with pytest.raises(Cancelled):
+            carry_out(run_id, settings, store)
+        assert [name for name, _, _ in proofs(stored(store, run_id))] == ["all"]
+        monkeypatch.setattr(Prover, "_proof", killed)
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept
+        assert [name for name, _, _ in proofs(run)].count("all") == 1
+
+
 def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
@@ -142,17 +229,47 @@ def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
         assert (run.status, run.stage, run.kept) == (JobStatus.FAILED, "optimize", None)
 
 
-def test_the_budget_is_shared_by_what_regions_take_of_the_time(
+def test_of_what_other_jobs_leave_of_the_budget_each_may_use_its_regions_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
         run = carry_out(run_id, settings, store).run
         with store.read() as session:
-            options = {job.id: job.options for job in jobs.list_jobs(session, batch_id=run.batch_id)}
-        total = sum(region.share for region in run.regions)
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        left, shares = 5.0, sum(region.share for region in run.regions)
+        assert [region.share for region in run.regions] == sorted((each.share for each in run.regions), reverse=True)
         for region in run.regions:
-            assert region.job_id is not None
-            assert options[region.job_id]["own_budget_usd"] == pytest.approx(5 * region.share / total)
+            job = found[region.job_id or 0]
+            assert job.options["budget_usd"] == pytest.approx(left * region.share / shares)
+            left, shares = left - job.cost_usd, shares - region.share
+            assert job.cost_usd > 0
+        assert found[run.regions[-1].job_id or 0].options["budget_usd"] == pytest.approx(
+            5.0 - sum(found[region.job_id or 0].cost_usd for region in run.regions[:-1])
+        ), "the last may use all that is left"
+
+
+def test_jobs_end_where_too_little_is_left_to_gain_and_are_not_queued_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    def once_found(found: list[budget.Saving], waiting: list[Region], total_ms: float) -> float:
+        share = left_to_gain(found, waiting, total_ms)
+        assert 0 < share <= 1
+        return 0.0 if found else share
+
+    monkeypatch.setattr(budget, "left_to_gain", once_found)
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        first, *others = run.regions
+        assert run.status is JobStatus.DONE and run.kept == (first.name,)
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        with store.read() as session:
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        assert others
+        for region in others:
+            job = found[region.job_id or 0]
+            assert (job.status, job.stop_reason, job.rounds_done) == (JobStatus.CANCELLED, NOT_WORTH_IT, 0)
+            assert rows[region.name]["why"] == "its job did not run: too little was left to gain"
+        assert resume_batch(store, run.batch_id or 0) == 0
 
 
 def test_regions_that_together_could_gain_too_little_get_no_job(

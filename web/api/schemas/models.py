@@ -156,12 +156,16 @@ class ModelRegion(BaseModel):
 class ModelTrial(BaseModel):
     """A decision on one kernel, by a trial of the whole model."""
 
-    name: str = Field(description="The region whose kernel it is about.")
+    name: str = Field(description="The region whose kernel it is about; `all`: all kernels in place.")
     question: str = Field(
         description="`passes`: does the model pass with it? `without`: is the model better off without it? `whole`: is"
-        " one kernel for all of it better?"
+        " one kernel for all of it better? `proof`: does all of it hold at full precision? `proof without`: does"
+        " it hold without this one?"
     )
-    decision: str = Field(description="better, worse, alike or open; a verdict where the model did not pass.")
+    decision: str = Field(
+        description="better, worse, alike or open; a verdict where the model did not pass; of a"
+        " proof also passed, and slower (than eager or torch.compile)."
+    )
     ratio: float | None
     taken_out: bool
     message: str
