@@ -14,13 +14,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from whole_models.amdahl import BYTES
-from whole_models.graph import Captured, Graph, GraphInput, Node, TensorFacts, Values
-from whole_models.operator_classes import INDEXING, class_of, short_name
+from whole_models.graph import Captured, Graph, GraphInput, TensorFacts, Values
+from whole_models.operator_classes import FREE, INDEXING, class_of, short_name
 from whole_models.regions import Occurrence, Region, counted_ms
 from whole_models.source_text import argument_text, statements
 
 LITERAL_ELEMENTS = 64
 """Constants with more elements are written as base64."""
+SHOWN_INPUTS = 6
+"""The docstring says of so many inputs where they come from."""
+SHOWN_SHARE = 2.0
+"""Percent of a region's time from which the docstring names an operator."""
 EMBEDDED_BYTES = 48 * 1024
 """Constants with more bytes are drawn at random, as buffers are."""
 _UNIFORM_SPAN = 4.0  # standard deviations: all of a large sample within fewer come from no normal distribution
@@ -30,6 +34,7 @@ _ROUNDING = 1e-6  # a spread at most this share of the mean is what rounding lea
 _HUGE = 1e30
 _SQUARED = 1e120
 _FORMATS = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "float32": "f", "float64": "d"}
+_HELD = ("parameter", "buffer", "constant")
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _CATEGORIES = {"normalization": "normalization", "attention": "attention", "indexing": "index"}
 
@@ -108,6 +113,8 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
         f'"""{_plain(region.name)} of {_plain(model_name)}: {region.kind}, {times} in a call{share}.',
         "",
         f"{first} in {', '.join(shown)}.",
+        *_origins(graph, region),
+        *_work(graph, region),
         "",
         f"Category: {_category(graph, region)}",
         f"Dtype: {_dtype(graph, region.occurrences[0])}",
@@ -116,11 +123,40 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
     ]
 
 
-def _owner(graph: Graph, node: Node) -> str:
-    """The module whose code calls an operator, in words."""
+def _origins(graph: Graph, region: Region) -> list[str]:
+    """A line that says what gives each input in the first place: a module's operator, a buffer, or the caller."""
+    taken = region.occurrences[0].inputs
+    shown = [f"x{number} from {_origin(graph, name)}" for number, name in enumerate(taken[:SHOWN_INPUTS])]
+    shown += ["others"] if len(taken) > SHOWN_INPUTS else []
+    return [f"{'There it' if len(region.occurrences) > 1 else 'It'} takes {', '.join(shown)}."]
+
+
+def _origin(graph: Graph, name: str) -> str:
+    while (node := graph.node_of.get(name)) is not None and class_of(node) == FREE and node.refs:
+        name = node.refs[0]
+    if node is None:
+        item = graph.input_of[name]
+        return _plain(item.path) if item.kind in _HELD else f"the argument {_plain(name)}"
     word = node.module_class.rpartition(".")[2]
     path = ".".join(part for part in (graph.path, node.module) if part)
-    return (_plain(path) or "the model itself") + (f" ({_plain(word)})" if word else "")
+    owner = (_plain(path) or "the model itself") + (f" ({_plain(word)})" if word else "")
+    return f"{_plain(short_name(node.operator))} in {owner}"
+
+
+def _work(graph: Graph, region: Region) -> list[str]:
+    """A line with the share of each operator in the region's time; none if nothing was timed."""
+    spent = dict[str, float]()
+    for name in (each for place in region.occurrences for each in place.nodes):
+        node = graph.node_of[name]
+        word = short_name(node.operator)
+        spent[word] = spent.get(word, 0.0) + (node.eager_ms or 0.0)
+    total = sum(spent.values())
+    if not total:
+        return []
+    shares = [(100 * ms / total, word) for word, ms in sorted(spent.items(), key=lambda each: -each[1])]
+    shown = [f"{_plain(word)} {share:.0f} %" for share, word in shares if share >= SHOWN_SHARE]
+    rest = [] if len(shown) == len(shares) else ["others the rest"]
+    return [f"Its operators one by one under eager: {', '.join(shown + rest)}."]
 
 
 def _plain(text: str) -> str:

@@ -351,6 +351,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
             return f"{_WHY_OUT.get(str(trial.get('question')), 'a trial took it out')} ({said})"
     if best.speedup is not None and best.speedup <= 1:
         return "no faster than eager"
+    if not run.kept and run.evaluation_id is not None:
+        return "nothing is delivered, by the proof"
     return "shares operators with one that saves more"
 
 

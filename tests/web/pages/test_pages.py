@@ -834,6 +834,18 @@ def test_a_model_whose_proof_failed_is_not_called_proven(fresh):
     assert "as the plan measured it" in text
 
 
+def test_kernels_of_a_model_that_is_not_delivered_say_that_the_proof_decided(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.model_jobs(made, "net", {"r02_rms_norm": 3.1, "r04_mul_silu": 1.1})
+    seeded_store.decide(made, "net", [seeded_store.trial("r04_mul_silu", "without", "alike", 1.004, True)], [])
+    seeded_store.prove(made, "net", seeded_store.evaluation("wrong"))
+    text = fresh.get(f"/models/{run}").text
+    assert text.count("nothing is delivered, by the proof") == 1
+    assert "the model is no slower without it (alike, 1.004)" in text
+    assert "shares operators" not in text
+
+
 def test_a_proof_that_was_taken_back_proves_nothing(fresh):
     made = seeded_store.Seeded(fresh.deps.store)
     run = seeded_store.model_run(made, "net")
