@@ -280,7 +280,7 @@ ROOMS = {
         "batches": ". jobs submissions",
         "cli": ". batches cli/commands client jobs views whole_models",
         "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts whole_models worker",
-        "cli/remote": ". batches cli client jobs submissions",
+        "cli/remote": ". batches cli client jobs submissions views whole_models",
         "client": ". batches jobs",
         "jobs": ".",
         "mcp": ". views",
@@ -289,7 +289,7 @@ ROOMS = {
         "transcripts": ". jobs",
         "views": ". batches jobs submissions transcripts",
         "whole_models": ". batches jobs submissions views",
-        "worker": ". jobs",
+        "worker": ". jobs whole_models",
     },
     "agents": {
         ".": "llm prompting strategies",
