@@ -317,8 +317,10 @@ ROOMS = {
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
         "runner": "protocol runner/platforms",
-        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/opencl "
-        "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
+        "runner/platforms": "protocol runner runner/platforms/arm64 runner/platforms/cpu runner/platforms/cuda "
+        "runner/platforms/emulated runner/platforms/opencl runner/platforms/riscv runner/platforms/simulated "
+        "runner/platforms/triton",
+        "runner/platforms/arm64": "runner/platforms/emulated",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
         "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library "
@@ -326,7 +328,8 @@ ROOMS = {
         "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
         "runner/platforms/opencl": "runner/platforms/cpu",
-        "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/emulated": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/riscv": "runner/platforms/emulated",
         "runner/platforms/simulated": "protocol runner runner/platforms runner/platforms/cpu",
         "runner/platforms/triton": "protocol runner runner/platforms/cpu runner/platforms/gpu",
         "timing": ". correctness isolation pool protocol",

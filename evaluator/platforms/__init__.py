@@ -1,16 +1,17 @@
 """One folder a platform: what is particular to a language on a kind of device."""
 
+from evaluator.platforms.arm64.platform import ARM64
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
 from evaluator.platforms.opencl.platform import OpenclPlatform
-from evaluator.platforms.riscv.platform import RiscvPlatform
+from evaluator.platforms.riscv.platform import RISCV
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
 __all__ = ["PLATFORM_NAMES", "Device", "Platform", "PromptFiles", "load_platform"]
 
-PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton")
+PLATFORM_NAMES = ("cpu", "simulated", "riscv", "arm64", "cuda", "opencl", "triton")
 
 
 def load_platform(name: str) -> Platform:
@@ -24,7 +25,9 @@ def load_platform(name: str) -> Platform:
     if name == "simulated":
         return SimulatedPlatform()
     if name == "riscv":
-        return RiscvPlatform()
+        return RISCV
+    if name == "arm64":
+        return ARM64
     if name == "cuda":
         return CudaPlatform()
     if name == "opencl":

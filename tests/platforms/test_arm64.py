@@ -1,0 +1,149 @@
+"""Platform `arm64`: what differs from `riscv`, whose tests hold the code that both share.
+
+The emulator shows no accesses of SVE, so the guest's pages, and what lies between arrays, hold a guest to its memory.
+"""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation
+from evaluator.platforms import load_platform
+from evaluator.referee.protocol import kernel_program as kp
+from evaluator.referee.protocol.instructions import ARM64, VLENS, peaks
+from evaluator.referee.runner.platforms.arm64 import instruction_table
+from evaluator.referee.runner.platforms.emulated.guest import Layout
+from sandbox.base import Command, Limits, Sandbox
+from tasks.build import task_from_source
+from tasks.outcomes import Verdict
+from tests.platforms.arm64_candidates import ATTACKS, GAINS_NOTHING, HONEST, SHARED, candidate
+from tests.platforms.kits import OP
+from tests.platforms.screened import exemplars_of
+from tests.support.sandboxes import SandboxOf
+
+ROOT = Path(__file__).parents[2]
+EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",), call_timeout_s=5.0)
+
+pytestmark = pytest.mark.xdist_group("riscv")  # they share a container
+
+
+def judged(sandbox: Sandbox, source: str, op: str = OP) -> Evaluation:
+    task = task_from_source(op, name="op")
+    return evaluate(task, source, sandbox=sandbox, platform=load_platform("arm64"), effort=EFFORT)
+
+
+def test_there_are_as_many_attacks_and_honest_candidates_as_the_platform_needs() -> None:
+    assert len(ATTACKS) >= 8 and set(SHARED) <= set(ATTACKS)
+    assert len(HONEST) >= 6
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_gets_its_verdict_and_is_told_why(shared_riscv_sandbox: Sandbox, name: str) -> None:
+    attack = ATTACKS[name]
+    found = judged(shared_riscv_sandbox, attack.source)
+    assert (found.verdict, attack.message in found.message) == (attack.verdict, True), (
+        f"{found.message}\n{found.detail}"
+    )
+    assert found.speedup is None
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", GAINS_NOTHING)
+def test_what_looks_for_the_emulator_finds_nothing(shared_riscv_sandbox: Sandbox, name: str) -> None:
+    found = judged(shared_riscv_sandbox, GAINS_NOTHING[name])
+    assert found.verdict == Verdict.PASSED, found.message
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_candidate_passes(shared_riscv_sandbox: Sandbox, name: str) -> None:
+    honest = HONEST[name]
+    found = judged(shared_riscv_sandbox, honest.source, honest.op)
+    assert found.verdict == Verdict.PASSED, f"{found.message}\n{found.detail}"
+    assert {"custom_kernel", "instructions"} <= set(found.tags)
+    assert found.message.endswith("counted: instructions")
+
+
+@pytest.mark.docker
+def test_counts_are_exact_and_fall_with_the_length_of_vectors(shared_riscv_sandbox: Sandbox) -> None:
+    found = judged(shared_riscv_sandbox, candidate())
+    counted = found.profile["instructions"]
+    assert sorted(counted) == sorted(map(str, VLENS))
+    # 64 rows of 256 floats: in each part two loads, a store, a product, a maximum and an addition.
+    for vlen, parts in ((128, 64), (256, 32), (512, 16)):
+        each = counted[str(vlen)]
+        assert each["vector memory"] == 64 * parts * 3
+        assert 64 * parts * 3 <= each["vector arithmetic"] <= 64 * (parts + 8) * 3
+        assert each["vector predicates"] >= 64 * parts
+    total = sum(each["total"] for each in counted.values())
+    assert found.latency_ms["candidate"].median == pytest.approx(total * 1e-6)
+    assert found.latency_ms["candidate"].low == found.latency_ms["candidate"].high
+    assert "qemu-aarch64" in str(found.provenance["versions"])
+    assert "stored but by SVE" in load_platform("arm64").profile_text(dict(found.profile))
+
+
+COUNT_AGAIN = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parent))
+from benchmarks import emulated_reference
+print(json.dumps(emulated_reference.table(emulated_reference.counted(emulated_reference.ARM64))))
+"""
+
+
+@pytest.mark.docker
+def test_the_table_of_eager_is_what_plain_loops_are_counted_to_take(sandbox_of: SandboxOf, tmp_path: Path) -> None:
+    package = tmp_path / "counted"
+    left_out = shutil.ignore_patterns("__pycache__", "platforms_of_the_host")
+    shutil.copytree(ROOT / "evaluator" / "referee", package / "evaluator" / "referee", ignore=left_out)
+    (package / "benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks" / "emulated_reference.py", package / "benchmarks")
+    for folder in ("evaluator", "benchmarks", "."):
+        (package / folder / "__init__.py").touch()
+    (package / "__main__.py").write_text(COUNT_AGAIN)
+    done = sandbox_of("arm64").run(Command(package, limits=Limits(wall_s=120)))
+    assert done.exit_code == 0, done.stderr
+    table = json.loads(done.stdout)
+    assert table.pop("byte") == instruction_table.PER_BYTE
+    assert table.pop("product") == instruction_table.PER_FLOP
+    assert table == instruction_table.PER_ELEMENT
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("path", exemplars_of("arm64"), ids=lambda path: path.stem.removesuffix("_task"))
+def test_an_exemplar_passes_and_takes_less_than_eager(shared_riscv_sandbox: Sandbox, path: Path) -> None:
+    source = path.with_name(path.name.replace("_task", "")).read_text()
+    found = judged(shared_riscv_sandbox, source, path.read_text())
+    assert found.verdict == Verdict.PASSED, f"{found.message}\n{found.detail}"
+    assert found.speedup is not None and found.speedup["eager"].value > 1.0
+    assert "specialised" not in found.tags, found.correctness.neighbours
+
+
+@pytest.mark.parametrize("nbytes", [0, 4, 40, 64, 4096, 4100, 70_000])
+def test_an_array_ends_with_its_last_page_and_no_page_of_another_follows(nbytes: int) -> None:
+    made = kp.Made("uint8", (nbytes,))
+    arrays = (kp.Input(0), made, kp.State("weight"), made)
+    given = [torch.zeros(nbytes, dtype=torch.uint8)] * 2
+    layout = Layout.of(kp.Program("", (), arrays, (), ()), given, by_page=True)
+    for placed in layout.arrays:
+        assert placed.offset % 64 == 0 and placed.nbytes == nbytes
+        assert 0 <= placed.pages[1] - (placed.offset + nbytes) < 64
+    mapped = sorted(layout.mappings())
+    for (offset, size, _), (following, _, _) in pairwise(mapped):
+        assert size > 0 and offset + size + 4096 <= following
+    rights = {offset: rights for offset, _, rights in mapped}
+    assert rights[0] == 1  # the header
+    if nbytes:
+        assert [rights[placed.pages[0]] for placed in layout.arrays] == [3, 3, 1, 3]
+
+
+def test_the_least_that_a_call_can_take_is_four_registers_moved_an_instruction() -> None:
+    assert peaks(ARM64, products=False).flops_per_s == 0.0
+    nbytes = 4 * 512 // 8  # four registers at 512 bits: 4 instructions at 128 bits, 2 at 256, 1 at 512
+    assert nbytes / peaks(ARM64, products=True).read_bytes_per_s == pytest.approx(7e-9)
