@@ -30,6 +30,7 @@ COPY tasks tasks
 COPY sandbox sandbox
 COPY evaluator evaluator
 COPY agents agents
+COPY whole_models whole_models
 COPY db db
 COPY service service
 COPY web web

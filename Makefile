@@ -6,17 +6,22 @@ BIN := .venv/bin
 TORCH_INDEX ?=
 # Each is confined to a core.
 TEST_PROCESSES ?= 4
+# Platforms with a sandbox image; one comes after the one that it is made on.
+IMAGES := cpu riscv cuda opencl hip
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help setup cuda demo image test lint serve
+# A host with a GPU may have torch and no way to install more.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+.PHONY: help setup cuda demo image test gpu lint serve
 
 help:
 	@echo "make setup   install into .venv (Python 3.11 or newer, g++)"
 	echo "make cuda    install what compiles for GPUs, too: NVIDIA's compiler (160 MB, its licence) and Triton (200 MB)"
 	echo "make demo    optimize an example op with the built-in model: no key, no server"
 	echo "make test    run all tests, with Docker where its daemon answers and PostgreSQL where it is installed"
+	echo "make gpu     on a host with an NVIDIA GPU: judge kernels on it, and write benchmarks/results/gpu.md"
 	echo "make lint    ruff, mypy --strict and the direction of imports"
 	echo "make serve   the pages and the API at http://127.0.0.1:8765, and a worker"
 
@@ -59,10 +64,7 @@ demo: setup
 
 # Beside `make lint` in .ci/run; `make test` makes the image, too, where a daemon answers.
 image: setup
-	@$(BIN)/kernelwright sandbox build
-	$(BIN)/kernelwright sandbox build --platform riscv
-	$(BIN)/kernelwright sandbox build --platform cuda
-	$(BIN)/kernelwright sandbox build --platform opencl
+	@for platform in $(IMAGES); do $(BIN)/kernelwright sandbox build --platform $$platform; done
 
 # Docker's tests fail without a daemon, PostgreSQL's, the browser's and those that compile for GPUs without their programs;
 # where there are none they are left out here, which is said, unless KERNELWRIGHT_TEST_DOCKER=1, _POSTGRES=1, _BROWSER=1 or
@@ -70,10 +72,7 @@ image: setup
 test: setup
 	@if $(BIN)/python -c 'from sandbox.docker.engine import connect; connect()' 2>/dev/null; then
 	    echo "test: Docker answers; making the sandbox images unless they are there"
-	    $(BIN)/kernelwright sandbox build
-	    $(BIN)/kernelwright sandbox build --platform riscv
-	    $(BIN)/kernelwright sandbox build --platform cuda
-	    $(BIN)/kernelwright sandbox build --platform opencl
+	    for platform in $(IMAGES); do $(BIN)/kernelwright sandbox build --platform $$platform; done
 	elif [ "$${KERNELWRIGHT_TEST_DOCKER:-}" != 1 ]; then
 	    echo "test: no Docker daemon answers, so its tests are left out (kernelwright doctor says what to do)"
 	    export KERNELWRIGHT_TEST_DOCKER=0
@@ -107,6 +106,14 @@ test: setup
 	    $(BIN)/python -m pytest @.pytest_cache/failed
 	fi
 	$(BIN)/python -m pytest -m exclusive $$(grep -rl --include='test_*.py' 'pytest.mark.exclusive' tests)
+
+# Torch with CUDA, numpy and the standard library are enough; the marked tests say the same once more where pytest is.
+gpu:
+	@$(GPU_PYTHON) -m benchmarks.gpu $(GPU_ARGS) && passed=0 || passed=$$?
+	if [ $$passed -ne 3 ] && $(GPU_PYTHON) -c 'import pytest, sqlalchemy, docker' 2>/dev/null; then
+	    KERNELWRIGHT_TEST_GPU=1 $(GPU_PYTHON) -m pytest -m gpu tests/platforms/gpu || passed=1
+	fi
+	exit $$passed
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -202,7 +202,7 @@ def lessons_of(rounds: Sequence[Round]) -> list[Lesson]:
 
 
 def history_json(rounds: Sequence[Round]) -> list[JSON]:
-    """The rounds as prompts show them, one object each."""
+    """The rounds as prompts show them, one object each. What a round has no value of is left out."""
     return [_history_entry(entry) for entry in rounds]
 
 
@@ -220,7 +220,6 @@ def _history_entry(entry: Round) -> dict[str, JSON]:
     outcome = entry.outcome
     shown: dict[str, JSON] = {
         "round": entry.number,
-        "candidate_hash": outcome.candidate_hash if outcome else None,
         "verdict": outcome.verdict if outcome else NO_CANDIDATE if entry.problem else UNDER_WAY,
         "code": outcome.code if outcome else None,
         "speedup": outcome.speedup if outcome else None,
@@ -239,7 +238,7 @@ def _history_entry(entry: Round) -> dict[str, JSON]:
         shown["message"] = outcome.message[:300]
     elif entry.problem and not entry.source:
         shown["message"] = entry.problem[:300]
-    return shown
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _variant_text(variant: EvaluatedVariant) -> str:

@@ -53,8 +53,8 @@ class StopRules:
 def is_better(new: Outcome, best: Outcome | None) -> bool:
     """Whether `new` is better than `best`.
 
-    Only correct candidates count. Where nothing is timed, the one is better of which more is shown. The first of these
-    rules that tells two others apart decides:
+    Only correct candidates count. One that was timed is better than any that was screened, and of these the one of
+    which more is shown. The first of these rules that tells two others apart decides:
 
     1. Figures that are unreliable for another reason than noise never replace others; the others replace them.
     2. If the two were timed beside each other, the sequential test decides. Noise met both, so its tag does not matter.
@@ -64,7 +64,9 @@ def is_better(new: Outcome, best: Outcome | None) -> bool:
        `new.speedup_low > best.speedup`.
     """
     if new.verdict == Verdict.SCREENED:
-        return best is None or len(SHOWN_UNTIMED & {*new.tags}) > len(SHOWN_UNTIMED & {*best.tags})
+        if best is None or best.passed:
+            return best is None
+        return len(SHOWN_UNTIMED & {*new.tags}) > len(SHOWN_UNTIMED & {*best.tags})
     if not new.passed or new.speedup is None:
         return False
     if best is None or best.speedup is None:

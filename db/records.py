@@ -120,6 +120,50 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class ModelRegionRecord:
+    """A region of a whole model. `eager_ms` is the time of all its occurrences, `share` that part of the model's."""
+
+    name: str
+    position: int
+    kind: str
+    occurrences: int
+    eager_ms: float
+    share: float
+    task_id: int
+    job_id: int | None
+
+
+@dataclass(frozen=True)
+class ModelRunHead:
+    """A run over a whole model as lists show it: `task` is the model, `model` the one that writes kernels."""
+
+    id: int
+    task: TaskHead
+    user: str
+    platform: str
+    model: str
+    status: JobStatus
+    stage: str
+    error: str | None
+    batch_id: int | None
+    kept: tuple[str, ...] | None
+    evaluation_id: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ModelRunRecord(ModelRunHead):
+    """A run over a whole model with all that is known of it (`db.tables.ModelRunRow`)."""
+
+    task: TaskRecord
+    options: Mapping[str, JsonValue]
+    plan: Mapping[str, JsonValue]
+    trials: tuple[Mapping[str, JsonValue], ...]
+    regions: tuple[ModelRegionRecord, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobState:
     """The columns of a job that change while it runs."""
 

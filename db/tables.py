@@ -94,6 +94,50 @@ class JobRow(Base):
     heartbeat_at: Mapped[datetime | None]  # of a job that a command runs; workers have their own heartbeats
 
 
+class ModelRunRow(Base):
+    """A run over a whole model, which is stored as a task.
+
+    `stage` is what it does or did last: plan, optimize, assemble, prove or done. `plan` holds what the capture
+    measured, `trials` the decisions on what is kept, `kept` the names of the regions with a kernel in what is
+    delivered, and `evaluation_id` its proof.
+    """
+
+    __tablename__ = "model_runs"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
+    user: Mapped[str] = mapped_column(String(64), default=LOCAL_USER)
+    platform: Mapped[str] = mapped_column(String(32))
+    model: Mapped[str]
+    options: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(String(16))
+    stage: Mapped[str] = mapped_column(String(16))
+    error: Mapped[str | None]
+    plan: Mapped[dict[str, Any]]
+    batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
+    trials: Mapped[list[Any]]
+    kept: Mapped[list[Any] | None]
+    evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    finished_at: Mapped[datetime | None]
+
+
+class ModelRegionRow(Base):
+    """A region of a whole model, its task, and the job that looked for a kernel for it. `position` orders them."""
+
+    __tablename__ = "model_regions"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("model_runs.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(120), primary_key=True)
+    position: Mapped[int]
+    kind: Mapped[str] = mapped_column(String(64))
+    occurrences: Mapped[int]
+    eager_ms: Mapped[float]
+    share: Mapped[float]
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id"), index=True)
+
+
 class RoundRow(Base):
     """A round of a job."""
 

@@ -17,6 +17,7 @@ from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
 from tasks.declarations import declarations_of
 from tasks.outcomes import CANCELLED, Verdict, candidate_hash
+from tasks.source_kernel import reference_kernel_of
 from tasks.task import Task
 
 
@@ -47,8 +48,10 @@ class Effort:
     def request(self, task: Task, candidate_source: str) -> dict[str, Any]:
         """The request for the referee."""
         declared = declarations_of(task.source)
+        kernel = reference_kernel_of(task.source)
         return {
             "task_source": task.source,
+            "source_kernel": {} if kernel is None else {"platform": kernel.platform, "source": kernel.source},
             "candidate_source": candidate_source,
             "memory_mb": self.memory_mb,
             "build_timeout_s": self.build_timeout_s,

@@ -57,8 +57,8 @@ class Correctness:
         kernelbench: the verdict of KernelBench's rule on the same outputs, if requested. It never changes a verdict.
         state: the parameters and buffers that the reference's calls change, and those that the candidate lacks.
         spot_checks: the number of timed calls on inputs of another family, by family.
-        neighbours: what the candidate makes of other shapes, strides and alignment: never part of the verdict. None of
-            a trial.
+        neighbours: what the candidate makes of other shapes, strides and alignment: never part of the verdict. A trial
+            tries none; None where nothing is timed.
     """
 
     checks: tuple[Check, ...] = ()

@@ -60,7 +60,7 @@ def run_referee(
         if on_progress is not None and line.startswith(_PREFIX):
             on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
-    told = json.dumps({**request, "platform": platform.name, "device": device}).encode()
+    told = json.dumps({**request, "platform": platform.part, "device": device}).encode()
     command = _command(mode, platform, device, told, limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
@@ -84,7 +84,7 @@ def prepare_referee(mode: str, platform: Platform, *, device: int, sandbox: Sand
 def _command(mode: str, platform: Platform, device: int, request: bytes, limits: Limits) -> Command:
     return Command(
         REFEREE,
-        args=(mode, platform.name),
+        args=(mode, platform.part),
         stdin=request,
         limits=replace(limits, output_bytes=_RESULT_BYTES),
         label=f"referee-{mode}",

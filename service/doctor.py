@@ -18,7 +18,7 @@ from db.jobs.workers import list_workers
 from db.migrations import HEAD
 from db.store import Store
 from db.types import utc_now
-from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.platforms import PLATFORM_NAMES, load_platform, proves
 from sandbox.doctor import Finding, examine, examine_platform
 from service.errors import BadRequest
 from service.evaluation_context import open_platform
@@ -36,7 +36,7 @@ def examine_machine(settings: Settings) -> list[Finding]:
     Raises:
         BadRequest: the platform of the settings is unknown.
     """
-    platform = open_platform(settings.platform)
+    platform = open_platform(settings.platform, settings.device)
     return [
         *examine(settings.data_dir, image=settings.image or platform.image().tag, programs=platform.host_programs()),
         *_store_and_workers(settings),
@@ -138,7 +138,8 @@ def _lock_dir(folder: Path) -> Finding:
 def _device(name: str) -> Finding:
     platform = load_platform(name)
     try:
-        device = platform.device().name
+        told = proves(platform)
+        device = f"{platform.device().name}, {told}" if told.startswith("timed on") else platform.device().name
     except OSError as error:
         return Finding(f"platform {name}", "missing", str(error), "see `kernelwright platforms`")
     readiness = examine_platform(name, platform.image().tag, platform.host_programs(), platform.host_packages())

@@ -209,20 +209,20 @@ def open_evaluation_context(
         BadRequest: the platform is unknown.
         SandboxUnavailable: there is no sandbox to work with.
     """
-    platform = open_platform(settings.platform)
+    platform = open_platform(settings.platform, settings.device)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
         yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold)
 
 
-def open_platform(name: str) -> Platform:
-    """The platform of this name.
+def open_platform(name: str, device: int = 0) -> Platform:
+    """The platform of this name, on a device of this host.
 
     Raises:
         BadRequest: there is none.
     """
     if name not in PLATFORM_NAMES:
         raise BadRequest(f"platform {name!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
-    return load_platform(name)
+    return load_platform(name, device)
 
 
 @contextlib.contextmanager

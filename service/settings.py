@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     def _names_of_architectures(cls, value: str) -> str:
         names = [name.strip() for name in value.split(",")]
         if wrong := [name for name in names if not is_architecture(name)]:
-            raise ValueError(f"{wrong[0][:40]!r} is no architecture; give names such as sm_80,sm_90a")
+            raise ValueError(f"{wrong[0][:40]!r} is no architecture; give names such as sm_80,sm_90a or gfx90a")
         return ",".join(dict.fromkeys(names))
 
     @property

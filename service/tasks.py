@@ -166,7 +166,7 @@ def check_tasks(
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before the end.
     """
-    platform = open_platform(settings.platform)
+    platform = open_platform(settings.platform, settings.device)
     locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:

@@ -61,7 +61,8 @@ VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.CRASHED: "Its process died.",
     Verdict.TIMED_OUT: "It took longer than it may.",
     Verdict.OUT_OF_MEMORY: "It needed more memory than it may.",
-    Verdict.WRONG_OUTPUT: "An output differs from the float64 oracle by more than is allowed.",
+    Verdict.WRONG_OUTPUT: "An output differs by more than is allowed from the float64 oracle, or from the source "
+    "kernel that stands for it.",
     Verdict.INTEGRITY: "It tried to get around the referee, or its result cannot be trusted.",
     Verdict.TASK_INVALID: "The task itself cannot be judged; the candidate is not to blame.",
     Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
@@ -107,6 +108,7 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "ran_out_of_turn": "Its processes ran while they were to stand still.",
         "unreadable_output": "The memory of an output could not be read or written.",
         "impossible_time": "It was faster than the device can be.",
+        "work_left_running": "It left work running on the device after its answer.",
         "tells_emulation": "Its source tells the emulation from a device, or switches checks off.",
         "unkillable": "Processes of a runner could not be killed.",
     },
@@ -122,6 +124,15 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "shape_changes": "An output has another shape for other inputs.",
         "all_zero": "An output is all zeros, so returning zeros would pass.",
         "constant_output": "An output is the same for different inputs.",
+        "no_baseline": "Its reference is a source kernel, so there is nothing to time candidates against.",
+        "unwritten": "The source kernel gives NaN on the task's own inputs: it may read or leave memory unwritten.",
+        "race": "Two threads of the source kernel use the same memory, in no order, and one of them writes.",
+        "out_of_bounds": "The source kernel reads or writes memory behind the end of a tensor or of shared memory.",
+        "divergence": "Threads of one block or warp of the source kernel wait at different barriers.",
+        "deadlock": "Threads of the source kernel wait for others that never come.",
+        "order": "The source kernel's outputs depend on the order of blocks and threads.",
+        "for_gpus": "The compiler for GPUs refuses the source kernel.",
+        "tells_emulation": "The source kernel holds words by which it would tell the emulation from a GPU.",
     },
     Verdict.SANDBOX_ERROR: {
         CANCELLED: "The evaluation was cancelled.",
@@ -136,6 +147,8 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "protocol": "A process of the referee's own gave a broken answer.",
         "out_of_turn": "A process of the referee's own ran while it was to stand still.",
         "unreadable": "The memory of a process of the referee's own could not be read.",
+        "clocks_disagree": "The device's clock and the host's told different times of the same calls.",
+        "device_failed": "The device or its driver failed.",
         "program_missing": "A compiler or an emulator that the platform needs is not installed.",
         "guest_failed": "The process that compiles and emulates kernels raised an error.",
     },
@@ -221,6 +234,10 @@ TRIAL = "trial"
 """The tag of what was timed only until it was decided whether it is better than the best candidate so far."""
 
 
+NO_ORACLE = "no_oracle"
+"""The tag of a candidate that was compared with a source kernel."""
+
+
 class Decision(StrEnum):
     """What the sequential test of a trial says of the candidate."""
 
@@ -234,7 +251,7 @@ DECISION_TEXTS: Mapping[Decision, str] = {
     Decision.BETTER: "better",
     Decision.WORSE: "worse",
     Decision.ALIKE: "no better: within 2 %",
-    Decision.OPEN: "not decided: it stays as it is",
+    Decision.OPEN: "not decided",
 }
 """What a decision says to people."""
 
@@ -262,6 +279,12 @@ TAGS: Mapping[str, Tag] = {
             True,
             "It is known to be right for the task's own inputs only: with other shapes, strides or alignment it is "
             "wrong or fails, or was not tried. An exported file leaves those to the task's own code.",
+        ),
+        Tag(
+            NO_ORACLE,
+            False,
+            "Its outputs were compared with those of a source kernel that was run in an emulation, not with a float64 "
+            "oracle: what that kernel does wrong is taken for right.",
         ),
         Tag(
             NOISY,
@@ -300,6 +323,15 @@ TAGS: Mapping[str, Tag] = {
         ),
     )
 }
+
+
+def remark(name: str) -> str:
+    """A tag for those who read the figures that it qualifies: its name, and what it says of them."""
+    tag = TAGS.get(name)
+    if tag is None or (tag.ranked and tag.faster and name not in ("specialised", "torch_only")):
+        return name
+    return f"{name}: {tag.text.partition('. ')[0].rstrip('.')}"
+
 
 UNRANKED = frozenset(tag.name for tag in TAGS.values() if not tag.ranked)
 """Tags of figures that the evaluator measured but does not vouch for."""

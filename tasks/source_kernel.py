@@ -1,7 +1,10 @@
 """A kernel for the same op in another language, which a task brings: the constant SOURCE_KERNEL at the top level.
 
-Models that write candidates are shown it, so that they translate what is known to be fast. It is read by `ast` only,
-never built or run, and it changes nothing about how candidates are judged: the reference is the task's `Model`::
+Models that write candidates are shown it, so that they translate what is known to be fast. The host reads it by `ast`
+only. Beside a `Model` it is never built or run, and it changes nothing about how candidates are judged.
+
+Without a `Model` the kernel is the reference. Then `source` is Python that defines `ModelNew`, as a candidate for its
+platform does, and what a sandbox computes with it is what candidates must compute (docs/accuracy.md)::
 
     SOURCE_KERNEL = {
         "platform": "cuda",         # the platform whose language it is written in
@@ -23,6 +26,8 @@ NAME = "SOURCE_KERNEL"
 MAX_KERNEL_BYTES = 64 * 1024
 MAX_NOTES_CHARS = 2000
 KEYS = ("platform", "source", "entry", "notes")
+REFERENCE_PLATFORMS = ("cuda",)
+"""Platforms whose kernels may be references: a processor runs them."""
 
 _REMEDY = f'write {NAME} = {{"platform": "cuda", "source": "..."}}'
 _PLATFORM = re.compile(r"[a-z][a-z0-9]{0,31}")
@@ -75,6 +80,19 @@ def source_kernel_of(source: str) -> SourceKernel | None:
         TaskError: as `read_source_kernel`.
     """
     return read_source_kernel(syntax.parse(source), "<task>") if NAME in source else None
+
+
+def reference_kernel_of(source: str) -> SourceKernel | None:
+    """The kernel that is the reference of a valid task, because it has no `Model`; None: its `Model` is.
+
+    Raises:
+        TaskError: as `read_source_kernel`.
+    """
+    if NAME not in source:
+        return None
+    tree = syntax.parse(source)
+    has_model = any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body)
+    return None if has_model else read_source_kernel(tree, "<task>")
 
 
 def without_source_kernel(source: str) -> str:

@@ -1,4 +1,4 @@
-"""A Task: one PyTorch op to optimize."""
+"""A Task: one op to optimize."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """One op to optimize, in the KernelBench form, never executed on the host.
+    """One op to optimize, never executed on the host.
 
-    `source` defines `Model(torch.nn.Module)`, `get_inputs()` and `get_init_inputs()`; a plain function form has
-    already been normalised to it.
+    `source` defines `Model(torch.nn.Module)`, `get_inputs()` and `get_init_inputs()` (the KernelBench form); a plain
+    function form has already been normalised to it. In place of `Model` it may bring a SOURCE_KERNEL, which is the
+    reference then (`tasks.source_kernel`).
     """
 
     name: str

@@ -1,20 +1,23 @@
 """Checks by `ast` only whether a file is an op that can be optimized, and says in one clear line why it is not.
 
-Two forms are accepted:
+Three forms are accepted:
 
 - the **KernelBench form**: `class Model(torch.nn.Module)`, `get_inputs()` and `get_init_inputs()`;
 - the **function form**: `get_inputs()` and one function that is the op. The op is the function named `op`; where there
-  is none, the only public function (its name does not start with `_`) besides the `get_...` ones.
+  is none, the only public function (its name does not start with `_`) besides the `get_...` ones;
+- the **kernel form**: `get_inputs()` and a SOURCE_KERNEL whose source defines `ModelNew`, and no op in PyTorch.
+  `get_init_inputs()` may be absent.
 """
 
 import ast
 from dataclasses import dataclass
 
+from tasks import syntax
 from tasks.declarations import read_declarations
 from tasks.metadata import guess_category, guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters
-from tasks.source_kernel import read_source_kernel
+from tasks.source_kernel import NAME, REFERENCE_PLATFORMS, SourceKernel, read_source_kernel
 from tasks.text import decode_source, task_error
 
 HARNESS_NAMES = frozenset({"get_inputs", "get_init_inputs", "get_input_groups"})
@@ -27,7 +30,7 @@ _ONCE = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", "op"})
 class Op:
     """A valid op, as far as `ast` can tell.
 
-    `function` names the op of the function form and is None for the KernelBench form; `parameters` are what the op
+    `function` names the op of the function form and is None for the others; `parameters` are what the op
     takes and `inputs` how many it is given (None: only running get_inputs would tell).
     """
 
@@ -37,6 +40,7 @@ class Op:
     category: str
     dtype: str
     imports_torch: bool
+    needs_init_inputs: bool = False  # whether it is of the kernel form and has no get_init_inputs()
 
 
 def validate(source: str | bytes, where: str) -> Op:
@@ -54,11 +58,15 @@ def validate(source: str | bytes, where: str) -> Op:
         remedy = "give the file that defines Model as the op, and this one as the candidate"
         raise task_error(where, what, remedy, line=found.classes["ModelNew"].lineno)
     header = read_header(tree, where)
-    function, parameters, inputs = (
-        _check_module(found, where) if _is_module_form(found) else _check_function(found, where)
-    )
+    kernel = read_source_kernel(tree, where)
+    is_reference = kernel is not None and _is_kernel_form(found)
+    if kernel is not None and is_reference:
+        function, parameters, inputs = _check_kernel(found, kernel, where)
+    elif _is_module_form(found):
+        function, parameters, inputs = _check_module(found, where)
+    else:
+        function, parameters, inputs = _check_function(found, where)
     read_declarations(tree, where, inputs)  # complains
-    read_source_kernel(tree, where)  # complains
     return Op(
         function=function,
         parameters=parameters,
@@ -66,7 +74,50 @@ def validate(source: str | bytes, where: str) -> Op:
         category=header.get("category") or guess_category(tree, parameters.names),
         dtype=header.get("dtype") or guess_dtype(tree),
         imports_torch="torch" in found.assigned,
+        needs_init_inputs=is_reference and "get_init_inputs" not in found.functions,
     )
+
+
+def _is_kernel_form(found: Definitions) -> bool:
+    """Whether a file with a SOURCE_KERNEL defines nothing that could be an op in PyTorch, nor be meant as one."""
+    modules = any(_last_name(base) == "Module" for node in found.classes.values() for base in node.bases)
+    return found.line_of("Model") is None and not modules and not _public(found)
+
+
+def _check_kernel(found: Definitions, kernel: SourceKernel, where: str) -> tuple[None, Parameters, int | None]:
+    line = found.line_of(NAME)
+    beside = "write class Model(torch.nn.Module) beside it"
+
+    def refuse(what: str, remedy: str) -> Exception:
+        text = f"has no Model, so {NAME} is the reference, but {what}"
+        return task_error(where, text, f"{remedy}, or {beside}", line=line)
+
+    if kernel.platform not in REFERENCE_PLATFORMS:
+        known = ", ".join(REFERENCE_PLATFORMS)
+        raise refuse(f"kernels of platform {kernel.platform} cannot be one", f"bring a kernel of {known}")
+    try:
+        tree = syntax.parse(kernel.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise refuse("its source is not Python", "give it the form of a candidate, with ModelNew") from None
+    inside = f'{NAME}["source"]'
+    model = definitions(tree, inside, once=frozenset({"ModelNew"})).classes.get("ModelNew")
+    if model is None:
+        raise refuse("its source defines no class ModelNew", "give it the form of a candidate, with ModelNew")
+    inputs = _count_inputs(found, where)
+    forward = _methods(model, inside).get("forward")
+    if forward is None:
+        raise refuse("its ModelNew has no method forward", "define forward(self, ...)")
+    check_plain(forward, "ModelNew.forward", inside)
+    parameters = read_parameters(forward, "ModelNew.forward", inside, method=True)
+    _refuse_no_inputs(parameters, "ModelNew.forward", inside, forward.lineno)
+    check_counts(parameters, inputs, ("ModelNew.forward", "get_inputs()"), inside, forward.lineno)
+    init_inputs = found.functions.get("get_init_inputs")
+    count = 0 if init_inputs is None else count_results(init_inputs, "get_init_inputs", where, may_be_empty=True)
+    init = _methods(model, inside).get("__init__")
+    if init is not None:
+        expected = read_parameters(init, "ModelNew.__init__", inside, method=True)
+        check_counts(expected, count, ("ModelNew.__init__", "get_init_inputs()"), inside, init.lineno)
+    return None, parameters, inputs
 
 
 def _is_module_form(found: Definitions) -> bool:
@@ -155,7 +206,9 @@ def _methods(model: ast.ClassDef, where: str) -> dict[str, Function]:
     for statement in model.body:
         if isinstance(statement, Function):
             if statement.name in ("forward", "__init__") and statement.name in methods:
-                what = f"Model.{statement.name} is defined twice (first on line {methods[statement.name].lineno})"
+                what = (
+                    f"{model.name}.{statement.name} is defined twice (first on line {methods[statement.name].lineno})"
+                )
                 raise task_error(where, what, "keep one of them", line=statement.lineno)
             methods[statement.name] = statement
     return methods

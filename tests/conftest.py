@@ -14,6 +14,7 @@ import pytest
 from db.engine import open_store
 from db.store import Store
 from evaluator.platforms import load_platform
+from evaluator.platforms.gpu.driver import gpu_at
 from evaluator.referee.protocol.gpu_checks import toolkit, triton_package
 from sandbox.base import Sandbox, SandboxUnavailable
 from sandbox.docker.sandbox import DockerSandbox
@@ -36,6 +37,7 @@ _LEFT_OUT = {  # markers and what the user has said about them
     )
     if os.environ.get(variable) == "0"
 }
+_NEEDS_GPU = os.environ.get("KERNELWRIGHT_TEST_GPU") == "1"  # its tests fail without one
 _POSTGRES_URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRES_URL")
 
 
@@ -78,8 +80,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Docker, PostgreSQL, Chromium or a compiler for GPUs are skipped only where the user says so."""
+    """Tests that need Docker, PostgreSQL, Chromium or a compiler for GPUs are skipped only where the user says so.
+
+    Those that need a GPU are skipped where there is none, which few hosts have.
+    """
+    without_gpu = not _NEEDS_GPU and gpu_at(0) is None
     for item in items:
+        if without_gpu and item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA driver answers for a GPU: never run here"))
         for marker, reason in _LEFT_OUT.items():
             if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
@@ -185,6 +193,19 @@ def cuda_sandbox(sandbox_of: SandboxOf) -> DockerSandbox:
 def shared_cuda_sandbox(cuda_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
     """One container for many of them."""
     with contextlib.closing(SharedContainerSandbox(cuda_sandbox)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def hip_sandbox(sandbox_of: SandboxOf) -> DockerSandbox:
+    """A container for each evaluation on platform hip."""
+    return sandbox_of("hip")
+
+
+@pytest.fixture(scope="session")
+def shared_hip_sandbox(hip_sandbox: DockerSandbox) -> Iterator[SharedContainerSandbox]:
+    """One container for many of them."""
+    with contextlib.closing(SharedContainerSandbox(hip_sandbox)) as sandbox:
         yield sandbox
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 REFEREE = ROOT / "evaluator" / "referee"
-PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
+PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "whole_models", "db", "service", "web")
 
 # May set variables (for a library that reads them at import); reading stays with service/settings.py.
 MAY_SET_ENVIRONMENT = {"agents/llm/models.py"}
@@ -21,6 +21,7 @@ INSIDE_SANDBOX = (
     "evaluator/referee/",
     "evaluator/platforms/cpu/image/",  # runs while the image is built
     "agents/builtin/codegen/",
+    "whole_models/capture/",
     "sandbox/probe/",
     "sandbox/jail/",
 )
@@ -162,7 +163,7 @@ def test_there_are_no_commands_but_those_of_the_design():
     names = {command.callback.__name__ for command in build_app().registered_commands if command.callback}
     names |= {group.name for group in build_app().registered_groups}
     known = {"optimize", "evaluate", "leaderboard", "doctor", "platforms", "tasks", "jobs", "sandbox", "db", "batch"}
-    known |= {"serve", "worker", "mcp", "dev", "tokens", "audit"}
+    known |= {"serve", "worker", "mcp", "dev", "tokens", "audit", "model", "models"}
     assert names <= known
 
 
@@ -225,6 +226,10 @@ MAY_SAY_SO = {
     "evaluator/platforms/cuda/platform.py": {"g++"},  # the host's compiler builds what is screened
     "evaluator/platforms/screened.py": {"cores"},  # tensor cores
     "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
+    "evaluator/platforms/hip/platform.py": {"g++"},
+    "evaluator/platforms/hip/prompts/sources.md": {"cores"},  # tensor cores
+    "evaluator/referee/runner/platforms/hip/clang.py": {"cores"},  # matrix cores
+    "evaluator/referee/runner/platforms/hip/words.py": {"cores"},
     "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
     "evaluator/referee/runner/platforms/cuda/library/prepare.py": {"g++"},
     "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},
@@ -273,8 +278,8 @@ ROOMS = {
     "service": {
         ".": "jobs",
         "batches": ". jobs submissions",
-        "cli": ". batches cli/commands client jobs views",
-        "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts worker",
+        "cli": ". batches cli/commands client jobs views whole_models",
+        "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts whole_models worker",
         "cli/remote": ". batches cli client jobs submissions",
         "client": ". batches jobs",
         "jobs": ".",
@@ -283,6 +288,7 @@ ROOMS = {
         "submissions": ". batches jobs",
         "transcripts": ". jobs",
         "views": ". batches jobs submissions transcripts",
+        "whole_models": ". batches jobs submissions views",
         "worker": ". jobs",
     },
     "agents": {
@@ -310,16 +316,17 @@ ROOMS = {
         "correctness": ". isolation platforms pool protocol timing",
         "fork_server": "protocol runner runner/platforms",
         "isolation": ". platforms protocol",
-        "platforms": ". correctness isolation platforms/cpu platforms/screened pool protocol timing",
+        "platforms": ". correctness isolation platforms/cpu platforms/gpu platforms/screened pool protocol timing",
         "platforms/cpu": ". correctness isolation platforms platforms/cpu/profiling pool protocol timing",
         "platforms/cpu/profiling": ". isolation pool protocol",
+        "platforms/gpu": ". correctness isolation platforms platforms/cpu pool protocol timing",
         "platforms/screened": ". correctness isolation platforms platforms/cpu pool protocol timing",
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
         "runner": "protocol runner/platforms",
         "runner/platforms": "protocol runner runner/platforms/arm64 runner/platforms/cpu runner/platforms/cuda "
-        "runner/platforms/emulated runner/platforms/opencl runner/platforms/riscv runner/platforms/simulated "
-        "runner/platforms/triton",
+        "runner/platforms/emulated runner/platforms/hip runner/platforms/on_gpu runner/platforms/opencl "
+        "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
         "runner/platforms/arm64": "runner/platforms/emulated",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
@@ -327,6 +334,8 @@ ROOMS = {
         "runner/platforms/gpu",
         "runner/platforms/cuda/library": "",
         "runner/platforms/gpu": "protocol runner",
+        "runner/platforms/on_gpu": "protocol runner runner/platforms/cpu",
+        "runner/platforms/hip": "runner/platforms/cuda runner/platforms/gpu",
         "runner/platforms/opencl": "runner/platforms/cpu",
         "runner/platforms/emulated": "protocol runner runner/platforms runner/platforms/cpu",
         "runner/platforms/riscv": "runner/platforms/emulated",

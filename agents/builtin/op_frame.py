@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agents.builtin.errors import NotTranslatable
 from tasks import syntax
+from tasks.rename import renamed_tree
 
 CLASS = "Model"
 NEW_CLASS = "ModelNew"
@@ -48,8 +49,9 @@ def read_frame(source: str) -> Frame:
     position = next((i for i, node in enumerate(body) if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if position is None:
         raise NotTranslatable(f"the op has no class {CLASS} at its top level")
-    renamed = [_RenameClass().visit(copy.deepcopy(node)) for node in body]
+    renamed = [renamed_tree(node, {CLASS: NEW_CLASS}) for node in body]
     model = renamed[position]
+    assert isinstance(model, ast.ClassDef)
     forward = next((node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"), None)
     if forward is None:
         forward = _inherited_forward()
@@ -91,16 +93,3 @@ def _is_omitted(node: ast.stmt) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True  # the docstring of the op
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-
-
-class _RenameClass(ast.NodeTransformer):
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id == CLASS:
-            node.id = NEW_CLASS
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        if node.name == CLASS:
-            node.name = NEW_CLASS
-        self.generic_visit(node)
-        return node

@@ -10,13 +10,17 @@ from agents.prompting.parse import Advice
 from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
 from agents.protocols import JSON, Message, Outcome
-from tasks.outcomes import clock_of
-from tasks.source_kernel import SourceKernel, source_kernel_of, without_source_kernel
+from tasks.outcomes import clock_of, remark
+from tasks.source_kernel import SourceKernel, reference_kernel_of, source_kernel_of, without_source_kernel
 
 MAX_DETAIL_CHARS = 8_000  # of an evaluation's detail: a compiler may print megabytes
 MAX_PROFILE_CHARS = 12_000
 MAX_HISTORY_ROUNDS = 40
 SIGNIFICANT_DIGITS = 5
+_IS_REFERENCE = (
+    "The op has no other form: this kernel is the reference. It is run in an emulation of its platform, and your "
+    "outputs are compared with its own. Your `ModelNew` takes the same arguments and inputs as the one in it."
+)
 _NO_MAPPING = "Take its algorithm over, and give it the form that `<platform>` asks for."
 
 
@@ -71,7 +75,7 @@ def write_brief(
             + "\n# A correct and fast answer to it\n"
             + exemplar.candidate
         ),
-        sources={} if kernel is None else _source_sections(kernel, source_language, prompts.sources),
+        sources={} if kernel is None else _source_sections(kernel, source_language, prompts.sources, source),
     )
 
 
@@ -158,14 +162,20 @@ def shorten(text: str, limit: int) -> str:
 
 
 def evaluation_text(outcome: Outcome, *, max_detail_chars: int = MAX_DETAIL_CHARS) -> str:
-    """What prompts show of an evaluation: JSON with one field a line, without its profile and metrics."""
+    """What prompts show of an evaluation: JSON with one field a line, without its profile and metrics.
+
+    Fields without a value are left out, and tags that qualify its figures stand with what they mean.
+    """
     shown = outcome.to_json()
-    for name in ("profile_text", "metrics", "evaluation_id", "took_s"):
+    for name in ("profile_text", "metrics", "evaluation_id", "took_s", "champion_hash"):
         shown.pop(name, None)
-    shown["detail"] = shorten(outcome.detail, max_detail_chars)
+    for name in ("over_champion", "over_champion_low", "over_champion_high"):
+        shown[name.replace("over_champion", "over_best_so_far")] = shown.pop(name)
+    shown["detail"] = "" if outcome.detail == outcome.message else shorten(outcome.detail, max_detail_chars)
+    shown["tags"] = [remark(tag) for tag in outcome.tags]
     if (clock := clock_of(outcome.tags)).note:
         shown["timed"] = clock.name
-    return _dumps(shown)
+    return _dumps({name: value for name, value in shown.items() if value not in (None, "", [], {})})
 
 
 def profile_text(outcome: Outcome) -> str:
@@ -188,12 +198,14 @@ def _job_sections(brief: Brief) -> dict[str, str]:
     }
 
 
-def _source_sections(kernel: SourceKernel, language: str, texts: Mapping[str, str]) -> dict[str, str]:
+def _source_sections(kernel: SourceKernel, language: str, texts: Mapping[str, str], task_source: str) -> dict[str, str]:
     """The kernel to translate from, and how. What the task says of it is data like the kernel itself."""
     about = [f"Entry: {kernel.entry}"] if kernel.entry else []
     about += [f"Notes: {kernel.notes}"] if kernel.notes else []
     written = kernel.platform + (f": {language}" if language else "")
     said = f"`<source_kernel>` is in the language of platform {written}."
+    if reference_kernel_of(task_source) is not None:
+        said = f"{said} {_IS_REFERENCE}"
     return {
         "source_kernel": "\n".join((*about, kernel.source.rstrip())),
         "translation": f"{said}\n{texts.get(kernel.platform, _NO_MAPPING)}",

@@ -29,7 +29,7 @@ def evidence_checker(outcome: Outcome) -> Callable[[Sequence[str]], str | None]:
     lines = map(_normalized_line, evaluation.split("\n"))
     known_lines = tuple(line for line in lines if len(line) >= MIN_QUOTE_CHARS or ":" in line)
     shown = json.loads(evaluation)
-    sources = [outcome.message, str(shown["detail"]), profile_text(outcome)]
+    sources = [outcome.message, str(shown.get("detail", "")), profile_text(outcome)]
     sources += [json.dumps(text, ensure_ascii=False)[1:-1] for text in sources[:2]]  # as the evaluation's JSON has them
     texts = tuple(filter(None, map(_normalized, sources)))
     known_quotes = {quote for text in texts for quote in _shortest_quotes(text)}

@@ -248,7 +248,7 @@ def apply_edits(source: str, edits: tuple[Edit, ...]) -> str:
         found = source.count(edit.old)
         if found != 1:
             first = edit.old.strip().splitlines()[0][:80]
-            what = "is not in the file" if found == 0 else f"is in the file {found} times"
+            what = f"is in the file {found} times" if found else "is not in the file as whole lines"
             raise EditError(f"the text that edit {number} searches for {what} (it begins with {first!r})")
         source = source.replace(edit.old, edit.new)
     return source

@@ -4,7 +4,9 @@ from importlib import import_module
 
 from agents.strategies.context import Strategy
 
-STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools")
+SCREEN_THEN_TIME = "screen-then-time"
+
+STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools", SCREEN_THEN_TIME)
 
 # The built-in model answers only the requests of the other strategies.
 NEEDS_AN_LLM = frozenset({"contrastive", "tools"})
@@ -13,7 +15,7 @@ NEEDS_AN_LLM = frozenset({"contrastive", "tools"})
 NEEDS_TIMES = frozenset({"contrastive", "tree"})
 
 # Strategies whose prompts show profiles.
-SHOWS_PROFILES = frozenset({"judge", "tree", "tools"})
+SHOWS_PROFILES = frozenset({"judge", "tree", "tools", SCREEN_THEN_TIME})
 
 
 def open_strategy(name: str) -> Strategy:
@@ -24,5 +26,5 @@ def open_strategy(name: str) -> Strategy:
     """
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown; known: {', '.join(STRATEGIES)}")
-    strategy: Strategy = import_module(f"agents.strategies.{name}").run
+    strategy: Strategy = import_module(f"agents.strategies.{name.replace('-', '_')}").run
     return strategy

@@ -230,6 +230,14 @@ def list_measurements(
     return {row.id: (_measurements(row), tuple(row.tags)) for row in rows}
 
 
+def retracted_among(session: Session, evaluation_ids: Sequence[str]) -> frozenset[str]:
+    """Those of these evaluations that were retracted."""
+    query = select(EvaluationRow.id).where(
+        EvaluationRow.id.in_(evaluation_ids), EvaluationRow.retracted_at.is_not(None)
+    )
+    return frozenset(session.scalars(query))
+
+
 def list_candidate_rounds(session: Session, job_id: int) -> list[tuple[int, str]]:
     """The round and the hash of each candidate of a job, in the order in which they were written."""
     query = select(CandidateRow.round, CandidateRow.hash).where(CandidateRow.job_id == job_id)

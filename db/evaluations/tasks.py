@@ -48,6 +48,12 @@ def list_tasks(
     return [task_head(row) for row in session.execute(query)]
 
 
+def list_heads(session: Session, task_ids: Collection[int]) -> dict[int, TaskHead]:
+    """The tasks with these ids, by id."""
+    found = [task_head(row) for row in session.execute(select(*HEAD_COLUMNS).where(TaskRow.id.in_(task_ids)))]
+    return {task.id: task for task in found}
+
+
 def find_source(session: Session, suite: str, name: str, source_hash: str) -> TaskRecord | None:
     """The task with this suite, name and source, or None."""
     key = (TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)

@@ -48,6 +48,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def part(self) -> str:
+        """Which part of the referee judges on it: its name, or that of its part for one device (`gpu_checks`)."""
+        ...
+
+    @property
     def language(self) -> str:
         """What candidates are written in, for prompts."""
         ...

@@ -1,11 +1,13 @@
 """What platforms have in common on the host whose candidates are screened without their device."""
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from evaluator.platforms.base import Device
 from evaluator.platforms.cpu.image import RECIPE
+from evaluator.platforms.gpu.profile_text import profile_text as text_of_device
 from sandbox.image.recipe import ImageRecipe
 
 _WIDTH, _LINES = 100, 60
@@ -40,8 +42,15 @@ class Screened:
         return {}
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """The kernels that ran, what each check showed, and what is not shown."""
+        """The kernels that ran, what each check showed, and what is not shown; empty if nothing was screened.
+
+        Of a candidate that was timed it is what the host of the GPU tells.
+        """
+        if "gpu" in profile:
+            return text_of_device(profile)
         found = (profile.get("detail") or {}).get("screening") or profile.get("screening") or {}
+        if not found:
+            return ""
         compiled = [line for each in found.get("compiled", ()) for line in _compiled_lines(each)]
         lines = ["not timed: screened without a GPU"]
         lines += [f"kernel: {name}" for name in found.get("kernels", ())]
@@ -53,12 +62,21 @@ class Screened:
                 lines += [f"  {line}" for line in str(run["text"]).splitlines()[:12]]
         lines += [
             f"not shown: {tag}: {why.splitlines()[0] if why else ''}"
-            for tag, why in (found.get("missing") or {}).items()
+            for why, tag in _by_reason(found.get("missing") or {}).items()
         ]
         lines += compiled
-        if found.get("error"):
+        if found.get("error") and found["error"] not in (found.get("missing") or {}).values():
             lines.append(f"launches: {found['error'].splitlines()[0]}")
-        return "\n".join(line[:_WIDTH] for line in lines[:_LINES])
+        wrapped = [part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ")]
+        return "\n".join(wrapped[:_LINES])
+
+
+def _by_reason(missing: Mapping[str, str]) -> dict[str, str]:
+    """The tags that are not shown, by the reason that they have in common."""
+    found: dict[str, list[str]] = {}
+    for tag, why in missing.items():
+        found.setdefault(why, []).append(tag)
+    return {why: ", ".join(tags) for why, tags in found.items()}
 
 
 def _compiled_lines(told: dict[str, Any]) -> list[str]:
@@ -68,18 +86,32 @@ def _compiled_lines(told: dict[str, Any]) -> list[str]:
         return [f"{name}: does not compile", *(f"  {line}" for line in str(told["error"]).splitlines()[:8])]
     lines = []
     for kernel in told["kernels"]:
+        if "vgprs" in kernel:
+            lines.append(f"{name}: {_of_amd(kernel)}")
+            continue
         spilled = kernel.get("spill_stores", 0) + kernel.get("spill_loads", 0)
         occupancy = kernel.get("occupancy")
         lines.append(
-            f"{name}: {kernel['kernel'][:40]}: {kernel.get('registers', 0):g} registers, {spilled:g} B spilled, "
+            f"{name}: {kernel['kernel'][:_WIDTH]}: {kernel.get('registers', 0):g} registers, {spilled:g} B spilled, "
             f"{kernel.get('shared_bytes', 0):g} B shared" + (f", occupancy {occupancy:.0%}" if occupancy else "")
         )
     mix = sorted(((kind, n) for kind, n in told["sass"].items() if kind != "all"), key=lambda item: -item[1])
     if mix:
         whole = told["sass"].get("all", 0)
-        lines.append(f"{name}: {whole} instructions as written: " + ", ".join(f"{n} {kind}" for kind, n in mix[:8]))
+        lines.append(f"{name}: {whole} instructions as written: " + ", ".join(f"{n} {kind}" for kind, n in mix[:6]))
         lines += _meaning(told["sass"])
     return lines
+
+
+def _of_amd(kernel: Mapping[str, Any]) -> str:
+    """The resources of one kernel for AMD's GPUs."""
+    of_both = "".join(f", {kernel[each]:g} {each[:4].upper()}s" for each in ("sgprs", "agprs") if kernel.get(each))
+    spilled = kernel.get("vgpr_spills", 0) + kernel.get("sgpr_spills", 0)
+    occupancy = kernel.get("occupancy")
+    return (
+        f"{kernel['kernel'][:32]}: {kernel['vgprs']:g} VGPRs{of_both}, {spilled:g} spilled, "
+        f"{kernel.get('shared_bytes', 0):g} B LDS" + (f", occupancy {occupancy:.0%}" if occupancy else "")
+    )
 
 
 def _meaning(sass: Mapping[str, int]) -> list[str]:
@@ -89,8 +121,7 @@ def _meaning(sass: Mapping[str, int]) -> list[str]:
         said.append("  local memory is used: registers are spilled, or an array is indexed by what is not constant")
     if sass.get("scalar loads", 0) > sass.get("vector loads", 0):
         said.append("  global memory is read one element at a time: 16 bytes a thread need fewer instructions")
-    if sass.get("tensor cores"):
-        said.append("  tensor cores are used")
+    said += [f"  {units} are used" for units in ("tensor cores", "matrix cores") if sass.get(units)]
     return said
 
 

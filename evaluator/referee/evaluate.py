@@ -92,9 +92,15 @@ class Evaluation:
 
     def _examine(self) -> Finding:
         pool = self.pool
+        kernel = pool.request.source_kernel
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = pool.start_reference()
+        if kernel and not pool.request.compile_cache:  # else an earlier evaluation of the task has examined it
+            with stage(self.cost_s, "source_kernel"):
+                pool.platform.examine_source_kernel(pool, reference)
+            self.baselines.packed = pool.kernel_built
+        with stage(self.cost_s, "inputs"):
             self.smaller_inputs = input_supply.fit_inputs(pool, reference)
             self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]
         if "compile" in pool.request.baselines:
@@ -112,7 +118,9 @@ class Evaluation:
             candidate = self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
-        if not pool.request.trial:
+        if pool.request.trial:
+            self.evidence.neighbours = neighbours.untried(self.warm[0], self.evidence).to_json()
+        else:
             with stage(self.cost_s, "neighbours"):
                 self._try_neighbours(reference, candidate)
         return self._verdict()
@@ -126,6 +134,8 @@ class Evaluation:
         with stage(self.cost_s, "screening"):
             found = self.pool.platform.screen(self.pool, reference, candidate, self.evidence, self.builder.start)
         self._take(found)
+        if self.pool.request.source_kernel:
+            self.tags.append("no_oracle")
         of = f" of smaller inputs ({', '.join(self.smaller_inputs)})" if self.smaller_inputs else ""
         text = f"right on {self.evidence.families} input families{of}; not timed; {', '.join(found.tags)}"
         if self.smaller_inputs:

@@ -150,11 +150,12 @@ def _become_command(spec: JailSpec) -> NoReturn:
 def _set_limits(spec: JailSpec) -> None:
     bounds = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_AS: spec.address_space_mb * _MEGABYTE,
         resource.RLIMIT_FSIZE: spec.disk_mb * _MEGABYTE,
         resource.RLIMIT_NPROC: spec.processes,
         resource.RLIMIT_NOFILE: 4096,
     }
+    if spec.address_space_mb is not None:
+        bounds[resource.RLIMIT_AS] = spec.address_space_mb * _MEGABYTE
     for which, bound in bounds.items():
         hard = resource.getrlimit(which)[1]
         value = bound if hard == resource.RLIM_INFINITY else min(bound, hard)

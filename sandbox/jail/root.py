@@ -9,6 +9,7 @@ from sandbox.jail.spec import JailSpec
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_FOLDERS_OF_DRIVERS = ("/sys/devices", "/sys/bus/pci")  # what a device's driver looks up, where its files are shown
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _READY = "opt/kernelwright/inductor"  # the path of the same files in the image, at which the referee expects them
 _FILES_A_MB = 256
@@ -32,7 +33,9 @@ def build_and_enter_root(spec: JailSpec) -> None:
     kernel.mount_fresh("tmpfs", root / "tmp", kernel.NOSUID | kernel.NODEV, disk)
     kernel.mount_fresh("proc", root / "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
     _make_devices(root / "dev")
-    for path in (*_SYSTEM_FOLDERS, *_SYSTEM_FILES, *spec.visible):
+    for node in spec.nodes:
+        _open_device(node, root)
+    for path in (*(_FOLDERS_OF_DRIVERS if spec.nodes else ()), *_SYSTEM_FOLDERS, *_SYSTEM_FILES, *spec.visible):
         _show(path, root)
     for name, content in _FILES.items():
         (root / name).write_text(content)
@@ -64,6 +67,14 @@ def _make_devices(folder: Path) -> None:
         (folder / name).symlink_to(f"/proc/self/fd{target}")
     flags = kernel.NOSUID | kernel.NODEV | kernel.NOEXEC
     kernel.mount_fresh("tmpfs", folder / "shm", flags, "mode=1777,size=16m")
+
+
+def _open_device(node: str, root: Path) -> None:
+    """Show a device file at the same path, readable and writable. One that is missing is passed over."""
+    if Path(node).is_char_device():
+        target = root / node.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        kernel.mount_view(node, target, read_only=False)
 
 
 def link_warm_files(warm: str, cache: Path, uid: int | None) -> None:

@@ -19,9 +19,10 @@ class JailSpec:
     uid: int | None  # the user to become without namespaces
     cgroup: tuple[str, ...]  # the files to write to in order to join the control groups
     disk_mb: int
-    address_space_mb: int
+    address_space_mb: int | None  # of each process; None: without a bound
     processes: int
     processors: tuple[int, ...]
+    nodes: tuple[str, ...] = ()  # device files that the command may use
 
     def to_json(self) -> str:
         """The specification as JSON, for the jail's program."""

@@ -105,11 +105,11 @@ class ProcessSandbox:
         """See `sandbox.base.Sandbox.run`.
 
         Raises:
-            SandboxUnavailable: the jail cannot be made at present, or the command asks for devices.
+            SandboxUnavailable: the jail cannot be made at present, or the files of a device are not named.
             ValueError: the command's package cannot be run.
         """
-        if command.devices.nodes or command.devices.gpus:
-            raise SandboxUnavailable("The process sandbox opens no devices to a command.", "Use Docker.")
+        if command.devices.gpus and not command.devices.nodes:
+            raise SandboxUnavailable("The process sandbox opens no GPU whose device files are unknown.", "Use Docker.")
         limits = command.limits
         capture = OutputCapture(limits.output_bytes, on_stderr)
         cgroup = make_cgroup(limits) if self._namespaces and os.geteuid() == 0 else None
@@ -182,10 +182,20 @@ class ProcessSandbox:
             uid=_UNPRIVILEGED_UID if os.geteuid() == 0 and not self._namespaces else None,
             cgroup=tuple(cgroup.entries()) if cgroup is not None else (),
             disk_mb=limits.disk_mb,
-            address_space_mb=limits.memory_mb + _ADDRESS_SPACE_MB,
+            address_space_mb=_address_space_mb(command, cgroup),
+            nodes=command.devices.nodes,
             processes=limits.processes + (0 if os.geteuid() == 0 else _tasks_of_this_user()),
             processors=_processors(limits.cpus),
         )
+
+
+def _address_space_mb(command: Command, cgroup: Cgroup | None) -> int | None:
+    """The bound on each process where no control group bounds the memory of all; none for a GPU's driver, which
+    reserves more addresses than the host has memory.
+    """
+    if cgroup is not None or command.devices.nodes:
+        return None
+    return command.limits.memory_mb + _ADDRESS_SPACE_MB
 
 
 def _run_jail(

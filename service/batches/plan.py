@@ -12,10 +12,14 @@ from service.jobs.spec import for_provider
 from service.settings import Settings, read_key
 from service.submissions.enqueue import check_submission
 from service.tasks import known_tasks, unknown_task
+from service.translation import check_origin, check_reference
 from tasks.load import find_task as find_file
 from tasks.load import names_file
 from tasks.restrict import restrict, split_ref
+from tasks.source_kernel import NAME, source_kernel_of
 from tasks.task import Task, TaskError
+from tasks.text import task_error
+from tasks.translate import with_source_kernel
 
 MAX_SUGGESTED = 5  # unknown names for which the nearest task is searched, because the search takes a while
 _PATTERN = re.compile(r"[*?\[]")
@@ -47,30 +51,50 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     if not files and (spec.job.api_key_file or any(choice.api_key_file for choice in spec.choices)):
         raise BadRequest("api_key_file: names a file of this machine, which only its own users may; leave it out")
     tasks, refused = _resolve(spec, store, files=files)
-    if not tasks:
-        ref, reason = refused[0]
-        raise BadRequest(f"tasks: none can be used; {ref}: {reason}")
     combinations = [
         settings_for(spec, choice, name, settings if files else for_provider(settings, choice.name))
         for choice in spec.choices
         for name in spec.platforms
     ]
+    if spec.translate_from is not None:
+        for each in combinations:
+            check_origin(each, spec.translate_from)
+    if not tasks:
+        ref, reason = refused[0]
+        raise BadRequest(f"tasks: none can be used; {ref}: {reason.removeprefix(f'{ref}: ')}")
     if len(set(spec.platforms)) < len(spec.platforms) or len({each.name for each in spec.choices}) < len(spec.choices):
         raise BadRequest("models, platforms: one is named twice; name each once and ask for more samples")
     count = len(tasks) * len(combinations) * spec.samples
     if count > MAX_JOBS:
         raise BadRequest(f"tasks, models, platforms, samples: make {count} jobs, more than {MAX_JOBS}; split the batch")
     for each in combinations:
-        check_submission(tasks[0], each, spec.priority)
+        first = next((task for task in tasks if not _not_judged(task, each.platform)), None)
+        if first is not None:
+            check_submission(first, each, spec.priority)
         if files and each.api_key_file is not None:  # other users learn nothing about the server's files
             read_key(each.api_key_file)
+    cannot = {(task, name): why for task in tasks for name in spec.platforms if (why := _not_judged(task, name))}
     jobs = tuple(
         PlannedJob(task, each, sample)
         for sample in range(1, spec.samples + 1)
         for task in tasks
         for each in combinations
+        if (task, each.platform) not in cannot
     )
+    refused += [(task.id, why) for (task, _), why in cannot.items()]
+    if not jobs:
+        ref, reason = refused[-1]
+        raise BadRequest(f"tasks: none can be used; {reason}")
     return BatchPlan(jobs, tuple(refused))
+
+
+def _not_judged(task: Task, platform: str) -> str:
+    """Why candidates for a task cannot be judged on a platform; empty if they can."""
+    try:
+        check_reference(task, platform)
+    except BadRequest as error:
+        return str(error)
+    return ""
 
 
 def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
@@ -88,12 +112,24 @@ def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task],
                 refused.append((ref[:200], str(error)))
         for whole in matching:
             try:
-                task = restrict(whole, spec.domain)
+                task = _with_kernel(restrict(whole, spec.domain), spec.translate_from)
             except TaskError as error:
                 refused.append((whole.id, str(error)))
             else:
                 found.setdefault((task.id, task.source_hash), task)
     return list(found.values()), refused
+
+
+def _with_kernel(task: Task, platform: str | None) -> Task:
+    """The task, if it brings a kernel of the platform that jobs translate from; any task for None.
+
+    Raises:
+        TaskError: it brings none, or one of another platform.
+    """
+    if platform is not None and source_kernel_of(task.source) is None:
+        remedy = f"write the kernel into the op, or translate it alone: optimize --from {platform[:32]} --source FILE"
+        raise task_error(task.id, f"brings no {NAME} to translate from {platform[:32]}", remedy)
+    return with_source_kernel(task, platform=platform, kernel=None)
 
 
 def _named(ref: str, known: Mapping[str, Task], *, files: bool, suggest: bool) -> Task:

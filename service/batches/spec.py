@@ -50,7 +50,8 @@ class BatchSpec(_Strict):
     """The combinations of tasks, models, platforms and samples. Money is in US dollars.
 
     `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. `domain` restricts the
-    inputs that candidates must be right on (`tasks.restrict`). `budget_usd` is for all jobs together;
+    inputs that candidates must be right on (`tasks.restrict`). `translate_from` names the platform whose kernels jobs
+    translate, which the tasks must bring (`tasks.source_kernel`). `budget_usd` is for all jobs together;
     `job.budget_usd`, for each job.
     """
 
@@ -59,6 +60,7 @@ class BatchSpec(_Strict):
     models: tuple[str | ModelChoice, ...] = Field(default=("builtin/compiler",), min_length=1, max_length=100)
     platforms: tuple[str, ...] = Field(default=("cpu",), min_length=1, max_length=20)
     domain: Literal["finite"] | None = None
+    translate_from: str | None = Field(default=None, min_length=1, max_length=64)
     samples: int = Field(default=1, ge=1, le=1000)
     budget_usd: float | None = Field(default=None, ge=0)
     priority: Literal["low", "normal", "high"] = "normal"

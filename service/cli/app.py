@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.commands import admin, batch, evaluate, jobs, leaderboard, optimize, processes, system, tasks
+from service.cli.commands import admin, batch, evaluate, jobs, leaderboard, models, optimize, processes, system, tasks
 from service.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_app(more: Sequence[AddTo] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for commands in (optimize, evaluate, tasks, leaderboard, jobs, batch, system, admin, processes):
+    for commands in (optimize, evaluate, models, tasks, leaderboard, jobs, batch, system, admin, processes):
         commands.add_to(app)
     for add_to in more:
         add_to(app)

@@ -11,7 +11,7 @@ from service.cancellation import CancelToken
 from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
-from service.jobs.run import JobReport
+from service.jobs.run import NOTHING_TO_WORK_WITH, JobReport
 from service.views.wording import tokens_of_job
 from tasks.outcomes import CHECK_RESULTS, GUARDED, RIGHT, TAGS, TRIAL, Clock, Verdict, check_result, clock_of, explain
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 WIDTH = 80
 INDENT = " " * 11
 NOT_AN_LLM = "builtin/compiler (a compiler search, not an LLM)"
+_SMALLER = {
+    "smaller_inputs": "smaller, because a call on the task's own takes too long here",
+    "smaller_in_checks": "smaller still for races, bounds and order",
+}
 NO_BOUNDARY = "the process sandbox is no security boundary: believe this as far as you believe the code that ran"
 
 
@@ -108,6 +112,9 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
         screening = (result.get("profile") or {}).get("screening") or {}
         for name, why in (screening.get("missing") or {}).items():
             _line(f"  not shown: {name}", str(why)[:300])
+        for name, what in _SMALLER.items():
+            if smaller := screening.get(name):
+                _line(f"inputs     {what}: {', '.join(smaller)}")
     elif result["verdict"] != Verdict.PASSED:
         _line(f"verdict    {verdict}", result.get("message") or "")
         if result.get("detail"):
@@ -223,9 +230,6 @@ def _verbatim(text: str) -> None:
     make_console().print(Text("\n".join(plain(part) for part in text.splitlines())), soft_wrap=True)
 
 
-_NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")
-
-
 def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
     """Print the report of a job that has ended.
 
@@ -237,7 +241,7 @@ def finish(report: JobReport, cancel: CancelToken, *, as_json: bool) -> int:
         BadRequest: the referee found that the op itself cannot be judged.
     """
     job = report.job
-    if report.best is None and report.stop_reason in _NOTHING_TO_WORK_WITH:
+    if report.best is None and report.stop_reason in NOTHING_TO_WORK_WITH:
         raise Unavailable(f"{report.stop_detail} (job {job.id}; then: kernelwright jobs resume {job.id})")
     if report.stop_reason == "task_invalid":
         raise BadRequest(f"{job.task.ref}: {report.stop_detail}")

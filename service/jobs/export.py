@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from service.jobs.guard import guard_text, without_guard
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
-from tasks.outcomes import TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
-from tasks.source_kernel import SourceKernel, source_kernel_of
+from tasks.outcomes import NO_ORACLE, TAGS, VERDICT_TEXTS, Clock, Verdict, check_result, clock_of
+from tasks.source_kernel import SourceKernel, reference_kernel_of, source_kernel_of
 
 MARK = "# Written by Kernelwright"
 REPORT_MARK = "<!-- Written by Kernelwright -->"
@@ -165,10 +165,10 @@ def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, progr
     """The report as Markdown. All that may come from a candidate or a model is escaped."""
     job, result, clock = details.job, best.result, clock_of(best.tags)
     sections = (
-        f"{REPORT_MARK}\n# {_cell(job.task.ref)}: {_what(best)} for `{_cell(best.platform)}`\n",
+        f"{REPORT_MARK}\n# {markdown_cell(job.task.ref)}: {_what(best)} for `{markdown_cell(best.platform)}`\n",
         _summary(details, best),
         *_figures(best, clock),
-        "## Why it is held to be correct\n\n" + _correctness(result.get("correctness") or {}),
+        "## Why it is held to be correct\n\n" + correctness_section(result.get("correctness") or {}, best.tags),
         *_translated(job),
         "## Rounds\n\n" + _rounds(details.rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
@@ -178,7 +178,7 @@ def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, progr
 
 
 def _summary(details: JobDetails, best: EvaluationRecord) -> str:
-    lines = [f"Verdict **{_cell(best.verdict)}**, tags: {_cell(', '.join(best.tags)) or 'none'}."]
+    lines = [f"Verdict **{markdown_cell(best.verdict)}**, tags: {markdown_cell(', '.join(best.tags)) or 'none'}."]
     lines += [tag.text for tag in TAGS.values() if tag.name in best.tags]
     if details.on_leaderboard:
         lines.append(details.on_leaderboard)
@@ -186,7 +186,7 @@ def _summary(details: JobDetails, best: EvaluationRecord) -> str:
         lines.append("The model is the built-in compiler search. It is not an LLM.")
     if best.sandbox == "process" or not (best.result.get("provenance") or {}).get("security_boundary", False):
         lines.append(
-            f"It ran in the {_cell(best.sandbox)} sandbox, which is **no security boundary**: "
+            f"It ran in the {markdown_cell(best.sandbox)} sandbox, which is **no security boundary**: "
             "believe the numbers as far as you believe the candidate."
         )
     return "\n".join(lines) + "\n"
@@ -201,15 +201,16 @@ def _figures(best: EvaluationRecord, clock: Clock) -> tuple[str, ...]:
     result = best.result
     if best.verdict == Verdict.SCREENED:
         profile = load_platform(best.platform).profile_text(dict(result.get("profile") or {}))
-        lines = "".join(f"- {_cell(line)}\n" for line in profile.splitlines())
+        lines = "".join(f"- {markdown_cell(line)}\n" for line in profile.splitlines())
         return ("## Without the device\n\n" + VERDICT_TEXTS[Verdict.SCREENED] + "\n\n" + lines,)
     return (
-        "## Latency and speedup\n\n" + _latencies(result, clock),
+        "## Latency and speedup\n\n" + latency_section(result, clock),
         "## Roofline\n\n" + _roofline(result.get("roofline"), clock),
     )
 
 
-def _latencies(result: Mapping[str, Any], clock: Clock) -> str:
+def latency_section(result: Mapping[str, Any], clock: Clock) -> str:
+    """The table of latencies and speedups of an evaluation, and what its figures are."""
     speedups = result.get("speedup") or {}
     rows = []
     for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", "this kernel")):
@@ -233,20 +234,21 @@ def _latencies(result: Mapping[str, Any], clock: Clock) -> str:
         f"95 % interval ({clock.unit})",
         clock.beside("speedup of this kernel over it"),
     )
-    return _table(columns, rows) + note
+    return markdown_table(columns, rows) + note
 
 
 def _roofline(roofline: Mapping[str, Any] | None, clock: Clock) -> str:
     if roofline is None:
         return "Not known for this op.\n"
     return (
-        f"Bound by {_cell(roofline['bound'])}: the device's {clock.limits} limits allow "
+        f"Bound by {markdown_cell(roofline['bound'])}: the device's {clock.limits} limits allow "
         f"{clock.latency(roofline['limit_ms'])}, "
         f"of which this kernel reaches {roofline['fraction']:.0%}.\n"
     )
 
 
-def _correctness(correctness: Mapping[str, Any]) -> str:
+def correctness_section(correctness: Mapping[str, Any], tags: Collection[str] = ()) -> str:
+    """The tables of the checks of an evaluation."""
     checks = correctness.get("checks") or []
     rows = [
         (
@@ -258,14 +260,16 @@ def _correctness(correctness: Mapping[str, Any]) -> str:
         )
         for check in checks
     ]
-    intro = "Outputs are compared with a float64 oracle, outside of the candidate's process:\n\n"
-    table = intro + _table(("inputs", "check", "largest error", "allowed", "note"), rows)
+    truth = "the source kernel, run in an emulation," if NO_ORACLE in tags else "a float64 oracle,"
+    intro = f"Outputs are compared with {truth} outside of the candidate's process:\n\n"
+    table = intro + markdown_table(("inputs", "check", "largest error", "allowed", "note"), rows)
     checks = (correctness.get("neighbours") or {}).get("checks") or ()
     beside = [(check.get("inputs"), check.get("result"), check.get("note")) for check in checks]
     if not beside:
         return table
-    return f"{table}\nWhat it makes of inputs beside the task's own, which is no part of the verdict:\n\n" + _table(
-        ("inputs", "result", "note"), beside
+    return (
+        f"{table}\nWhat it makes of inputs beside the task's own, which is no part of the verdict:\n\n"
+        + markdown_table(("inputs", "result", "note"), beside)
     )
 
 
@@ -277,7 +281,7 @@ def _rounds(rounds: Sequence[RoundLine], clock: Clock) -> str:
         for other in line.others:
             speedup = "" if other.speedup is None else f"{other.speedup:.3f}"
             rows.append((f"{line.number}, another variant", other.change, other.outcome, speedup))
-    return _table(("round", "change", "verdict", clock.beside("speedup over eager")), rows)
+    return markdown_table(("round", "change", "verdict", clock.beside("speedup over eager")), rows)
 
 
 def _translated_line(job: JobRecord) -> tuple[str, ...]:
@@ -290,10 +294,16 @@ def _translated(job: JobRecord) -> tuple[str, ...]:
     kernel = _source_kernel(job)
     if kernel is None:
         return ()
+    assert isinstance(job.task, TaskRecord)
     said = f"The Coder saw this kernel for platform `{kernel.platform}` beside the op. It was not run."
+    if reference_kernel_of(job.task.source) is not None:
+        said = (
+            f"This kernel for platform `{kernel.platform}` is the reference: outputs were compared with those of its "
+            "run in an emulation, and with no float64 oracle."
+        )
     about = [("entry", kernel.entry)] if kernel.entry else []
     about += [("notes", kernel.notes)] if kernel.notes else []
-    table = "\n" + _table(("what", "value"), about) if about else ""
+    table = "\n" + markdown_table(("what", "value"), about) if about else ""
     code = "".join(f"    {_one_line(line)}".rstrip() + "\n" for line in kernel.source.expandtabs(4).splitlines())
     return (f"## Translated from\n\n{said}\n{table}\n{code}",)
 
@@ -315,7 +325,7 @@ def _provenance(job: JobRecord, best: EvaluationRecord, program_version: str) ->
         ("strategy", job.strategy),
         *_flat("", {key: value for key, value in provenance.items() if key not in ("task", "candidate")}),
     ]
-    return _table(("what", "value"), rows)
+    return markdown_table(("what", "value"), rows)
 
 
 def _again(job: JobRecord, kernel: Path) -> str:
@@ -334,16 +344,18 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return rows
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; its cells are escaped."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(_cell(value) for value in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(markdown_cell(value) for value in line) + " |\n" for line in lines)
 
 
 def _number(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) else ""
 
 
-def _cell(value: object) -> str:
+def markdown_cell(value: object) -> str:
+    """A value as text on one line in which nothing is markup."""
     text = _one_line("" if value is None else str(value))
     for char, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "'")):
         text = text.replace(char, escaped)

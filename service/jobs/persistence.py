@@ -19,7 +19,7 @@ from tasks.task import Task
 MAX_METRICS = 120
 _DEPTH = 4
 _ROWS = 8
-_NO_FIGURES = frozenset({"samples_ms", "absent"})
+_NO_FIGURES = frozenset({"samples_ms", "absent", "cost_s"})
 _SHARES_OF = {"time_by_file": "processor_time", "torch_operators_claimed": "operators"}
 """Shares that the referee takes while it times, and the part of the detailed profile that has them by another way."""
 
@@ -95,7 +95,8 @@ def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
     """The figures that a Judge may cite, by dotted name; empty unless the candidate was measured.
 
     Names from the candidate's process (operators, files) have been checked by the referee. Where the detailed profile,
-    which is shown beside them, has shares of its own, these are left out: two ways to measure do not agree.
+    which is shown beside them, has shares of its own, these are left out: two ways to measure do not agree. What the
+    detailed profile repeats stands once.
     """
     if not evaluation.latency_ms:
         return {}
@@ -106,6 +107,8 @@ def metrics_of(evaluation: Evaluation) -> dict[str, JSON]:
     detail = evaluation.profile.get("detail")
     parts = detail if isinstance(detail, Mapping) else {}
     shown = {name: value for name, value in evaluation.profile.items() if _SHARES_OF.get(name) not in parts}
+    if parts:
+        shown["detail"] = {name: value for name, value in parts.items() if name not in shown}
     found |= _figures("profile", shown)
     return dict(list(found.items())[:MAX_METRICS])
 

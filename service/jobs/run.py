@@ -51,6 +51,10 @@ _STATUS_OF_REASON = {
 }
 
 
+NOTHING_TO_WORK_WITH = ("model_unavailable", "sandbox_unavailable", "sandbox_error", "llm_error")
+"""Reasons for which a job stops that say nothing of its op: there was no model or no sandbox to work with."""
+
+
 @dataclass(frozen=True)
 class JobReport:
     """How a job ended.

@@ -1,6 +1,7 @@
 """What a job was asked for: stored when it begins, read whenever it is resumed. And where it may be measured."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,12 @@ from agents.llm.budget import Budget
 from agents.llm.models import provider_of
 from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
-from agents.strategies.registry import NEEDS_TIMES, STRATEGIES
+from agents.strategies.registry import NEEDS_TIMES, SCREEN_THEN_TIME, STRATEGIES
 from db.records import JobRecord, TaskRecord
-from evaluator.platforms import load_platform
+from evaluator.platforms import SCREENED, load_platform
 from service.errors import BadRequest
 from service.settings import Settings
-from service.translation import source_language
+from service.translation import check_reference, source_language
 from tasks.task import Task
 
 SANDBOX = "sandbox"
@@ -40,14 +41,14 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 def settings_of(job: JobRecord, settings: Settings) -> Settings:
     """`settings` with those that are stored with the job."""
-    return settings.model_copy(
-        update={
-            **{name: job.options.get(name) for name in (*_OPTIONS, "api_key_file")},
-            "platform": job.platform,
-            "model": job.model,
-            "strategy": job.strategy,
-        }
+    return settings_of_options(job.options, settings).model_copy(
+        update={"platform": job.platform, "model": job.model, "strategy": job.strategy}
     )
+
+
+def settings_of_options(options: Mapping[str, Any], settings: Settings) -> Settings:
+    """`settings` with those that `options_of` has stored."""
+    return settings.model_copy(update={name: options.get(name) for name in (*_OPTIONS, "api_key_file")})
 
 
 def for_provider(settings: Settings, model: str) -> Settings:
@@ -77,14 +78,21 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
         device: what prompts say of the device.
 
     Raises:
-        BadRequest: the strategy needs times and the platform has none, it is unknown, a model cannot write for the
-            platform, a bound is out of range, or the kernel that the task brings is for no platform that is known.
+        BadRequest: the strategy needs times and the platform has none, or screens and the platform does not, it is
+            unknown, a model cannot write for the platform, a bound is out of range, the kernel that the task brings is
+            for no platform that is known, or it is the reference and the platform times candidates.
     """
-    if load_platform(settings.platform).timed == "nothing" and settings.strategy in NEEDS_TIMES:
+    if load_platform(settings.platform, settings.device).timed == "nothing" and settings.strategy in NEEDS_TIMES:
         raise BadRequest(
             f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
             f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
         )
+    if settings.strategy == SCREEN_THEN_TIME and settings.platform not in SCREENED:
+        raise BadRequest(
+            f"strategy {SCREEN_THEN_TIME!r} is for platforms whose candidates are screened where their device is not: "
+            f"{', '.join(SCREENED)}; platform {settings.platform!r} is none of them, so choose judge"
+        )
+    check_reference(task, settings.platform)
     price = None
     if settings.price is not None:
         prompt, reply = (float(dollars) / 1e6 for dollars in settings.price.split(","))

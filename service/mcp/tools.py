@@ -155,7 +155,7 @@ def _evaluate(
     settings: Settings, arguments: CandidateArguments, on_progress: OnProgress, cancel: CancelToken
 ) -> Mapping[str, Any]:
     record = _judged(settings, arguments, on_progress, cancel, profile=False).record
-    return {**record.result, "timed": load_platform(record.platform).timed}
+    return {**record.result, "timed": load_platform(record.platform, settings.device).timed}
 
 
 def _profile(
@@ -173,7 +173,7 @@ def _profile(
         "text": load_platform(record.platform).profile_text(profile) if right else "",
         "profile": profile if right else {},
         "speedup": record.result.get("speedup"),
-        "timed": load_platform(record.platform).timed,
+        "timed": load_platform(record.platform, settings.device).timed,
         "evaluation_id": record.id,
     }
 

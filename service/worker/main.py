@@ -68,7 +68,7 @@ def run_worker(
         SandboxUnavailable: there is no sandbox to work in, or it has failed; work that was begun is queued again.
         GivenUp: this process was paused or cut off for so long that other workers have taken over.
     """
-    platform = open_platform(settings.platform)
+    platform = open_platform(settings.platform, settings.device)
     with open_sandbox(settings, own_code_only=False) as sandbox:
         queue = open_queue(settings, store)
         changes = Changes(store.engine)

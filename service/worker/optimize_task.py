@@ -3,22 +3,25 @@
 import logging
 
 from agents.protocols import Event
+from agents.strategies.registry import SCREEN_THEN_TIME
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import job_queue, jobs, workers
 from db.records import JobRecord, JobStatus
+from evaluator.platforms import screening_platform
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, JobLost, KeyUnreadable
 from service.evaluation_context import EvaluationContext
 from service.jobs.journal import Observer
 from service.jobs.query import cancel_requested, end_job, get_job
-from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, claim_queued_job, run_claimed_job
+from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobEvaluator, claim_queued_job, run_claimed_job
 from service.jobs.spec import for_provider, settings_of, task_of
 from service.settings import Settings
 from service.worker.context import WorkerContext
 from service.worker.queued_evaluator import QueuedEvaluator
 from service.worker.retry import retry_store
+from service.worker.screen_then_time import Place, Places, ScreeningEvaluator, places_of
 from tasks.outcomes import RIGHT
 
 log = logging.getLogger(__name__)
@@ -103,7 +106,7 @@ def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
         EvaluationContext(task_of(job), worker.platform, worker.sandbox, _settings_of(worker, job)),
         observe=_observer(job),
         cancel=cancel,
-        evaluator=QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel, worker.changes),
+        evaluator=_evaluator(worker, job, cancel),
         prebuild=_evaluates_alone(worker),
         worker_id=worker.worker_id,
         write=lambda action: retry_store(action, cancel),
@@ -111,6 +114,25 @@ def _optimize(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
     )
     if report.stop_reason == SANDBOX_UNAVAILABLE:
         raise SandboxUnavailable(report.stop_detail, "")
+
+
+def _evaluator(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> JobEvaluator:
+    def at(place: Place, name: str) -> QueuedEvaluator:
+        return QueuedEvaluator(
+            worker.store, worker.queue, job, place.kind, cancel, worker.changes, sandbox=place.sandbox, name=name
+        )
+
+    here = Place(worker.device_class, worker.sandbox.name)
+    if job.strategy != SCREEN_THEN_TIME:
+        return at(here, "")
+    screened_device = screening_platform(job.platform).device().name
+
+    def find() -> Places:
+        with worker.store.read() as session:
+            seen = workers.list_workers(session, live=True)
+        return places_of(seen, worker.platform.name, screened_device, begun_on=worker.device_class)
+
+    return ScreeningEvaluator(lambda: retry_store(find, cancel), at)
 
 
 def _evaluates_alone(worker: WorkerContext) -> bool:

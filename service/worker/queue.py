@@ -84,12 +84,14 @@ class WorkQueue:
             self._client.enqueue(options, job.id, job.attempt)
         self._announce()
 
-    def add_evaluation(self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any]) -> None:
-        """Enqueue an evaluation for a device class and the job's sandbox, unless it is or was in the queue."""
+    def add_evaluation(
+        self, evaluation_id: str, job: JobRecord, kind: str, arguments: dict[str, Any], *, sandbox: str
+    ) -> None:
+        """Enqueue an evaluation for a device class and a sandbox, unless it is or was in the queue."""
         options: EnqueueOptions = {
             "workflow_name": RUN_EVALUATION,
             "workflow_id": evaluation_workflow(evaluation_id, job.attempt),
-            "queue_name": evaluations_queue(job.platform, job.sandbox, kind),
+            "queue_name": evaluations_queue(job.platform, sandbox, kind),
             "priority": priority_of(job),
         }
         with _failures_named():

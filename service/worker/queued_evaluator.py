@@ -1,4 +1,4 @@
-"""Evaluates the candidates of a queued job on any device of the job's class, through the queue."""
+"""Evaluates the candidates of a queued job on any device of a class, through the queue."""
 
 import hashlib
 import time
@@ -26,7 +26,18 @@ class EvaluationLost(RuntimeError):
 
 
 class QueuedEvaluator:
-    """A `service.jobs.run.JobEvaluator` that enqueues an evaluation and waits until its result is in the store."""
+    """A `service.jobs.run.JobEvaluator` that enqueues an evaluation and waits until its result is in the store.
+
+    Args:
+        store: the store.
+        queue: the queue.
+        job: the job.
+        kind: the device class to evaluate on.
+        cancel: ends waiting.
+        changes: those of store and queue.
+        sandbox: where to evaluate; None: in the job's.
+        name: distinguishes evaluations of one candidate on several classes; empty on the job's own.
+    """
 
     def __init__(
         self,
@@ -36,7 +47,12 @@ class QueuedEvaluator:
         kind: str,
         cancel: CancelToken,
         changes: Changes,
+        *,
+        sandbox: str | None = None,
+        name: str = "",
     ) -> None:
+        self._sandbox = sandbox or job.sandbox
+        self._name = name
         self._store = store
         self._queue = queue
         self._job = job
@@ -69,8 +85,8 @@ class QueuedEvaluator:
             number = arguments["round"]
             results.add_candidate(session, job_id, round_number=number, candidate_hash=digest, source=source)
             failed = results.count_failed_evaluations(session, job_id, digest)
-        evaluation_id = evaluation_id_of(job_id, digest, failed, trial=arguments["trial"])
-        self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments)
+        evaluation_id = evaluation_id_of(job_id, digest, failed, trial=arguments["trial"], name=self._name)
+        self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments, sandbox=self._sandbox)
         return evaluation_id
 
     def prepare(self) -> None:
@@ -108,7 +124,15 @@ class QueuedEvaluator:
             raise EvaluationLost(f"evaluation {evaluation_id}: {failure}; resume the job") from None
 
 
-def evaluation_id_of(job_id: int, digest: str, failed: int, *, trial: bool) -> str:
-    """The id of an evaluation. `failed` counts earlier evaluations that said nothing about the candidate."""
-    kind = "trial" if trial else "proof"
+def evaluation_id_of(job_id: int, digest: str, failed: int, *, trial: bool, name: str = "") -> str:
+    """The id of an evaluation.
+
+    Args:
+        job_id: the job.
+        digest: the candidate's hash.
+        failed: how many earlier evaluations said nothing about the candidate.
+        trial: whether it is a trial.
+        name: see `QueuedEvaluator`.
+    """
+    kind = ("trial" if trial else "proof") + name
     return hashlib.sha256(f"{job_id}:{digest}:{failed}:{kind}".encode()).hexdigest()[:32]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agents.history import EvaluatedCandidate, Round, best_of, replaces
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.budget import Budget
+from agents.prompting.builder import evaluation_text
 from agents.prompting.sections import parse
 from agents.protocols import (
     FRESH_START,
@@ -201,7 +202,8 @@ def test_every_prompt_of_the_coder_is_complete() -> None:
         (1, "passed", "first candidate"),
         (2, "wrong_output", "fuse it"),
     ]
-    assert set(history[0]) >= {"candidate_hash", "code", "speedup", "speedup_compile"}
+    assert set(history[0]) == {"round", "verdict", "speedup", "change"}, "and nothing without a value"
+    assert history[1]["code"] == "values" and "speedup" not in history[1]
 
 
 def test_judge_sees_the_profile_of_exactly_the_candidate_it_judges() -> None:
@@ -356,6 +358,12 @@ def test_where_nothing_is_timed_the_one_is_better_of_which_more_is_shown(
     one, other = (Outcome(name, "screened", tags=tags) for name, tags in (("1", new), ("2", best)))
     assert is_better(one, other) is better
     assert is_better(one, None)
+
+
+def test_what_was_timed_is_better_than_what_was_screened() -> None:
+    screened = Outcome("1", "screened", tags=ALL_SHOWN)
+    timed = Outcome("2", "passed", tags=("custom_kernel", "trial"), speedup=0.9, latency_ms={"eager": 1.0})
+    assert is_better(timed, screened) and not is_better(screened, timed)
 
 
 def test_where_nothing_is_timed_a_job_ends_when_all_is_shown() -> None:
@@ -965,3 +973,20 @@ def test_a_best_variant_that_is_refused_in_the_end_makes_way_for_another_of_its_
     evaluator = FakeEvaluator({"a": passed(1.5), "b": trial("better", "a")}, proofs={"b": failed()})
     result = run(evaluator, ScriptedLLM([variants("a", "b")]), replace(SPEC, rounds=1))
     assert (evaluator.proved, result.best_source) == (["b", "a"], candidate("a"))
+
+
+def test_an_evaluation_in_a_prompt_holds_what_it_has_and_says_what_doubtful_tags_mean() -> None:
+    found = failed(detail="row 3 differs")
+    assert json.loads(evaluation_text(Outcome("1" * 64, **found))) == {  # type: ignore[arg-type]
+        "candidate_hash": "1" * 64, "verdict": "wrong_output", "code": "values", "message": "row 3 differs",
+    }  # fmt: skip
+    tags = ("custom_kernel", "noisy", "trial", "of_another_version")
+    measured = passed(2.0, tags=tags, champion_hash="2" * 64, over_champion=1.25, decision="better")
+    shown = json.loads(evaluation_text(Outcome("1" * 64, **measured)))  # type: ignore[arg-type]
+    assert shown["tags"] == [
+        "custom_kernel",
+        "noisy: The machine was busy with something else at times",
+        "trial: Timed only until it was decided whether it is better than the best candidate so far",
+        "of_another_version",
+    ]
+    assert shown["over_best_so_far"] == 1.25 and not [name for name in shown if "champion" in name]

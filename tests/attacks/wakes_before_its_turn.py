@@ -1,4 +1,4 @@
-# tries: going on by a timer when its inputs lie there, before the clock starts
+# tries: going on by a signal of its socket when the referee's message lies there, before the clock starts
 # verdict: integrity/ran_out_of_turn
 import torch
 import torch.nn as nn
@@ -18,44 +18,27 @@ def get_init_inputs():
 
 
 # --- candidate ---
-import ctypes
-import random
+import fcntl
+import os
 import signal
 import sys
 
 import torch
 import torch.nn as nn
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class Event(ctypes.Structure):
-    _fields_ = [("value", ctypes.c_void_p), ("signo", ctypes.c_int), ("how", ctypes.c_int), ("pad", ctypes.c_char * 48)]
-
-
-class Times(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")]
-
-
-TIMER = ctypes.c_void_p()
-assert LIBC.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(TIMER)) == 0
-
-
-def go_on(first_ns, every_ns):
-    LIBC.timer_settime(TIMER, 0, ctypes.byref(Times(0, every_ns, 0, first_ns)), None)
-
-
 framing = next(module for name, module in sys.modules.items() if name.endswith("referee.protocol.framing"))
 send = framing.send
 
 
-def send_and_wake_up(sock, message):
+def send_and_be_woken(sock, message):
     if message == {"ok": True}:
-        go_on(random.randrange(50_000, 500_000), 0)
+        fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(sock, fcntl.F_SETSIG, signal.SIGCONT)
+        fcntl.fcntl(sock, fcntl.F_SETFL, fcntl.fcntl(sock, fcntl.F_GETFL) | os.O_ASYNC)
     send(sock, message)
 
 
-framing.send = send_and_wake_up
+framing.send = send_and_be_woken
 
 
 class ModelNew(nn.Module):

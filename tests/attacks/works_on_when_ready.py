@@ -1,6 +1,5 @@
 # tries: preparing on after it has said that it is ready, while a timer undoes each stop
-# verdict: passed or integrity/ran_out_of_turn or integrity/forged_result
-# tag: uneven or noisy
+# verdict: build_failed
 import torch
 import torch.nn as nn
 

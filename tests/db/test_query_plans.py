@@ -13,6 +13,7 @@ from db.evaluations.results import find_evaluation, get_evaluation, list_evaluat
 from db.evaluations.tasks import list_current, list_current_heads, list_source_hashes, list_task_counts, list_tasks
 from db.jobs.job_queue import count_open, list_jobs_of_worker, list_queued
 from db.jobs.jobs import list_jobs
+from db.jobs.model_runs import list_runs
 from db.leaderboard.query import leaderboard
 from db.leaderboard.standings import candidate_figure
 from db.records import JobStatus, LeaderboardFilters, LeaderboardSort
@@ -30,6 +31,8 @@ ASKED = {
     "jobs that run": lambda session: list_jobs(session, status=JobStatus.RUNNING, limit=50),
     "a batch's jobs": lambda session: list_jobs(session, batch_id=3, limit=50),
     "all newest jobs": lambda session: list_jobs(session, limit=50),
+    "newest runs over models": lambda session: list_runs(session, limit=50),
+    "runs over models before one": lambda session: list_runs(session, before=70, limit=50),
     "jobs that wait": lambda session: list_queued(session),
     "a lost worker's jobs": lambda session: list_jobs_of_worker(session, "w"),
     "a user's open jobs": lambda session: count_open(session, "ada"),
@@ -65,7 +68,7 @@ MAY_SORT_FEW = {
     *("a model's cheapest", "a task's fastest"),
 }
 """What is sorted is of one job, or what the queue holds at the time, or a page."""
-IN_ORDER_OF_ID = {"all newest jobs"}
+IN_ORDER_OF_ID = {"all newest jobs", "newest runs over models"}
 """SQLite calls it a scan; it ends with the page."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "db", "service", "web")
+PACKAGES = ("tasks", "sandbox", "evaluator", "agents", "whole_models", "db", "service", "web")
 FOLDERS = (*PACKAGES, "tests", "benchmarks", "examples", "docs")
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 

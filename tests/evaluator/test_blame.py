@@ -91,16 +91,19 @@ libc.shmget.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_int)
 def hold(size):
     ctypes.memset(libc.shmat(libc.shmget(0, size, 0o1666), None, 0), 1, size)
 """
-TIMER = """
-class Event(ctypes.Structure):
-    _fields_ = [
-        ("value", ctypes.c_long), ("signal", ctypes.c_int), ("notify", ctypes.c_int), ("pad", ctypes.c_char * 48)
-    ]
+SIGNAL = """
+import fcntl, stat
 
-def die_soon():
-    libc, timer, event = ctypes.CDLL(None), ctypes.c_void_p(), Event(0, 9, 0)
-    libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer))
-    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 1_500_000), None)
+def die_when_asked_next():
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            is_socket = stat.S_ISSOCK(os.fstat(fd).st_mode)
+        except OSError:
+            continue
+        if is_socket:
+            fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 """
 CANDIDATES = {
     "an address that is infinite": (
@@ -115,7 +118,7 @@ CANDIDATES = {
     "ten trillion elements": (candidate("return x.sum().expand(10**13)"), "out_of_memory"),
     "ends by a signal without a name": (candidate("os.kill(os.getpid(), 40)"), "crashed"),
     "dies while it is stopped": (
-        candidate(THIRD_CALL + "    die_soon()", module=TIMER),
+        candidate(THIRD_CALL + "    die_when_asked_next()", module=SIGNAL),
         "crashed",
     ),
     "fills the disk": (

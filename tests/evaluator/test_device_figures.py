@@ -139,6 +139,12 @@ def test_the_text_with_figures() -> None:
     ]
 
 
+def test_a_size_of_which_nothing_is_known_has_no_row() -> None:
+    figures = {**FIGURES, "rates": [*FIGURES["rates"], {"bytes": 64 * 2**20}]}
+    with_it, without = (device_text(DEVICE, ["avx2"], SHARING, each) for each in (figures, FIGURES))
+    assert with_it == without
+
+
 def test_the_text_leaves_out_figures_that_nobody_has_measured() -> None:
     text = device_text(DEVICE, ["avx2", "fma"], [], {})
     assert text.splitlines()[-1].startswith("execution units: ")

@@ -124,7 +124,15 @@ def test_a_call_that_never_ends_costs_its_time_limit_and_no_verdict(shared_docke
     assert found.correctness.neighbours["guards"] == ["shape"]
 
 
-def test_a_trial_tries_no_other_inputs(shared_docker_sandbox: Sandbox) -> None:
-    found = judged(shared_docker_sandbox, "x.view(x.numel())", effort=replace(EFFORT, trial=True))
-    assert found.correctness.neighbours is None
+def test_a_trial_tries_no_other_inputs_so_its_kernel_is_guarded_in_all_respects(
+    shared_docker_sandbox: Sandbox,
+) -> None:
+    first = "x.view(x.numel())"
+    found = judged(shared_docker_sandbox, first, effort=replace(EFFORT, trial=True))
+    assert results(found) == {"other shapes": "untried", "other strides": "untried", "other alignment": "untried"}
+    assert found.correctness.neighbours is not None
+    assert found.correctness.neighbours["guards"] == ["shape", "stride", "alignment"]
     assert "specialised" not in found.tags
+    kernel = exported(found, first)["ModelNew"]()
+    for x in (torch.randn(64, 256), torch.randn(64, 512)[:, ::2]):
+        assert torch.equal(kernel(x), torch.nn.functional.softplus(x) * 2)

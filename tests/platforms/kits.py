@@ -1,5 +1,6 @@
 """Candidates of every kind for one small op, for each platform: what the conformance suite runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.platforms import arm64_candidates, opencl_candidates
@@ -216,19 +217,35 @@ def cuda(
     return _CUDA.format(result=result, launch=launch, body=body)
 
 
-SCREENED = Kit(
-    right=cuda(),
-    slower=cuda(),
-    wrong=cuda(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
-    raises=CPU.raises,
-    cheats={
-        "the first answer for every call": cuda(
-            body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
-            "return self.first"
-        ),
-        "never launches": cuda(launch=""),
-    },
-)
+def hip(
+    result: str = "(value * w[i] < 0.0f ? 0.0f : value * w[i])",
+    launch: str = "hipLaunchKernelGGL(scaled_relu_kernel, dim3(x.size(0)), dim3(128), 0, "
+    "c10::hip::getCurrentHIPStream(), x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), int(x.size(1)));",
+    body: str = "return extension.scaled_relu(x.contiguous(), self.weight)",
+) -> str:
+    """A candidate of platform `hip` for `OP`: the kernel's expression, its launch, and `forward`."""
+    return cuda(result, launch, body).replace("ATen/cuda/CUDAContext.h", "hip/hip_runtime.h")
+
+
+def screened_kit(candidate: Callable[..., str]) -> Kit:
+    """The kit of a platform whose candidates this function writes, from a kernel's expression, launch and `forward`."""
+    return Kit(
+        right=candidate(),
+        slower=candidate(),
+        wrong=candidate(result="fminf((value * w[i] < 0.0f ? 0.0f : value * w[i]), 3.0f)"),
+        raises=CPU.raises,
+        cheats={
+            "the first answer for every call": candidate(
+                body="self.first = extension.scaled_relu(x, self.weight) if self.first is None else self.first; "
+                "return self.first"
+            ),
+            "never launches": candidate(launch=""),
+        },
+    )
+
+
+SCREENED = screened_kit(cuda)
+HIP = screened_kit(hip)
 
 OPENCL = Kit(
     right=opencl_candidates.candidate(),
@@ -315,4 +332,5 @@ KITS = {
     "cuda": SCREENED,
     "opencl": OPENCL,
     "triton": TRITON,
+    "hip": HIP,
 }

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import load_platform
+from evaluator.platforms import load_platform, screening_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
@@ -69,10 +69,10 @@ def op_of(reference: str, shape: str) -> str:
     return _OP.format(reference=reference, shape=shape)
 
 
-def judged(sandbox: Sandbox, case: ScreenedCase, platform: str) -> Evaluation:
+def judged(sandbox: Sandbox, case: ScreenedCase, platform: str, effort: Effort = EFFORT) -> Evaluation:
     """The evaluation of a case's candidate."""
     task = task_from_source(case.op, name="case")
-    return evaluate(task, case.candidate, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+    return evaluate(task, case.candidate, sandbox=sandbox, platform=screening_platform(platform), effort=effort)
 
 
 def see(case: ScreenedCase, found: Evaluation) -> None:
@@ -98,6 +98,6 @@ def see_exemplar(sandbox: Sandbox, path: Path, platform: str) -> None:
     """An exemplar is screened, and all is shown of it but what needs a compiler for GPUs."""
     task = task_from_source(path.read_text(), name="exemplar")
     source = path.with_name(path.name.replace("_task", "")).read_text()
-    found = evaluate(task, source, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+    found = evaluate(task, source, sandbox=sandbox, platform=screening_platform(platform), effort=EFFORT)
     assert found.verdict == "screened", f"{found.message}\n{found.detail}"
     assert set(found.tags) >= SHOWN, found.profile

@@ -8,7 +8,7 @@ import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
-from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.platforms import PLATFORM_NAMES, SCREENED, Platform, load_platform, screening_platform
 from evaluator.profile import profile_candidate
 from evaluator.task_check import check_task
 from sandbox.base import Sandbox
@@ -20,7 +20,14 @@ from tests.support.sandboxes import SandboxOf
 TASK = task_from_source(OP, name="scaled_relu")
 TRIAL = Effort(memory_mb=3072, measure_budget_s=2.0, baselines=("eager",), trial=True)
 EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",), build_timeout_s=240.0)
-TIMED = [name for name in PLATFORM_NAMES if load_platform(name).timed != "nothing"]
+
+
+def platform_of(name: str) -> Platform:
+    """The platform as it is without a GPU, whatever this host has: `tests/platforms/gpu` is about those with one."""
+    return screening_platform(name) if name in SCREENED else load_platform(name)
+
+
+TIMED = [name for name in PLATFORM_NAMES if platform_of(name).timed != "nothing"]
 SCREENING = [name for name in PLATFORM_NAMES if name not in TIMED]
 
 
@@ -42,15 +49,20 @@ def shared_of(
     shared_riscv_sandbox: Sandbox,
     shared_opencl_sandbox: Sandbox,
     shared_cuda_sandbox: Sandbox,
+    shared_hip_sandbox: Sandbox,
 ) -> SandboxOf:
     """By the platform's name: one container for many evaluations."""
-    emulated = dict.fromkeys(("riscv", "arm64"), shared_riscv_sandbox)
-    ones = {**emulated, "opencl": shared_opencl_sandbox, "cuda": shared_cuda_sandbox}
+    ones = {
+        **dict.fromkeys(("riscv", "arm64"), shared_riscv_sandbox),
+        "opencl": shared_opencl_sandbox,
+        "cuda": shared_cuda_sandbox,
+        "hip": shared_hip_sandbox,
+    }
     return lambda platform: ones.get(platform, shared_docker_sandbox)
 
 
 def judged(sandbox: Sandbox, platform: str, source: str) -> Evaluation:
-    return evaluate(TASK, source, sandbox=sandbox, platform=load_platform(platform), effort=EFFORT)
+    return evaluate(TASK, source, sandbox=sandbox, platform=platform_of(platform), effort=EFFORT)
 
 
 def test_there_is_a_kit_for_each_platform() -> None:
@@ -58,13 +70,13 @@ def test_there_is_a_kit_for_each_platform() -> None:
 
 
 def test_an_unknown_platform_is_refused_by_name() -> None:
-    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, arm64, cuda, opencl, triton"):
+    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, arm64, cuda, opencl, triton, hip"):
         load_platform("abacus")
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_a_platform_describes_its_device_and_has_texts_for_prompts(name: str) -> None:
-    platform = load_platform(name)
+    platform = platform_of(name)
     device = platform.device()
     assert platform.name == device.platform == name
     assert (device.index, platform.device(1).index) == (0, 1)
@@ -91,7 +103,7 @@ def test_where_nothing_is_timed_a_right_candidate_is_screened_and_has_no_figure(
     assert found.provenance["device"]["platform"] == name
     told = json.loads(json.dumps(found.to_json()))
     assert json.loads(json.dumps(Evaluation.from_json(told).to_json())) == told
-    lines = load_platform(name).profile_text(dict(found.profile)).splitlines()
+    lines = platform_of(name).profile_text(dict(found.profile)).splitlines()
     assert 0 < len(lines) <= 60 and max(map(len, lines)) <= 100
 
 
@@ -102,9 +114,9 @@ def test_a_right_candidate_passes_and_says_where_it_was_measured(shared_of: Sand
     assert found.speedup is not None and found.speedup.keys() == {"eager"}
     assert all(found.latency_ms[variant].median > 0 for variant in ("eager", "candidate"))
     assert set(found.tags) <= set(TAGS)
-    assert {"cycles", "instructions"} & set(found.tags) == {load_platform(name).timed} - {"wall"}
+    assert {"cycles", "instructions"} & set(found.tags) == {platform_of(name).timed} - {"wall"}
     assert found.provenance["device"]["platform"] == name
-    lines = load_platform(name).profile_text(dict(found.profile)).splitlines()
+    lines = platform_of(name).profile_text(dict(found.profile)).splitlines()
     assert 0 < len(lines) <= 60 and max(map(len, lines)) <= 100
 
 
@@ -132,7 +144,7 @@ def test_a_candidate_that_is_no_python_does_not_build(shared_of: SandboxOf, name
 def tried(sandbox: Sandbox, platform: str, source: str, champion: str) -> Evaluation:
     """The evaluation of a candidate in a trial against another one."""
     return evaluate(
-        TASK, source, sandbox=sandbox, platform=load_platform(platform), effort=TRIAL, champion_source=champion
+        TASK, source, sandbox=sandbox, platform=platform_of(platform), effort=TRIAL, champion_source=champion
     )
 
 
@@ -163,7 +175,7 @@ def test_a_champion_that_fails_is_no_fault_of_the_candidate(shared_of: SandboxOf
 def test_a_champion_that_never_ends_is_stopped_and_forgotten(shared_docker_sandbox: Sandbox) -> None:
     """Its processes would else run beside the candidate's calls, which is what candidates are refused for."""
     effort = replace(TRIAL, build_timeout_s=3.0)
-    cpu = load_platform("cpu")
+    cpu = platform_of("cpu")
     found = evaluate(
         TASK,
         CPU.right,
@@ -201,7 +213,7 @@ class ModelNew:
     def __call__(self, x):
         return x + 1.0
 """
-    task, platform = task_from_source(OP_OF_MEGABYTES, name="large"), load_platform("simulated")
+    task, platform = task_from_source(OP_OF_MEGABYTES, name="large"), platform_of("simulated")
     found = evaluate(task, source, sandbox=shared_docker_sandbox, platform=platform, effort=EFFORT)
     assert found.verdict == Verdict.PASSED, found.message
 
@@ -234,7 +246,7 @@ class ModelNew:
     def __call__(self, x):
         return x + 1.0, x * 2.0
 """
-    task, platform = task_from_source(TWO_OUTPUTS, name="two"), load_platform("simulated")
+    task, platform = task_from_source(TWO_OUTPUTS, name="two"), platform_of("simulated")
     found = evaluate(task, source, sandbox=shared_docker_sandbox, platform=platform, effort=EFFORT)
     assert found.verdict == Verdict.PASSED, found.message
 
@@ -254,7 +266,7 @@ def test_a_candidate_that_cheats_does_not_pass(shared_of: SandboxOf, name: str, 
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_a_task_is_checked_and_a_candidate_profiled(shared_of: SandboxOf, name: str) -> None:
-    platform = load_platform(name)
+    platform = platform_of(name)
     assert check_task(TASK, sandbox=shared_of(name), platform=platform, effort=EFFORT).ok
     found = profile_candidate(
         TASK, KITS[name].right, sandbox=shared_of(name), platform=platform, effort=EFFORT, budget_s=5.0
@@ -282,9 +294,9 @@ def test_cycles_are_the_same_each_time_and_the_interval_has_no_width(shared_dock
 
 
 def test_the_exemplar_of_the_array_machine_is_faster_than_eager(shared_docker_sandbox: Sandbox) -> None:
-    texts = load_platform("simulated").prompts()
+    texts = platform_of("simulated").prompts()
     task, source = ((texts.folder / "exemplars" / f"normalization{part}.py").read_text() for part in ("_task", ""))
     small = task_from_source(task.replace("4096, 1024", "256, 1024"), name="layer_norm_relu")
-    found = evaluate(small, source, sandbox=shared_docker_sandbox, platform=load_platform("simulated"), effort=EFFORT)
+    found = evaluate(small, source, sandbox=shared_docker_sandbox, platform=platform_of("simulated"), effort=EFFORT)
     assert found.verdict == Verdict.PASSED and found.speedup is not None
     assert found.speedup["eager"].value > 1.5

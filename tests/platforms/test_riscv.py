@@ -56,6 +56,7 @@ def test_an_attack_gets_its_verdict_and_is_told_why(shared_riscv_sandbox: Sandbo
 def test_where_outputs_differ_in_memory_is_told(shared_riscv_sandbox: Sandbox) -> None:
     found = judged(shared_riscv_sandbox, ATTACKS["right at 128 bits alone"].source)
     assert found.message.endswith("(inputs: as generated at vlen 512)")
+    assert found.detail.startswith("right at vlen 128, at vlen 256; wrong at vlen 512\n")
     assert "output: 1 of 16,384 elements differ much, in 1 runs" in found.detail
     assert "elements 16383 to 16383, bytes 0xfffc to 0xffff" in found.detail
 

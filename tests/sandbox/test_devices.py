@@ -1,6 +1,7 @@
 """What of the host's devices a command may use: only what its platform asks for."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,9 @@ def test_only_device_files_are_devices(node: str) -> None:
         Devices(nodes=(node,))
 
 
-def test_the_process_sandbox_refuses_a_command_that_asks_for_devices() -> None:
+def test_the_process_sandbox_refuses_a_command_that_asks_for_a_gpu_without_its_files() -> None:
     sandbox = object.__new__(ProcessSandbox)
-    with pytest.raises(SandboxUnavailable, match="opens no devices"):
+    with pytest.raises(SandboxUnavailable, match="whose device files are unknown"):
         sandbox.run(Command(Path("package"), devices=Devices(gpus=("0",))))
 
 
@@ -100,3 +101,24 @@ def test_the_device_reaches_the_sandbox_and_the_referee() -> None:
 @pytest.mark.parametrize("name", PLATFORM_NAMES)
 def test_the_referees_part_knows_its_device(name: str) -> None:
     assert load_referee_platform(name, 3).device == 3
+
+
+def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_bounds_no_addresses_then(
+    process_sandbox: ProcessSandbox, tmp_path: Path
+) -> None:
+    package = tmp_path / "looking"
+    package.mkdir()
+    (package / "__main__.py").write_text(
+        "import json, os, resource, stat\n"
+        "def there(path): return os.path.exists(path) and stat.S_ISCHR(os.stat(path).st_mode)\n"
+        "print(json.dumps([there('/dev/tty'), there('/dev/no-such'), resource.getrlimit(resource.RLIMIT_AS)[0]]))\n"
+    )
+    seen = []
+    for nodes in ((), ("/dev/tty", "/dev/no-such")):
+        command = Command(package, devices=Devices(nodes=nodes, gpus=("0",) if nodes else ()))
+        done = process_sandbox.run(command)
+        assert done.exit_code == 0, done.stderr
+        seen.append(json.loads(done.stdout))
+    without, with_nodes = seen
+    assert without[:2] == [False, False]
+    assert with_nodes == [True, False, resource.getrlimit(resource.RLIMIT_AS)[1]]

@@ -134,6 +134,25 @@ def test_the_image_of_riscv_and_arm64_holds_their_compiler_and_two_emulators(
     assert (emulators, setuid, left_over, scratch) == (["qemu-aarch64", "qemu-riscv64"], [], [], [])
 
 
+HIP_PROBE = """
+import json, os, shutil
+files = [os.path.join(top, name) for top, _, names in os.walk("/usr") for name in names]
+setuid = [path for path in files if os.lstat(path).st_mode & 0o6000]
+there = [bool(shutil.which(name)) for name in ("clang-19", "g++")] + [os.path.isdir("/opt/kernelwright/cuda/thread")]
+print(json.dumps([there, setuid, os.listdir("/mnt"), sorted(os.listdir("/tmp"))]))
+"""
+
+
+@pytest.mark.docker
+def test_the_image_of_hip_holds_clang_beside_the_emulation(sandbox_of: SandboxOf, tmp_path: Path) -> None:
+    package = tmp_path / "probe"
+    package.mkdir()
+    (package / "__main__.py").write_text(HIP_PROBE)
+    done = sandbox_of("hip").run(Command(package, limits=Limits(wall_s=60)))
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout) == [[True, True, True], [], [], ["torchinductor_root"]]
+
+
 LOAD_INLINE = """
 import subprocess, sys, sysconfig
 from torch.utils.cpp_extension import include_paths

@@ -264,7 +264,13 @@ def test_other_baselines_are_refused_with_what_may_be_given(monkeypatch, given):
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [("sm_90a", "sm_90a"), ("sm_120, sm_80,sm_120", "sm_120,sm_80"), ("sm_103f", "sm_103f")]
+    ("given", "kept"),
+    [
+        ("sm_90a", "sm_90a"),
+        ("sm_120, sm_80,sm_120", "sm_120,sm_80"),
+        ("sm_103f", "sm_103f"),
+        ("gfx90a,gfx1100", "gfx90a,gfx1100"),
+    ],
 )
 def test_kernels_for_gpus_are_compiled_for_the_architectures_that_are_named(monkeypatch, given, kept):
     monkeypatch.setenv("KERNELWRIGHT_ARCHITECTURES", given)

@@ -12,8 +12,8 @@ from pathlib import Path
 from agents.protocols import Event
 from db.evaluations import results
 from db.evaluations.tasks import add_task
-from db.jobs import batches, job_queue, jobs, workers
-from db.records import JobStatus, Owner
+from db.jobs import batches, job_queue, jobs, model_runs, workers
+from db.records import JobStatus, ModelRegionRecord, Owner
 from db.store import Store
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
@@ -71,12 +71,13 @@ def evaluation(name: str, *, speedup: float | None = None, spread: float = 0.04,
 
 @dataclass
 class Seeded:
-    """A store and what was put into it: jobs by name, candidates of each job by round."""
+    """A store and what was put into it: jobs, batches and runs by name, candidates of each job by round."""
 
     store: Store
     jobs: dict[str, int] = field(default_factory=dict)
     candidates: dict[int, dict[int, str]] = field(default_factory=dict)
     batches: dict[str, int] = field(default_factory=dict)
+    models: dict[str, int] = field(default_factory=dict)
 
     def journal(self, job_id: int) -> Journal:
         """What a job's events are kept by."""
@@ -218,6 +219,7 @@ def seed(store: Store) -> Seeded:
         made.end(made.jobs[name], status, name)
     for name in ("first", "second"):
         _batch(made, name)
+    _model_runs(made)
     made.queue("ahead")
     made.queue("queued")
     running = made.start("running", made.task("starter/adamw_step"))
@@ -250,6 +252,123 @@ def _batch(made: Seeded, name: str) -> None:
                     speedup = strength * faster * (0.6 + 0.5 * index + 0.05 * sample)
                     made.round(job_id, 1, evaluation("passed", speedup=speedup), best=True)
                 made.end(job_id, JobStatus.DONE, "rounds")
+
+
+PLAN = {
+    "torch": "2.13.0", "threads": 2, "eager_ms": 41.5, "compile_ms": 30.25, "compile_s": 19.4, "compile_error": "",
+    "kernels_ms": [["cpp_fused_add_mul_pow_rsqrt_0", 6.5]] + [[f"mkl._mkl_linear {n}", 5.0 - n / 4] for n in range(14)],
+    "operators": 1234, "stays_eager": [],
+    "apart": [{"name": "r03_attention", "share": 0.3}, {"name": "r02_rms_norm", "share": 0.1}],
+}  # fmt: skip
+REGIONS = (("r01_block", "block", 12, 0.9), ("r02_rms_norm", "normalization", 24, 0.25),
+           ("r03_attention", "attention", 12, 0.3), ("r04_mul_silu", "element-wise", 12, 0.06),
+           ("r05_add", "element-wise", 1, 0.006))  # fmt: skip
+
+
+def model_run(made: Seeded, name: str, task: Task | None = None, *, model="vendor/kernels", plan=None, regions=REGIONS):
+    """A run over a whole model that has its plan; its id."""
+    whole = task or Task(name=name, source=f"# {name}\nclass Model: pass\n", suite="local")
+    with made.store.write() as session:
+        run = model_runs.add_run(
+            session, task_id=_keep(session, whole), platform="cpu", model=model, user="ada",
+            options={"rounds": 2, "budget_usd": 3.0, "state": "/secret/weights", "out": "/secret/out"},
+        )  # fmt: skip
+        records = [
+            ModelRegionRecord(region, place, kind, times, 41.5 * share, share, _keep(session, _of(whole, region)), None)
+            for place, (region, kind, times, share) in enumerate(regions)
+        ]
+        model_runs.set_plan(session, run, PLAN if plan is None else plan, records)
+    made.models[name] = run
+    return run
+
+
+def model_jobs(made: Seeded, name: str, speedups, task: Task | None = None) -> None:
+    """The jobs of a run's regions by name: done with this speedup, without a kernel (None), or running ("")."""
+    whole = task or Task(name=name, source=f"# {name}\nclass Model: pass\n", suite="local")
+    with made.store.write() as session:
+        batch = batches.add_batch(session, name=f"whole model {name}", user="ada", spec={}, budget_usd=3.0)
+    for region, speedup in speedups.items():
+        job_id = made.start(
+            f"models/{name}/{region}", _of(whole, region), model="vendor/kernels", batch=batch, sample=1
+        )
+        if speedup == "":
+            continue
+        found = evaluation("wrong") if speedup is None else evaluation("passed", speedup=speedup)
+        made.round(job_id, 1, found, best=speedup is not None)
+        made.end(job_id, JobStatus.DONE, "rounds")
+    with made.store.write() as session:
+        model_runs.set_batch(session, made.models[name], batch)
+
+
+def prove(made: Seeded, name: str, found: Evaluation, task: Task | None = None) -> str:
+    """The evaluation of what a run delivers, with which the run ends; the candidate's hash."""
+    whole = task or Task(name=name, source=f"# {name}\nclass Model: pass\n", suite="local")
+    with made.store.write() as session:
+        job_id = jobs.add_job(session, task_id=_keep(session, whole), kind="evaluate", platform="cpu",
+                              sandbox="docker", owner=OWNER, options={"candidate": "model run"})  # fmt: skip
+    source = KERNEL.format(job=job_id, number=0, note="the whole model")
+    evaluation_id = made.evaluate(job_id, 0, source, found)
+    with made.store.write() as session:
+        jobs.finish_job(session, job_id, OWNER, status=JobStatus.DONE, stop_reason=None)
+        model_runs.finish_run(session, made.models[name], status=JobStatus.DONE if found.passed else JobStatus.FAILED,
+                              stage="done", evaluation_id=evaluation_id)  # fmt: skip
+    return candidate_hash(source)
+
+
+def trial(name: str, question: str, decision: str, ratio: float | None, taken_out: bool, message: str = "") -> dict:
+    """A decision as a run keeps it."""
+    return {"name": name, "question": question, "candidate": "a" * 64, "champion": "b" * 64, "decision": decision,
+            "ratio": ratio, "taken_out": taken_out, "message": message}  # fmt: skip
+
+
+def decide(made: Seeded, name: str, trials, kept) -> None:
+    """The decisions of a run, and what it keeps."""
+    with made.store.write() as session:
+        for each in trials:
+            model_runs.add_trial(session, made.models[name], each)
+        model_runs.set_kept(session, made.models[name], kept)
+        model_runs.set_stage(session, made.models[name], "prove")
+
+
+def _model_runs(made: Seeded) -> None:
+    """Runs over whole models: one that is proven, one at work, one that found nothing, a hostile one that failed."""
+    model_run(made, "decoder")
+    model_jobs(made, "decoder", {"r01_block": None, "r02_rms_norm": 3.1, "r03_attention": 1.7, "r04_mul_silu": 1.1})
+    decide(
+        made,
+        "decoder",
+        [
+            trial("r03_attention", "passes", "passed", None, False),
+            trial("r04_mul_silu", "without", "alike", 1.004, True),
+            trial("r02_rms_norm", "without", "worse", 0.87, False),
+            trial("r03_attention", "without", "worse", 0.82, False),
+        ],
+        ["r02_rms_norm", "r03_attention"],
+    )
+    prove(made, "decoder", evaluation("passed", speedup=1.45))
+    model_run(made, "at-work")
+    model_jobs(made, "at-work", {"r02_rms_norm": 2.2, "r03_attention": ""})
+    model_run(made, "in-vain", regions=(), plan={"eager_ms": 0.5})
+    with made.store.write() as session:
+        model_runs.set_kept(session, made.models["in-vain"], [])
+        model_runs.finish_run(session, made.models["in-vain"], status=JobStatus.DONE, stage="done")
+    bad = Task(name=f"m{SCRIPT[:110]}", source=f"# {HOSTILE}\nclass Model: pass\n", suite="local")
+    plan = PLAN | {
+        "compile_ms": None, "compile_error": HOSTILE + LONG, "kernels_ms": [[HOSTILE + LONG, 3.0], ["malformed"]],
+        "stays_eager": [{"path": HOSTILE, "module_class": HOSTILE, "reason": HOSTILE + LONG}],
+        "apart": [{"name": f"{SCRIPT}{BIDI}", "share": 0.4}],
+    }  # fmt: skip
+    region = f"{SCRIPT}{BIDI}"[:120]
+    model_run(made, "hostile", bad, model=f"{HOSTILE}{LONG}", plan=plan, regions=((region, SCRIPT[:64], 1, 0.4),))
+    model_jobs(made, "hostile", {region: 1.3}, bad)
+    with made.store.write() as session:
+        model_runs.add_trial(session, made.models["hostile"], trial(SCRIPT, SCRIPT, SCRIPT, 1.1, True, HOSTILE + LONG))
+        model_runs.finish_run(session, made.models["hostile"], status=JobStatus.FAILED, error=HOSTILE + LONG)
+
+
+def _of(model: Task, region: str) -> Task:
+    """The task of a region."""
+    return Task(name=f"{model.name}.{region}", source=f"# {region}\nclass Model: pass\n", suite="regions")
 
 
 def _call(number: int, role: str, text: str) -> Event:

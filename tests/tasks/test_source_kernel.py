@@ -13,6 +13,7 @@ from tasks.source_kernel import (
     MAX_KERNEL_BYTES,
     SourceKernel,
     constant_text,
+    reference_kernel_of,
     source_kernel_of,
     without_source_kernel,
 )
@@ -173,3 +174,65 @@ def test_a_kernels_file_is_text_of_bounded_length(tmp_path: Path) -> None:
         read_kernel_file(path)
     with pytest.raises(TaskError, match="is a directory; name one file with the kernel in it"):
         read_kernel_file(tmp_path)
+
+
+INPUTS = """
+import torch
+
+
+def get_inputs():
+    return [torch.randn(8, 8)]
+"""
+CANDIDATE = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+SIZED = CANDIDATE.replace("    def forward", "    def __init__(self, n):\n        pass\n\n    def forward")
+
+
+def alone(source: str = CANDIDATE, *, platform: str = "cuda", more: str = "") -> Task:
+    return task_from_source(INPUTS + more + "\n" + constant_text(SourceKernel(platform, source)), name="relu")
+
+
+def test_a_kernel_without_a_model_is_the_reference() -> None:
+    task = alone()
+    assert reference_kernel_of(task.source) == SourceKernel("cuda", CANDIDATE)
+    assert task.source.endswith("def get_init_inputs():\n    return []\n")
+    assert task_from_source(task.source, name="relu").source == task.source
+    with_its_own = "\n\ndef get_init_inputs():\n    return [3]\n"
+    assert alone(SIZED, more=with_its_own).source.count("get_init_inputs") == 1
+
+
+def test_beside_a_model_or_a_function_a_kernel_is_no_reference() -> None:
+    assert reference_kernel_of(made(constant_text(SourceKernel("cuda", CANDIDATE))).source) is None
+    assert reference_kernel_of(made().source) is None
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        ({"source": KERNEL}, "<relu>:8: has no Model, so SOURCE_KERNEL is the reference, but its source is not Python"),
+        ({"source": "x = 1"}, "its source defines no class ModelNew; give it the form of a candidate, with ModelNew,"),
+        ({"source": CANDIDATE.replace("forward", "run")}, "its ModelNew has no method forward; define forward(self"),
+        ({"platform": "triton"}, "kernels of platform triton cannot be one; bring a kernel of cuda, or write class"),
+        (
+            {"source": CANDIDATE.replace("self, x", "self, x, w")},
+            'SOURCE_KERNEL["source"]:6: ModelNew.forward takes 2 inputs (x, w), but get_inputs() returns 1',
+        ),
+        ({"source": CANDIDATE + CANDIDATE}, 'SOURCE_KERNEL["source"]:12: ModelNew is defined twice'),
+        ({"source": SIZED}, "ModelNew.__init__ takes 1 input (n), but get_init_inputs() returns 0"),
+        ({"more": "\n\nclass Modle(torch.nn.Module):\n    pass\n"}, "has no class Model"),
+        ({"more": "\n\nModel = None\n"}, "Model is not a class"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_a_kernel_that_cannot_be_the_reference_is_refused_in_one_line(
+    arguments: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(TaskError, match=re.escape(complaint)) as refused:
+        alone(**arguments)
+    assert "\n" not in str(refused.value)

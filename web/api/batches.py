@@ -44,6 +44,10 @@ class BatchRequest(BaseModel):
         default=["builtin/compiler"], min_length=1, max_length=100
     )
     platforms: list[Annotated[str, Field(pattern=WORD)]] = Field(default=["cpu"], min_length=1, max_length=20)
+    translate_from: Annotated[str, Field(pattern=WORD)] | None = Field(
+        default=None,
+        description="Translate the kernels of this platform that the tasks bring.",
+    )
     samples: Annotated[int, Field(ge=1, le=1000)] = 1
     budget_usd: Amount | None = None
     priority: Literal["low", "normal", "high"] = "normal"

@@ -10,6 +10,7 @@ from web.security.sessions import csrf_matches
 
 JobId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 BatchId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+RunId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 CandidateHash = Annotated[str, Path(max_length=64)]
 Name = Annotated[str, Path(max_length=255)]
 

@@ -100,6 +100,7 @@ def _measured(figures: Mapping[str, Any]) -> list[str]:
     table = [
         " | ".join([_size(row["bytes"]), *(f"{row[name] / 1e9:.3g}" if name in row else "unknown" for name in columns)])
         for row in rates
+        if any(name in row for name in columns)
     ]
     disturbed = "; other programs kept it busy, so the figures may be too low" if figures.get("noisy") else ""
     wakes = ", ".join(f"{1e6 * figures['wake_s'][name]:.2g} µs {when}" for name, when in _WAKES.items())

@@ -17,6 +17,7 @@ class CudaPlatform(Screened):
     """CUDA C++, screened. See `base.Platform`."""
 
     name: str = "cuda"
+    part: str = "cuda"
     language: str = "CUDA C++ in torch.utils.cpp_extension.load_inline or torch.cuda._compile_kernel"
 
     def device(self, index: int = 0) -> Device:

@@ -15,6 +15,7 @@ from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
 
 _WIDTH, _LINES = 100, 60
+_OTHER = "scalar integers and branches"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class EmulatedPlatform:
     timed: str = "instructions"
     baselines: tuple[str, ...] = ("eager",)
     measurable: bool = False
+
+    @property
+    def part(self) -> str:
+        """Its name."""
+        return self.name
 
     def device(self, index: int = 0) -> Device:
         """The machine that candidates are compiled for and counted on."""
@@ -105,15 +111,17 @@ class EmulatedPlatform:
         return False
 
     def profile_text(self, profile: dict[str, Any]) -> str:
-        """Instructions by kind and by kernel, at each vector length."""
+        """Instructions by kind and by kernel, at each vector length; empty if nothing was counted."""
         counted = (profile.get("detail") or {}).get("instructions") or profile.get("instructions") or {}
+        if not counted:
+            return ""
         total = sum(each.get("total", 0) for each in counted.values())
         lines = [f"counted: instructions ({total:,} in all, at the vector lengths together; no time)"]
         for vlen, each in counted.items():
             whole = each.get("total", 0) or 1
             kinds = [(name, count) for name, count in each.items() if isinstance(count, int) and " " in name]
             scalar = whole - sum(count for _, count in kinds)
-            shown = [f"{name} {count:,} ({count / whole:.0%})" for name, count in (*kinds, ("other", scalar))]
+            shown = [f"{name} {count:,} ({count / whole:.0%})" for name, count in (*kinds, (_OTHER, scalar))]
             moved = f"{each.get('loaded_bytes', 0):,} bytes loaded, {each.get('stored_bytes', 0):,} stored"
             beside = "" if self.vector_traffic else " but by SVE"
             lines.append(f"vlen {vlen}: {whole:,} instructions; {moved}{beside}")

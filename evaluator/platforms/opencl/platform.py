@@ -20,6 +20,7 @@ class OpenclPlatform:
     """OpenCL C on a CPU. See `base.Platform`."""
 
     name: str = "opencl"
+    part: str = "opencl"
     language: str = "OpenCL C 1.2, called by pyopencl and compiled by PoCL for the processor"
     timed: str = "wall"
     baselines: tuple[str, ...] = ("eager", "compile")
@@ -85,4 +86,6 @@ class OpenclPlatform:
 
     def profile_text(self, profile: dict[str, Any]) -> str:
         """As on platform `cpu`: time by file, of which each kernel is one, and use of the processor."""
-        return _HOST.profile_text(profile)
+        detail = dict(profile.get("detail") or {})
+        absent = {name: why for name, why in detail.get("absent", {}).items() if name != "vectorization"}  # C++
+        return _HOST.profile_text({**profile, "detail": {**detail, "absent": absent}} if detail else profile)

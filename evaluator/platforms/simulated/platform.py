@@ -24,6 +24,7 @@ class SimulatedPlatform:
     """The array machine. See `base.Platform`."""
 
     name: str = "simulated"
+    part: str = "simulated"
     language: str = "Python that builds a program of the array machine (module `array_machine`)"
     timed: str = "cycles"
     baselines: tuple[str, ...] = ("eager",)

@@ -15,6 +15,7 @@ class TritonPlatform(Screened):
     """Kernels of Triton, screened. See `base.Platform`."""
 
     name: str = "triton"
+    part: str = "triton"
     language: str = "Triton, screened by its interpreter and its compiler"
 
     def device(self, index: int = 0) -> Device:

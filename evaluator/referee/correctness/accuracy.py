@@ -158,9 +158,11 @@ def compare(
         return Comparison(0.0, 0.0)
     own = own or own_error(reference, oracle)
     found = errors(candidate, reference, oracle, nan_for_inf=nan_for_inf)
+    parts = 2 if candidate.is_complex() else 1
     if isinstance(found, NotFinite):
         message = (
-            f"{naming(path)}: element {found.element} is {found.found:.7g}, the reference has {found.expected:.7g}"
+            f"{naming(path)}: {_element(found.element // parts, candidate)} is {found.found:.7g}, the reference has "
+            f"{found.expected:.7g}"
         )
         return Comparison(math.inf, 0.0, Wrong("nan", message))
     floor = slack * tolerances.floor(_name(candidate))
@@ -172,17 +174,27 @@ def compare(
             if bad is not None:
                 return _wrong_slice(path, bad)
         return Comparison(found.max_error, allowed)
-    element = found.worst // (2 if candidate.is_complex() else 1)
     return Comparison(
         found.max_error,
         allowed if found.max_error > allowed else found.max_error * rms_allowed / max(found.rms_error, 1e-300),
         Wrong(
             "values",
-            f"{naming(path)}: element {element} is {found.found:.7g}, expected {found.expected:.7g}; largest error "
-            f"{found.max_error:.3g} (allowed {allowed:.3g}), root mean square {found.rms_error:.3g} (allowed "
-            f"{rms_allowed:.3g})",
+            f"{naming(path)}: {_element(found.worst // parts, candidate)} is {found.found:.7g}, expected "
+            f"{found.expected:.7g}; largest error {found.max_error:.3g} (allowed {allowed:.3g}), root mean square "
+            f"{found.rms_error:.3g} (allowed {rms_allowed:.3g})",
         ),
     )
+
+
+def _element(number: int, of: torch.Tensor) -> str:
+    """An element for people: its number, and its place where there are several dimensions."""
+    if of.dim() < 2:
+        return f"element {number}"
+    rest, place = number, list[int]()
+    for size in reversed(of.shape):
+        place.insert(0, rest % size)
+        rest //= size
+    return f"element {number} (at {place})"
 
 
 def _rms_share(value: torch.Tensor) -> float:
@@ -274,7 +286,7 @@ def _compare_exactly(
         return Comparison(float(count), max(float(count), may_differ * different.numel()))
     first = int(different.int().argmax())
     message = (
-        f"{naming(path)}: {count} of {different.numel()} elements differ; element {first} is "
+        f"{naming(path)}: {count} of {different.numel()} elements differ; {_element(first, candidate)} is "
         f"{candidate.flatten()[first].item()}, expected {reference.flatten()[first].item()}"
     )
     return Comparison(float(count), may_differ * different.numel(), Wrong("values", message))

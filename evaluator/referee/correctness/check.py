@@ -124,7 +124,7 @@ _MAX_GROUPS = 8
 _KEPT_CALLS = 3  # recent calls whose outputs are compared again after each call; in the end all kept ones are
 _KEPT_SHARE = 1 / 16  # of the sandbox's memory that kept outputs may take
 _PROBE_TIMEOUT_S = 5.0
-_RIGHT_ON_FINITE = "; right on finite inputs (with --domain finite that is enough)"
+_RIGHT_ON_FINITE = "; right on finite inputs (enough only where --domain finite was asked for)"
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
@@ -357,7 +357,8 @@ class Examination:
                     found = judge(family, answer, want, inputs, self.evidence, where=each.where)
                 except Finding as finding:
                     if each.where:  # a device of settings is an emulator, whose users look at memory
-                        finding.detail = difference.describe(answer.values, want.values)
+                        settings = self._by_setting(family, call, inputs, want)
+                        finding.detail = f"{settings}\n{difference.describe(answer.values, want.values)}"
                     raise
                 if found is not None and (worst is None or found.severity > worst.severity):
                     worst = found
@@ -372,6 +373,20 @@ class Examination:
             del self.earlier[:-most]
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
+
+    def _by_setting(self, family: str, call: Call, inputs: InputSet, want: Expected) -> str:
+        """In which of the device's settings a call is right, and in which wrong: `right at vlen 512, wrong at ...`."""
+        found: dict[str, list[str]] = {"right": [], "wrong": []}
+        for each in call.each:
+            wrong = call_outputs.wrong_form(want.tree, want.shared, self.candidate, each.outputs)
+            try:
+                if wrong is None:
+                    answer = call_outputs.read(self.candidate, each, inputs)
+                    judge(family, answer, want, inputs, replace(self.evidence, checks=[]))
+            except Finding as finding:
+                wrong = Wrong("values", finding.message)
+            found["right" if wrong is None else "wrong"].append(each.where.strip())
+        return "; ".join(f"{result} {', '.join(sorted(places))}" for result, places in found.items() if places)
 
 
 def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:

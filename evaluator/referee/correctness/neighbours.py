@@ -10,7 +10,7 @@ strides, other alignment. The reference decides what it takes; the candidate is 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -56,13 +56,13 @@ class Neighbour:
     skew_bytes: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Neighbours:
     """What a candidate makes of its neighbours: for the report, and for the guard of an exported file."""
 
-    judged: list[list[Any]] = field(default_factory=list)  # the leaves of each set of inputs that the verdict is about
-    names: dict[str, str] = field(default_factory=dict)  # the reference's parameters, by the candidate's other names
-    checks: list[dict[str, str]] = field(default_factory=list)
+    judged: list[list[Any]]  # the leaves of each set of inputs that the verdict is about
+    names: dict[str, str]  # the reference's parameters, by the candidate's other names
+    checks: list[dict[str, str]]
 
     @property
     def guards(self) -> list[str]:
@@ -90,14 +90,37 @@ def examine(
     Raises:
         Finding: the task's generator fails, or a process of the candidate's cannot be killed.
     """
-    found = Neighbours(names={own: name for name, own in evidence.names.own.items() if own != name})
     inputs = make_inputs(pool, reference)
-    found.judged = [listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed]
     trial = _Trial(pool, reference, candidate, builder, evidence)
-    found.checks = try_each(neighbours(inputs), trial.result)
+    checks = try_each(neighbours(inputs), trial.result)
     if trial.candidate is not None:
         pool.stop(trial.candidate)
-    return found
+    return _found(inputs, evidence, checks)
+
+
+def untried(inputs: InputSet, evidence: Evidence) -> Neighbours:
+    """What is known of a candidate whose neighbours are not tried, as in a trial: it must be guarded in all respects.
+
+    Args:
+        inputs: a generated set.
+        evidence: of the correctness check.
+    """
+    return _found(
+        inputs,
+        evidence,
+        [
+            {"respect": respect, "inputs": f"other {words}", "result": UNTRIED, "note": "not tried in a trial"}
+            for respect, words in ((SHAPE, "shapes"), (STRIDE, "strides"), (ALIGNMENT, "alignment"))
+        ],
+    )
+
+
+def _found(inputs: InputSet, evidence: Evidence, checks: list[dict[str, str]]) -> Neighbours:
+    return Neighbours(
+        judged=[listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed],
+        names={own: name for name, own in evidence.names.own.items() if own != name},
+        checks=checks,
+    )
 
 
 def try_each(
@@ -327,6 +350,10 @@ class Misaligned:
     def fd(self) -> int:
         """See `InputBuffer`."""
         return self.inner.fd
+
+    def attached_to(self, pid: int) -> None:
+        """See `InputBuffer`."""
+        self.inner.attached_to(pid)
 
     def close(self) -> None:
         """See `InputBuffer`."""

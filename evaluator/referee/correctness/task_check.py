@@ -19,6 +19,7 @@ from .findings import Evidence
 from .reference import Expected, ask_reference
 
 _TIMED_CALLS = 7
+_LONG_CALL_S = 1.0  # of a source kernel: an evaluation makes a hundred
 
 
 def run(pool: RunnerPool) -> dict[str, Any]:
@@ -73,7 +74,15 @@ def _inspect(
         f"{what} among the inputs is never varied: it could be hard-coded" for what in _modes(sets[0].tree.spec)
     ]
     _dependence(pool, reference, sets, want[0], warnings)
-    facts["eager_ms"] = round(_eager_ms(pool, reference, sets), 4)
+    call_s = _call_s(pool, reference, sets)
+    if pool.request.source_kernel:
+        found = pool.platform.examine_source_kernel(pool, reference)
+        missing = found.facts.get("missing") or {}
+        warnings += [f"not shown of the source kernel: {tag}: {why}" for tag, why in missing.items()]
+        if call_s > _LONG_CALL_S:
+            warnings.append(f"a call takes {call_s:.1f} s in the emulation: give it smaller inputs")
+    else:
+        facts["eager_ms"] = round(call_s * 1e3, 4)
     facts["memory_mb"] = _peak_memory_mb(reference.pid)
 
 
@@ -120,7 +129,7 @@ def _modes(spec: Any) -> list[str]:
     return [mode for _, item in body for mode in _modes(item)] if kind == "dict" else []
 
 
-def _eager_ms(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -> float:
+def _call_s(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -> float:
     try:
         times = [
             reference.call(
@@ -131,7 +140,7 @@ def _eager_ms(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -
         ]
     except RunnerFailed as failure:
         raise of_task(failure, doing="a timed call") from None
-    return median(times[2:]) * 1e3
+    return median(times[2:])
 
 
 def _peak_memory_mb(pid: int) -> int:

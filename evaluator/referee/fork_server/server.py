@@ -150,7 +150,7 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message, plat
             os.setresgid(message["uid"], message["uid"], message["uid"])
             os.setresuid(message["uid"], message["uid"], message["uid"])
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        syscall_filter.refuse_io_uring()
+        syscall_filter.refuse_work_while_stopped()
         home = Path(message["home"])
         home.mkdir(mode=0o700)
         os.chdir(home)

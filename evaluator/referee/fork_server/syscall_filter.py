@@ -1,16 +1,38 @@
-"""System calls that no runner may make, in whatever sandbox it runs."""
+"""System calls that no runner may make, in whatever sandbox it runs.
+
+All that a process does must end when it is stopped. What is asked for by these calls goes on: the kernel works on it
+whenever it likes, in the time of the process that happens to run, and charges it to nobody.
+"""
 
 import ctypes
 import errno
 import platform
+from dataclasses import dataclass
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SECCOMP = {"x86_64": 317, "aarch64": 277}  # the number of seccomp(2)
 _SET_MODE_FILTER = 1
 _ALLOW_SPECULATION = 4  # else some kernels make the process slower, by their defence against speculation
-_IO_URING = (425, 427)  # io_uring_setup, _enter and _register; the same numbers on every architecture
-_NOT_X32 = 0xBFFFFFFF  # x86-64 also takes a number with this bit set
 _REFUSE, _PERMIT = 0x00050000 | errno.ENOSYS, 0x7FFF0000
+_NUMBER_AT, _ABI_AT = 0, 4  # in struct seccomp_data of linux/seccomp.h
+_X32 = 0x40000000  # a bit of x86-64's numbers, for the calls of another ABI
+_LOAD, _IS_EQUAL, _IS_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06  # of linux/bpf_common.h
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Those of one architecture: its ABI (AUDIT_ARCH_* of linux/audit.h) and the numbers of its system calls."""
+
+    abi: int
+    seccomp: int
+    refused: tuple[int, ...]
+
+
+# io_uring_setup, _enter and _register, which work while their process is stopped; timerfd_create and timer_create,
+# because timers fire then: with hundreds, other processes lose time.
+_OF = {
+    "x86_64": _Numbers(0xC000003E, 317, (425, 426, 427, 283, 222)),
+    "aarch64": _Numbers(0xC00000B7, 277, (425, 426, 427, 85, 107)),
+}
 
 
 class _Instruction(ctypes.Structure):
@@ -25,26 +47,23 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(_Instruction)))
 
 
-def refuse_io_uring() -> bool:
-    """Have this process and all that it starts be told that the kernel has no io_uring (ENOSYS).
+def refuse_work_while_stopped() -> bool:
+    """Have this process and all that it starts be told that the kernel lacks these calls (ENOSYS).
 
-    The kernel works on what was asked for through io_uring whenever it likes, also while the process is stopped, and
-    charges it to nobody. The process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS).
+    Calls of other ABIs (32-bit programs, x32) are refused as well, because their numbers differ. The process must not
+    be able to gain privileges (PR_SET_NO_NEW_PRIVS).
 
     Returns:
         Whether the kernel took the filter.
     """
-    number = _SECCOMP.get(platform.machine())
-    if number is None:
+    numbers = _OF.get(platform.machine())
+    if numbers is None:
         return False
-    first, last = _IO_URING
-    instructions = (_Instruction * 6)(
-        _Instruction(0x20, 0, 0, 0),  # load the number of the system call
-        _Instruction(0x54, 0, 0, _NOT_X32),  # and
-        _Instruction(0x35, 0, 2, first),  # if not at least `first`: permit
-        _Instruction(0x25, 1, 0, last),  # if above `last`: permit
-        _Instruction(0x06, 0, 0, _REFUSE),
-        _Instruction(0x06, 0, 0, _PERMIT),
-    )
-    program = _Program(len(instructions), instructions)
-    return bool(_libc.syscall(number, _SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(program)) == 0)
+    refused = [_Instruction(_IS_EQUAL, 1, 0, numbers.abi), _Instruction(_RETURN, 0, 0, _REFUSE)]
+    refused += [_Instruction(_LOAD, 0, 0, _NUMBER_AT)]
+    refused += [_Instruction(_IS_AT_LEAST, 0, 1, _X32), _Instruction(_RETURN, 0, 0, _REFUSE)]
+    for number in numbers.refused:
+        refused += [_Instruction(_IS_EQUAL, 0, 1, number), _Instruction(_RETURN, 0, 0, _REFUSE)]
+    every = [_Instruction(_LOAD, 0, 0, _ABI_AT), *refused, _Instruction(_RETURN, 0, 0, _PERMIT)]
+    program = _Program(len(every), (_Instruction * len(every))(*every))
+    return bool(_libc.syscall(numbers.seccomp, _SET_MODE_FILTER, _ALLOW_SPECULATION, ctypes.byref(program)) == 0)

@@ -94,6 +94,7 @@ class TimedReply:
     body: bytes
     answered_s: float
     seconds: float
+    began: float  # by `time.perf_counter`, just before the runner was continued
 
 
 class RunnerHandle:
@@ -262,7 +263,7 @@ class RunnerHandle:
         self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in all_pids}
         self._newest, self._frozen_at = newest, time.perf_counter()
         account.stopped()
-        return TimedReply(body, answered_s, seconds)
+        return TimedReply(body, answered_s, seconds, start)
 
     def _refuse_to_begin(self) -> None:
         """Raise the failure of a runner of which a stopped process runs: it is being killed, or continued itself.
@@ -383,6 +384,7 @@ class RunnerHandle:
         if self.input_buffer is not None:
             self.input_buffer.close()
         self.input_buffer = input_buffer
+        input_buffer.attached_to(self.pid)
         try:
             framing.send(self._sock, {"op": "attach", "size": input_buffer.size})
             socket.send_fds(self._sock, [b"x"], [input_buffer.fd])

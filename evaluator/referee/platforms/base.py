@@ -58,8 +58,12 @@ class InputBuffer(Protocol):
         """The file descriptor that a runner maps."""
         ...
 
+    def attached_to(self, pid: int) -> None:
+        """The runner of this process is going to map it."""
+        ...
+
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back. The runner may still have it mapped."""
         ...
 
 
@@ -350,6 +354,14 @@ class Platform(Protocol):
 
         Raises:
             Finding: the candidate is refused.
+        """
+        ...
+
+    def examine_source_kernel(self, pool: "RunnerPool", reference: "RunnerHandle") -> Screening:
+        """What is shown of the kernel that is the reference; asked only where nothing is timed.
+
+        Raises:
+            Finding: the kernel is at fault, so the task is invalid.
         """
         ...
 

@@ -308,6 +308,10 @@ class CountedPlatform(ABC):
         """Nothing: calls are counted here."""
         return Screening((), {})
 
+    def examine_source_kernel(self, pool: "RunnerPool", reference: RunnerHandle) -> Screening:
+        """Nothing: no kernel is the reference where candidates are timed."""
+        return Screening((), {})
+
     def explain(
         self, pool: "RunnerPool", finding: Finding, start_candidate: Callable[[], RunnerHandle]
     ) -> tuple[Finding, Screening]:

@@ -1,10 +1,11 @@
 """The platform that a request names."""
 
+from ..protocol.gpu_checks import gpu_of
 from .base import Platform
 
 
 def load_platform(name: str, device: int) -> Platform:
-    """The referee's half of a platform.
+    """The referee's half of a platform: of one for GPUs, the part that times where the name says which GPU there is.
 
     Args:
         name: the platform that the request names.
@@ -13,6 +14,11 @@ def load_platform(name: str, device: int) -> Platform:
     Raises:
         ValueError: there is none of that name.
     """
+    language, uuid = gpu_of(name)
+    if uuid and language in ("cuda", "triton"):
+        from .gpu.platform import GpuPlatform
+
+        return GpuPlatform(language, uuid, device)
     if name == "cpu":
         from .cpu.platform import CpuPlatform
 
@@ -27,7 +33,7 @@ def load_platform(name: str, device: int) -> Platform:
 
         widest = instructions.RISCV if name == "riscv" else instructions.ARM64
         return EmulatedPlatform(name, widest, device)
-    if name == "cuda":
+    if name in ("cuda", "hip"):
         from .screened.cuda import Cuda
         from .screened.platform import ScreenedPlatform
 

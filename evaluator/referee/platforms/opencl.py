@@ -39,6 +39,7 @@ class OpenclPlatform:
         self.disturbance, self.is_disturbed, self.usage_facts = host.disturbance, host.is_disturbed, host.usage_facts
         self.peaks, self.device_figures, self.limit_facts = host.peaks, host.device_figures, host.limit_facts
         self.screen, self.explain, self.profile = host.screen, host.explain, host.profile
+        self.examine_source_kernel = host.examine_source_kernel
         self._host_versions = host.versions
 
     def versions(self) -> Mapping[str, str | None]:

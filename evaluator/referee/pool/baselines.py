@@ -18,7 +18,8 @@ _COMPILE_TIMEOUT_S = 180.0
 class Baselines:
     """Starts the baselines of one evaluation.
 
-    `packed` is the compiler's cache in base64, from an earlier evaluation or from this one.
+    `packed` is the compiler's cache in base64, from an earlier evaluation or from this one. Where a source kernel is
+    the reference, nothing is timed, and it is what that kernel was built to, once it has been examined.
     """
 
     pool: RunnerPool

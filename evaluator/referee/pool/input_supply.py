@@ -12,7 +12,7 @@ from ..isolation.handle import RunnerHandle
 from ..protocol import framing, input_families
 from ..protocol.tensors import Tree, bytes_needed
 from .runner_pool import RunnerPool, task_step
-from .smaller_inputs import fit
+from .smaller_inputs import fit, says
 
 AT_ONCE_BYTES = 64 << 20  # of inputs made in one turn of the reference
 _WORTH_WHILE_BYTES = 256 << 10  # for fewer, making inputs beside other work costs more than it saves
@@ -50,11 +50,11 @@ def fit_inputs(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     Raises:
         Finding: the task's generator fails, or the reference's process is gone.
     """
-    if pool.platform.most_work is None:
+    if pool.platform.most_work is None or pool.request.source_kernel:  # nobody knows its work, or which sizes it takes
         return []
     inputs = make_inputs(pool, reference)
     pool.smaller = fit(reference, inputs, pool.initial, pool.platform.most_work)
-    return pool.smaller.says(inputs.tree) if pool.smaller is not None else []
+    return says(pool.smaller, inputs.tree) if pool.smaller is not None else []
 
 
 def _make(pool: RunnerPool, reference: RunnerHandle, family: str, how: Mapping[str, Any]) -> InputSet:
@@ -146,6 +146,7 @@ def _order(pool: RunnerPool, families: Sequence[str], how: Mapping[str, Any] = M
         "domains": pool.request.domain,
         "seeds": [seed for seed, _ in seeds],
         "how": dict(how),
+        "smaller": None if pool.smaller is None else pool.smaller.to_json(),
     }
     return _Order(families, how, seeds, message)
 
@@ -170,11 +171,10 @@ def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: fra
         raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
     sets = [copy_value(reference, tree, pool.memory_bytes // 3) for tree in trees]
     reference.ask({"op": "release"}, timeout_s=60)
-    made = [
+    return [
         InputSet(tree, contents, call, has_changed is not False)
         for (tree, contents), (_, call), has_changed in zip(sets, order.seeds, changed, strict=True)
     ]
-    return made if pool.smaller is None else [pool.smaller.of(inputs) for inputs in made]
 
 
 @dataclass

@@ -22,10 +22,15 @@ from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
 from ..protocol.gpu_checks import ARCHITECTURES
+from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
+from . import build_archive
 from .seeds import Seeds
-from .smaller_inputs import Smaller
 
+_NO_BASELINE = (
+    "a task whose reference is a source kernel has no baseline to time against: it is judged where nothing is timed "
+    "(platforms cuda and triton); write class Model beside the kernel for others"
+)
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
@@ -36,6 +41,7 @@ class Request:
     platform: str
     task_source: str
     device: int = 0  # which of the host's devices of this platform
+    source_kernel: dict[str, str] = field(default_factory=dict)  # `platform` and `source` of the reference; or empty
     candidate_source: str = ""
     champion_source: str = ""  # another candidate, which this one is compared with; empty: there is none
     trial: bool = False  # whether timing ends as soon as it is decided which of the two is better
@@ -46,7 +52,7 @@ class Request:
     precision: float = 0.2  # the width at which an interval is narrow enough to stop measuring early
     wall_s: float = 420.0  # the time after which the sandbox is ended in any case
     baselines: tuple[str, ...] = ("eager", "compile")
-    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned
+    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned: see `Baselines`
     build_cache: str = ""  # base64 archive that an earlier evaluation of the same candidate returned
     champion_cache: str = ""  # that of the champion
     tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
@@ -86,6 +92,7 @@ class RunnerPool:
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
+    kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
@@ -93,6 +100,7 @@ class RunnerPool:
         """Load the platform that the request names."""
         self.platform = load_platform(self.request.platform, self.request.device)
         self.platform.open(self)
+        self.kernel_built = self.request.compile_cache if self.request.source_kernel else ""
         self.account = self.platform.account()
 
     @property
@@ -178,6 +186,8 @@ class RunnerPool:
             Finding: the task is invalid.
         """
         limit = self.memory_bytes // 3
+        if self.request.source_kernel and self.platform.timed != "nothing":
+            raise Finding("task_invalid", _NO_BASELINE, "no_baseline")
         handle = self.start("reference")
         with task_step("loading the task"):
             self._load(handle, self.request.task_source, "task", "get_inputs")
@@ -265,7 +275,14 @@ class RunnerPool:
             "needs": needs,
             "seed": self.seeds.named(f"load {name}"),
         }
-        handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+        kernel = self.request.source_kernel if name == "task" else {}
+        if not kernel:
+            handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+            return
+        handle.ask({"op": "speak", "language": kernel["platform"]}, timeout_s=60)
+        build_archive.restore(handle, self.kernel_built)
+        handle.ask({**message, "kernel": kernel["source"]}, timeout_s=self.request.build_timeout_s)
+        self.kernel_built = self.kernel_built or build_archive.keep(handle)
 
     def _construct(self, handle: RunnerHandle, class_name: str) -> Tree:
         assert self.init is not None

@@ -5,60 +5,34 @@ What is smaller is derived from the sizes alone, by rule, and the reference deci
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 
 from ..isolation.calls import InputSet, tensor, with_values
 from ..isolation.handle import RunnerHandle
+from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree
 from .reference_work import count_work
 
 _PERIODS = (128, 32)
 _PAIR = 2  # of what lies along the first dimension: with one, a kernel that mixes them up would not be found
+_MOST_OF_A_BATCH = 2 * min(_PERIODS) - 1  # first sizes from the next one on are taken for rows, which tiles may divide
 
-Shape = tuple[int, ...]
+
+def made_smaller(rule: Smaller, inputs: InputSet) -> InputSet:
+    """The inputs as the rule makes them."""
+    rows = inputs.tree.tensors
+    return with_values(
+        inputs, rule.of([tensor(row, content) for row, content in zip(rows, inputs.contents, strict=True)])
+    )
 
 
-@dataclass(frozen=True)
-class Smaller:
-    """A rule that makes inputs smaller. A size keeps its remainder, so that tiles end where they ended before.
-
-    Attributes:
-        kept: sizes that stay as they are: those that a parameter has.
-        period: sizes from twice this on become their remainder plus this; None: they stay as they are.
-        leading: the same for the first size of the first tensor and of each that begins with the same.
-    """
-
-    kept: frozenset[int]
-    period: int | None
-    leading: int | None
-
-    def shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
-        """The smaller shapes of the tensors of one set of inputs."""
-        first = next((shape[0] for shape in shapes if shape), None)
-
-        def size(place: int, old: int) -> int:
-            new = old if old in self.kept else _reduced(old, self.period)
-            return min(new, _reduced(old, self.leading)) if place == 0 and old == first else new
-
-        return [tuple(size(place, old) for place, old in enumerate(shape)) for shape in shapes]
-
-    def of(self, inputs: InputSet) -> InputSet:
-        """The first elements of each tensor along every dimension. Strides keep their order."""
-        rows = inputs.tree.tensors
-        values = [
-            _narrowed(tensor(row, content), shape)
-            for row, content, shape in zip(rows, inputs.contents, self.shapes([row.shape for row in rows]), strict=True)
-        ]
-        return with_values(inputs, values)
-
-    def says(self, tree: Tree) -> list[str]:
-        """What it changes in inputs, for people: `128x64 instead of 4096x64`."""
-        old = [row.shape for row in tree.tensors]
-        pairs = zip(old, self.shapes(old), strict=True)
-        return list(dict.fromkeys(f"{_said(new)} instead of {_said(was)}" for was, new in pairs if new != was))
+def says(rule: Smaller, tree: Tree) -> list[str]:
+    """What the rule changes in inputs, for people: `128x64 instead of 4096x64`."""
+    old = [row.shape for row in tree.tensors]
+    pairs = zip(old, rule.shapes(old), strict=True)
+    return list(dict.fromkeys(f"{_said(new)} instead of {_said(was)}" for was, new in pairs if new != was))
 
 
 def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor], most_work: int) -> Smaller | None:
@@ -79,10 +53,10 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
     if _work(reference, inputs) <= most_work:
         return None
     best, least = None, math.inf
-    for rule in _rules(state):
-        if not rule.says(inputs.tree):
+    for rule in rules(state, inputs.tree):
+        if not says(rule, inputs.tree):
             continue
-        work = _work(reference, rule.of(inputs))
+        work = _work(reference, made_smaller(rule, inputs))
         if work < least:
             best, least = rule, work
         if work <= most_work:
@@ -90,13 +64,29 @@ def fit(reference: RunnerHandle, inputs: InputSet, state: dict[str, torch.Tensor
     return best
 
 
-def _rules(state: dict[str, torch.Tensor]) -> Iterator[Smaller]:
+def rules(state: dict[str, torch.Tensor], tree: Tree) -> Iterator[Smaller]:
+    """The rules that are tried, the one that leaves most untouched first.
+
+    Args:
+        state: the model's parameters and buffers, whose sizes stay.
+        tree: the inputs.
+    """
     kept = frozenset(size for value in state.values() for size in value.shape)
+    first = next((row.shape[0] for row in tree.tensors if row.shape), 0)
+    of_rows = first > _MOST_OF_A_BATCH
+    # Fewer rows first: kernels walk along rows, so shorter ones would leave their loops untried.
+    for leading in _PERIODS:
+        yield Smaller(kept, None, leading)
+    # Two of a batch are as good as all. Two rows are a tile of their own, and a kernel that is wrong in every other
+    # tile would not be found: so all sizes become smaller before that.
+    if not of_rows:
+        yield Smaller(kept, None, _PAIR)
     for period in _PERIODS:
         yield Smaller(kept, period, None)
-        yield Smaller(kept, period, _PAIR)
-    for leading in (*_PERIODS, _PAIR):
-        yield Smaller(kept, None, leading)
+        if not of_rows:
+            yield Smaller(kept, period, _PAIR)
+    if of_rows:
+        yield from (Smaller(kept, period, _PAIR) for period in (None, *_PERIODS))
 
 
 def _work(reference: RunnerHandle, inputs: InputSet) -> float:
@@ -105,19 +95,5 @@ def _work(reference: RunnerHandle, inputs: InputSet) -> float:
     return math.inf if counted is None else counted.flops + sum(math.prod(row.shape) for row in inputs.tree.tensors)
 
 
-def _reduced(size: int, period: int | None) -> int:
-    return size if period is None or size < 2 * period else size % period + period
-
-
-def _narrowed(value: torch.Tensor, shape: Shape) -> torch.Tensor:
-    if tuple(value.shape) == shape:
-        return value
-    order = sorted(range(value.dim()), key=value.stride, reverse=True)
-    for dim, size in enumerate(shape):
-        value = value.narrow(dim, 0, size)
-    back = sorted(range(value.dim()), key=order.__getitem__)
-    return value.permute(order).contiguous().permute(back)
-
-
-def _said(shape: Shape) -> str:
+def _said(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "one number"

@@ -18,14 +18,37 @@ NO_KERNEL = "no kernel was launched: the work is done by something else"
 """Why nothing is shown of a candidate that launches none."""
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
-"""What kernels are compiled for if nobody asks for others."""
+"""What kernels for NVIDIA's GPUs are compiled for if nobody asks for others."""
 
-_ARCHITECTURE = re.compile(r"sm_[1-9]\d{1,2}[af]?")
+AMD_ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100")
+"""What kernels for AMD's GPUs are compiled for if nobody asks for others."""
+
+_ARCHITECTURE = re.compile(r"sm_[1-9]\d{1,2}[af]?|gfx[1-9][0-9a-f]{2,3}")
 
 
 def is_architecture(name: object) -> bool:
-    """Whether a name has the form of those of NVIDIA's architectures."""
+    """Whether a name has the form of those of NVIDIA's architectures or AMD's."""
     return isinstance(name, str) and _ARCHITECTURE.fullmatch(name) is not None
+
+
+def architectures_for(platform: str, asked: Sequence[str]) -> list[str]:
+    """Those of the architectures asked for that are of the platform's maker; its usual ones if there are none."""
+    form, usual = ("gfx", AMD_ARCHITECTURES) if platform == "hip" else ("sm_", ARCHITECTURES)
+    return [name for name in asked if name.startswith(form)] or list(usual)
+
+
+_ON = "@"
+
+
+def part_on_gpu(language: str, uuid: str) -> str:
+    """The name of the referee's part that judges a language on a GPU: where there is none, the language is the name."""
+    return f"{language}{_ON}{uuid}"
+
+
+def gpu_of(part: str) -> tuple[str, str]:
+    """The language of a part, and the UUID of its GPU; empty: it screens without one."""
+    language, _, uuid = part.partition(_ON)
+    return language, uuid
 
 
 LIBRARY = "lib/libnvrtc.so.13"

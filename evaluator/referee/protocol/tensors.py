@@ -21,6 +21,7 @@ DTYPES = {
     )
 }  # fmt: skip
 MAX_BYTES = 1 << 46  # no address space has room for more
+_READABLE = ("cpu", "cuda")  # devices whose memory has addresses that the referee can ask for
 _MAX_TENSORS = 4096
 _MAX_LEAVES = 1 << 15
 _MAX_DEPTH = 64
@@ -256,7 +257,7 @@ def describe(tensor: torch.Tensor) -> TensorRow:
     device = str(base.device.__get__(tensor))
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise TreeError(f"a tensor of type {type(tensor).__name__}; return plain torch.Tensor objects")
-    if layout != "strided" or device != "cpu":
+    if layout != "strided" or device.partition(":")[0] not in _READABLE:
         return TensorRow(0, name, tuple(base.size(tensor)), (0,) * base.dim(tensor), device, layout)
     if base.is_conj(tensor) or base.is_neg(tensor):
         raise TreeError("a lazily conjugated or negated tensor; call resolve_conj() or resolve_neg()")
@@ -296,6 +297,15 @@ def view(buffer: Any, row: TensorRow) -> torch.Tensor:
 def aligned(size: int) -> int:
     """Round a size up to whole cache lines and add one line, so that neighbouring tensors do not touch."""
     return -(-size // 64) * 64 + 64
+
+
+def laid_out(tree: Tree, offset: int) -> Tree:
+    """The tree with its tensors one behind the other from an offset on, in a slot of `bytes_needed`."""
+    rows = []
+    for row in tree.tensors:
+        rows.append(row.at(offset))
+        offset += aligned(row.span_bytes)
+    return Tree(tree.spec, tuple(rows))
 
 
 def bytes_needed(tree: Tree) -> int:

@@ -20,11 +20,19 @@ from typing import Any
 import torch
 
 from ..protocol import call_reply, framing
+from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
+from .platforms.load import load_runner_platform
 
+_OWN = (str(Path(__file__).parents[1]), "<frozen importlib")
 _MAX_TRACE = 4000
+_CALLING = ("_wrapped_call_impl", "_call_impl")
+"""Functions of torch that call a module's `forward`."""
+
+_LAUNCHING = ("/triton/runtime/jit.py", "/triton/runtime/autotuner.py")
+"""Files of Triton's that a launch goes through."""
 
 
 class _Closed(BaseException):
@@ -40,16 +48,21 @@ class Runner:
     def __init__(self, sock: socket.socket, built: Path, platform: RunnerPlatform) -> None:
         self.sock = sock
         self.platform = platform
+        self.language = platform  # whose kernels the foreign code holds: another's only if one is the reference
         self.built = built  # the folder in which torch.compile and load_inline build
         self.module: Any = None
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
+        # The tensor of a row of the referee's; another one where inputs lie in a device's memory.
+        self.tensor_at: Callable[[Any], torch.Tensor] = lambda row: view(self.input_buffer, row)
         self.kept: list[Any] = []  # values whose addresses the referee has been told
+        self._known: Commands = {}
 
     def commands(self) -> Commands:
         """The commands that the referee may send, by name."""
         return {
             "attach": self.attach,
+            "speak": self.speak,
             "load": self.load,
             "construct": self.construct,
             "vary_state": self.vary_state,
@@ -68,16 +81,16 @@ class Runner:
             "pack": self.pack,
             "unpack": self.unpack,
             "release": self.release,
-            **self.platform.commands(self),
+            **self.language.commands(self),
         }
 
     def serve(self) -> None:
         """Answer messages until the referee closes the connection."""
-        commands = self.commands()
+        self._known = self.commands()
         while True:
             try:
-                message = self._told()
-                reply = commands[message["op"]](message)
+                message = self.told()
+                reply = self._known[message["op"]](message)
             except _Closed:
                 return
             except (Exception, SystemExit) as error:
@@ -96,23 +109,39 @@ class Runner:
         os.close(fds[0])
         return {}
 
+    def speak(self, message: framing.Message) -> framing.Message:
+        """Take kernels of another platform from here on, and the commands that it adds."""
+        self.language = load_runner_platform(message["language"])
+        self._known = self.commands()
+        return {}
+
     def load(self, message: framing.Message) -> framing.Message:
-        """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it."""
+        """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it.
+
+        With `kernel`, the source of a kernel, that kernel's ModelNew is the task's Model.
+        """
         name = message["name"]
         if name == "candidate":
             self.platform.keep_builds(self.built)
-        path = Path.cwd() / f"{name}.py"
-        path.write_text(message["source"], encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = self.module
-        sys.modules.update(self.platform.modules())
         torch.manual_seed(message["seed"])
-        with self.platform.foreign_code():
-            spec.loader.exec_module(self.module)
+        self.module = self._imported(name, message["source"])
+        if message.get("kernel"):
+            self.language.keep_builds(self.built)
+            self.module.Model = self._imported("source_kernel", message["kernel"]).ModelNew
         getattr(self.module, message["needs"])
         return {}
+
+    def _imported(self, name: str, source: str) -> Any:
+        path = Path.cwd() / f"{name}.py"
+        path.write_text(source, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        sys.modules.update(self.language.modules())
+        with self.language.foreign_code():
+            spec.loader.exec_module(module)
+        return module
 
     def init_inputs(self, _: framing.Message) -> framing.Message:
         """Reveal the arguments of the model's constructor, as the task's `get_init_inputs` gives them."""
@@ -122,7 +151,7 @@ class Runner:
         """Build the model under a seed and reveal its tensors by name."""
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
-        with self.platform.foreign_code():
+        with self.language.foreign_code():
             model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
@@ -156,14 +185,16 @@ class Runner:
     def inputs(self, message: framing.Message) -> framing.Message:
         """Make a set of inputs for each seed with the task's generator, and change it as its input family says.
 
+        `smaller` in the message is the rule that makes it smaller before that.
         The answer says of each set whether its family has changed anything. `beside` in the message means that the
         referee does other work at the same time.
         """
         self.kept.clear()
-        domains = message.get("domains", ())
+        domains, told = message.get("domains", ()), message.get("smaller")
+        smaller = None if told is None else Smaller.from_json(told)
         with self.platform.beside_calls() if message.get("beside") else contextlib.nullcontext():
             made = [
-                perturb.make(self.module, family, seed, domains, **message.get("how", {}))
+                perturb.make(self.module, family, seed, domains, smaller=smaller, **message.get("how", {}))
                 for family, seed in zip(message["families"], message["seeds"], strict=True)
             ]
         return {
@@ -181,14 +212,14 @@ class Runner:
         Returns:
             The answer as a message, or already encoded.
         """
-        tensors = [self._at(row) for row in read_rows(message["tensors"])]
+        tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
             framing.send(self.sock, {"ok": True})
-            message = self._told()
+            message = self.told()
             if not message["keep"]:
                 self.kept.clear()
             torch.default_generator.manual_seed(message["seed"])
-            with self.platform.foreign_code():
+            with self.language.foreign_code():
                 value = self.model(*build(message["spec"], tensors))
             if not message["state"] and (answer := call_reply.pack(value)) is not None:
                 self.kept.append(value)
@@ -208,9 +239,12 @@ class Runner:
         return {}
 
     def oracle(self, message: framing.Message) -> framing.Message:
-        """Run the model in float64 on the same inputs and reveal its outputs."""
+        """Run the model in float64 on the same inputs and reveal its outputs; a kernel, on inputs nearly the same."""
+        arguments = self.decoded(message["tree"])
+        if self.language is not self.platform:
+            return self.reveal(oracle.rerun(self.model, arguments, message["seed"], self.language.foreign_code))
         torch.manual_seed(message["seed"])
-        return self.reveal(oracle.evaluate(self.model, self.decoded(message["tree"])))
+        return self.reveal(oracle.evaluate(self.model, arguments))
 
     def work(self, message: framing.Message) -> framing.Message:
         """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""
@@ -253,24 +287,43 @@ class Runner:
         build_files.unpack(self.decoded(message["tree"]).numpy().tobytes(), self.built)
         return {}
 
-    def _told(self) -> framing.Message:
+    def told(self) -> framing.Message:
+        """The referee's next message."""
         try:
             return framing.receive(self.sock)
         except framing.WireError:
             raise _Closed from None
 
-    def _at(self, row: Any) -> torch.Tensor:
-        return view(self.input_buffer, row)
-
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""
-        return decode(Tree.from_json(tree), self._at)
+        return decode(Tree.from_json(tree), self.tensor_at)
 
     def reveal(self, value: Any) -> framing.Message:
         """Tell where a value's tensors lie, and keep them for the referee to read."""
         tree, tensors = encode(value)
         self.kept.append((value, tensors))
         return {"tree": tree.to_json()}
+
+
+def _without_own_frames(told: traceback.TracebackException) -> traceback.TracebackException:
+    """The same without the frames of the runner, of imports, of torch's call of a module and of Triton's launch.
+
+    A traceback of nothing but such frames stays as it is.
+    """
+    left = [told]
+    while left:
+        each = left.pop()
+        foreign = [
+            frame
+            for frame in each.stack
+            if not frame.filename.startswith(_OWN)
+            and not frame.filename.endswith(_LAUNCHING)
+            and frame.name not in _CALLING
+        ]
+        if foreign:
+            each.stack = traceback.StackSummary.from_list(foreign)
+        left += [earlier for earlier in (each.__cause__, each.__context__) if earlier is not None]
+    return told
 
 
 def failure(error: BaseException) -> framing.Message:
@@ -281,6 +334,6 @@ def failure(error: BaseException) -> framing.Message:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"
-    trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+    trace = "".join(_without_own_frames(traceback.TracebackException.from_exception(error)).format())[-_MAX_TRACE:]
     first = text.strip().splitlines()[0][:500] if text.strip() else ""
     return {"ok": False, "kind": kind, "error": f"{type(error).__name__}: {first}"[:600], "trace": trace}

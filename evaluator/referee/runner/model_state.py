@@ -96,7 +96,7 @@ def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _readable(value: torch.Tensor) -> bool:
     known = str(value.dtype).removeprefix("torch.") in DTYPES
-    return known and value.layout == torch.strided and value.device.type == "cpu" and not value.is_conj()
+    return known and value.layout == torch.strided and value.device.type in ("cpu", "cuda") and not value.is_conj()
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

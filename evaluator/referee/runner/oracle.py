@@ -1,13 +1,23 @@
-"""The float64 oracle: the reference's result with far smaller rounding errors. It runs in the reference's runner."""
+"""The float64 oracle: the reference's result with far smaller rounding errors. It runs in the reference's runner.
+
+A kernel cannot be run in float64. What stands for its oracle is the kernel on inputs that differ in their last bits.
+"""
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from .model_state import of_model, tensors_in
+from ..protocol.input_families import is_mask
+from .model_state import all_tensors, of_model, tensors_in
 from .op_traits import Watch
 from .op_work import WorkCount
+from .perturb_values import ascends, in_order
+
+RERUNS = 3
+"""Of a kernel, on inputs that are nearly the task's."""
 
 
 def widen(value: Any) -> Any:
@@ -51,6 +61,89 @@ def _wide_model(model: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 setattr(module, name, widen(value))
     return wide
+
+
+def rerun(
+    model: Any, arguments: list[Any], seed: int, foreign_code: Callable[[], AbstractContextManager[None]]
+) -> dict[str, Any]:
+    """Run a kernel on the inputs and `RERUNS` times on inputs nearly the same; its state is as before afterwards.
+
+    Args:
+        model: the kernel's model.
+        arguments: the inputs of a call.
+        seed: of the call.
+        foreign_code: the context in which it is called.
+
+    Returns:
+        As `evaluate`, without traits. Each element is that of the run in which it lies farthest from that on the
+        inputs themselves, in float64.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    state = {name: value.clone() for name, value in all_tensors(model).items()}
+    runs: list[dict[str, Any]] = []
+    for number in range(1 + RERUNS):
+        given = _copied(arguments) if number == 0 else _nearly(arguments, generator)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            with foreign_code():
+                outputs = model(*given)
+            runs.append(widen({"outputs": outputs, "inputs": given}))
+            for name, value in all_tensors(model).items():
+                if name in state and value.shape == state[name].shape:
+                    value.copy_(state[name])
+    farthest = runs[0]
+    for run in runs[1:]:
+        farthest = _farther(runs[0], farthest, run)
+    return {**farthest, "traits": {}}
+
+
+def _copied(value: Any) -> Any:
+    """A nested value with copies of its tensors, laid out as they are."""
+    return _each_tensor(value, lambda tensor: tensor.clone())
+
+
+def _nearly(value: Any, generator: torch.Generator) -> Any:
+    """A copy whose floating-point numbers are larger or smaller by a relative rounding error of their type, or equal.
+
+    Masks of 0 and 1 stay, and what is in ascending order stays so.
+    """
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or is_mask(tensor):
+            return tensor.clone()
+        step = torch.randint(-1, 2, tensor.shape, generator=generator).double() * torch.finfo(tensor.dtype).eps
+        made = (tensor.double() * (1.0 + step)).to(tensor.dtype)
+        made = in_order(made) if ascends(tensor) else made
+        return tensor.clone().copy_(made)
+
+    return _each_tensor(value, changed)
+
+
+def _each_tensor(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_each_tensor(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: _each_tensor(item, change) for key, item in value.items()}
+    return value
+
+
+def _farther(first: Any, far: Any, new: Any) -> Any:
+    """Of two values of one form, what differs more from a first one, element by element; NaN differs from nothing."""
+    if isinstance(first, torch.Tensor):
+        if not isinstance(new, torch.Tensor) or (new.shape, new.dtype) != (first.shape, first.dtype):
+            return far
+        if not (first.is_floating_point() or first.is_complex()):
+            return torch.where(new != first, new, far)
+        return torch.where((new - first).abs() > (far - first).abs(), new, far)
+    if isinstance(first, list | tuple) and isinstance(new, list | tuple) and len(new) == len(first):
+        return type(first)(_farther(*each) for each in zip(first, far, new, strict=True))
+    if isinstance(first, dict) and isinstance(new, dict) and new.keys() == first.keys():
+        return {key: _farther(first[key], far[key], new[key]) for key in first}
+    if isinstance(first, float) and isinstance(new, float):
+        return new if abs(new - first) > abs(far - first) else far
+    return far
 
 
 def count_work(model: Any, arguments: list[Any]) -> dict[str, int]:

@@ -35,11 +35,19 @@ from ..protocol.input_families import (
     is_mask,
     may_turn_negative,
 )
+from ..protocol.smaller_shapes import Smaller
 from . import perturb_values
 
 
 def make(
-    module: Any, family: str, seed: int, domains: Sequence[str], *, some: bool = False, change_seed: int | None = None
+    module: Any,
+    family: str,
+    seed: int,
+    domains: Sequence[str],
+    *,
+    some: bool = False,
+    change_seed: int | None = None,
+    smaller: Smaller | None = None,
 ) -> tuple[Any, bool]:
     """Make the inputs of a family with the generators of the task's module.
 
@@ -51,6 +59,7 @@ def make(
         some: whether only a random choice of the inputs is changed.
         change_seed: the seed of the changes to integers, so that these are the same in different sets; by default
             `seed`, which is that of all other changes.
+        smaller: makes the generated inputs smaller, before the family changes them.
 
     Returns:
         The inputs, or for `COUNT_GROUPS` the number of the task's shape groups; and whether the family has changed
@@ -60,10 +69,18 @@ def make(
     if family == COUNT_GROUPS:
         return len(module.get_input_groups()), True
     if family.startswith(GROUP):
-        return list(module.get_input_groups()[int(family.removeprefix(GROUP))]), True
-    return _applied(
-        family, list(module.get_inputs()), seed, seed if change_seed is None else change_seed, domains, some
-    )
+        return _made_smaller(list(module.get_input_groups()[int(family.removeprefix(GROUP))]), smaller), True
+    values = _made_smaller(list(module.get_inputs()), smaller)
+    return _applied(family, values, seed, seed if change_seed is None else change_seed, domains, some)
+
+
+def _made_smaller(values: list[Any], rule: Smaller | None) -> list[Any]:
+    if rule is None:
+        return values
+    leaves = [leaf for value in values for leaf in _leaves(value)]
+    tensors = iter(rule.of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
+    after = iter([next(tensors) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+    return [_like(value, after) for value in values]
 
 
 def apply(family: str, values: list[Any], seed: int, domains: Sequence[str] = (), *, some: bool = False) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from service.cli.commands.optimize import PRICE, STRATEGY
-from service.cli.options import Domain, Json, SandboxName, Server
+from service.cli.options import Domain, Json, Origin, SandboxName, Server
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -34,6 +34,7 @@ def add_to(app: typer.Typer) -> None:
     group.command(
         epilog="Example: kernelwright batch run week.toml --budget-usd 20;"
         " kernelwright batch run --tasks 'kernelbench-level1/*' --models openai/gpt-5 --samples 3 --detach;"
+        " kernelwright batch run --tasks hpctranscompile-level1 --from cuda --platforms opencl --models openai/gpt-5;"
         " kernelwright batch run --tasks starter --server http://host:8765"
     )(run)
     group.command(epilog="Example: kernelwright batch show 3 --format csv > batch3.csv")(show)
@@ -54,6 +55,7 @@ def run(
     models: Annotated[list[str] | None, typer.Option(help="A model; may be given several times.")] = None,
     platforms: Annotated[list[str] | None, typer.Option(help="A platform; may be given several times.")] = None,
     domain: Domain = None,
+    origin: Origin = None,
     samples: Annotated[int | None, typer.Option(help="So many jobs for each task and model.")] = None,
     name: Annotated[str | None, typer.Option(help="What to call the batch.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for all jobs together.")] = None,
@@ -86,6 +88,7 @@ def run(
         "models": models or None,
         "platforms": platforms or None,
         "domain": domain,
+        "translate_from": origin,
         "samples": samples,
         "name": name,
         "budget_usd": budget_usd,

@@ -98,6 +98,7 @@ def platforms(as_json: Json = False) -> None:
     from dataclasses import asdict
 
     from evaluator.platforms import PLATFORM_NAMES, load_platform
+    from evaluator.platforms import proves as proof
     from sandbox.doctor import examine_platform
     from service.cli.output import print_json, print_table
     from service.evaluation_context import figure_store
@@ -115,8 +116,7 @@ def platforms(as_json: Json = False) -> None:
     categories = [name for name in CATEGORIES if name != "other"]
     exemplars = {each.name: prompts_of(each.name).exemplars for each in known}
     without = {each.name: [name for name in categories if name not in exemplars[each.name]] for each in known}
-    words = {"wall": "timed", "nothing": "screened, not timed"}
-    proves = {each.name: words.get(each.timed, f"counted: {each.timed}") for each in known}
+    proves = {each.name: proof(each) for each in known}
     if as_json:
         described: list[dict[str, Any]] = [
             {

@@ -81,6 +81,7 @@ def show(op: Op, server: Server = None, as_json: Json = False) -> None:
 
 def check(
     op: Op,
+    platform: Annotated[str | None, typer.Option(help="The platform that it is to be judged on.")] = None,
     sandbox: SandboxName = None,
     server: Server = None,
     as_json: Json = False,
@@ -97,11 +98,12 @@ def check(
     from service.tasks import check as run
     from tasks.outcomes import Verdict
 
-    settings = load_settings(sandbox=sandbox, server=server)
+    settings = load_settings(platform=platform, sandbox=sandbox, server=server)
     if settings.server is not None:
         from service.cli.remote.tasks import check_task_at_server
 
-        return check_task_at_server(op, settings, server_flags={"sandbox": sandbox}, as_json=as_json)
+        own = {"platform": platform, "sandbox": sandbox}
+        return check_task_at_server(op, settings, server_flags=own, as_json=as_json)
     cancel = CancelToken()
     try:
         with cancel_on_signals(cancel), show_progress(f"Checking {op}") as observe:
@@ -117,7 +119,8 @@ def check(
         print(f"{plain(result.task)}: {'can be judged' if result.ok else 'cannot be judged'}")
         for name, values in (("inputs", result.inputs), ("outputs", result.outputs)):
             print(f"{name + ':':10}{plain('; '.join(map(str, values)))}")
-        print(f"{'eager:':10}{latency(result.eager_ms)} ms, {plain(result.memory_mb)} MiB")
+        taken = "" if result.eager_ms is None else f"{latency(result.eager_ms)} ms, "
+        print(f"{'eager:' if taken else 'memory:':10}{taken}{plain(result.memory_mb)} MiB")
         for warning in result.warnings:
             print(f"{'warning:':10}{plain(warning)}")
     for problem in result.problems:

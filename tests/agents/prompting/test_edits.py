@@ -29,7 +29,7 @@ def test_a_later_edit_sees_what_an_earlier_one_made() -> None:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (block("    height = 4\n", "    height = 8\n"), "is not in the file (it begins with 'height = 4')"),
+        (block("    height = 4\n", "    height = 8\n"), "not in the file as whole lines (it begins with 'height = 4')"),
         (block(" = 4\n", " = 8\n"), "is in the file 2 times"),
         (block("", "x\n"), "searches for nothing"),
         (block("class ModelNew:\n", "class Model:\n"), "After the edits the file defines no top-level class"),

@@ -63,6 +63,8 @@ def get_inputs():
         ("torch.cumsum(table, 0)", "scan"),
         ("torch.nn.LayerNorm(8)(table)", "normalization"),
         ("torch.nn.functional.interpolate(table)", "resize"),
+        ("torch.nn.functional.pad(table, (1, 1))", "pooling"),
+        ("torch.stack((table, -table))", "math"),
         ("table", "activation"),
     ],
 )
@@ -122,7 +124,7 @@ def translation(prompts: PromptPack, language: str = "CUDA C++") -> dict[str, st
     return dict(
         write_brief(
             task_id="a/b",
-            source=f"import torch\n{constant_text(KERNEL)}",
+            source=f"import torch\nclass Model: ...\n{constant_text(KERNEL)}",
             category="other",
             dtype="float32",
             device="",

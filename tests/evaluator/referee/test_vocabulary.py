@@ -66,7 +66,7 @@ def test_inputs_beside_the_tasks_own_have_the_same_results_and_respects() -> Non
     assert results == tuple(NeighbourResult)
     assert tuple(Respect) == (neighbours.SHAPE, neighbours.STRIDE, neighbours.ALIGNMENT)
     checks = [{"respect": neighbours.SHAPE, "result": result} for result in results]
-    assert {check["result"] for check in checks if neighbours.Neighbours(checks=[check]).guards} == GUARDED
+    assert {check["result"] for check in checks if neighbours.Neighbours([], {}, [check]).guards} == GUARDED
 
 
 def test_every_verdict_is_written_out_and_known() -> None:
@@ -121,6 +121,7 @@ def test_codes_that_are_not_written_where_they_are_given_are_these() -> None:
         ("errors.py", "code"),  # timed_out or out_of_memory, of the reference
         ("errors.py", "failure.kind"),
         ("platforms/screened/screening.py", "_code_in(text)"),  # divergence or deadlock
+        ("platforms/screened/source_kernel.py", "code"),  # one of a candidate's, of a source kernel
         ("platforms/screened/screening.py", "found"),  # race or out_of_bounds
     }
     assert set(exhaustion._BOUNDS) == set(CODE_TEXTS[Verdict.OUT_OF_MEMORY])

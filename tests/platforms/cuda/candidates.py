@@ -351,7 +351,7 @@ HONEST["more work than the host can do, in tiles of the task's sizes"] = Case(
         y = x.new_empty(n, n)
         self.square((n // 16, n // 16, 1), (16, 16, 1), [x, y, n, depth])
         return y""",
-    says=("of smaller inputs (128x128 instead of 512x768)",),
+    says=("of smaller inputs (128x768 instead of 512x768)",),
     tags=ALL, kernels='self.square = torch.cuda._compile_kernel(CUDA, "square")',
 )  # fmt: skip
 HONEST["a size that is written into the kernel"] = Case(
@@ -364,9 +364,49 @@ HONEST["a size that is written into the kernel"] = Case(
     tags=ALL, kernels='self.row_sum = torch.cuda._compile_kernel(CUDA, "row_sum")',
 )  # fmt: skip
 
+CHOSEN = """
+template <int N, typename T> __global__ void scaled(const T* x, T* y, int n) {
+    int i = (blockIdx.x * blockDim.x + threadIdx.x) * N;
+    for (int j = 0; j < N && i + j < n; j++) y[i + j] = x[i + j] * 2;
+}
+extern "C" __global__ void copied(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+torch::Tensor run(torch::Tensor x) {
+    auto y = torch::empty_like(x), z = torch::empty_like(x);
+    int n = x.numel();
+    void (*last)(const float*, float*, int) = copied;
+    auto kernel = n % 2 == 0 ? scaled<2, float> : scaled<1, float>;
+    kernel<<<(n + 63) / 64, 64>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    last<<<(n + 63) / 64, 64>>>(y.data_ptr<float>(), z.data_ptr<float>(), n);
+    return z;
+}"""
+HONEST["kernels that pointers name"] = Case("x * 2", "7, 32", CHOSEN, "screened", tags=ALL)
+HONEST["a launch that leaves out template arguments"] = Case(
+    "x * 2", "7, 32",
+    CHOSEN.replace("int N, typename T", "typename T").replace("* N;", ";").replace("j < N", "j < 1")
+    .replace("auto kernel = n % 2 == 0 ? scaled<2, float> : scaled<1, float>;", "").replace("kernel<<<", "scaled<<<"),
+    "screened", tags="executed -race_free -in_bounds", shown=("line 19: scaled lacks template arguments",),
+)  # fmt: skip
+
 ATTACKS: dict[str, Case] = {
     "a barrier is missing": Case(
         "x.sum(1)", "9, 200", block_sum(""), "wrong_output", says=("data race", "row_sum", "cuda_sources line")
+    ),
+    "a barrier is missing in a template": Case(
+        "x.sum(1)",
+        "9, 200",
+        block_sum("").replace("__global__", "template <int N> __global__").replace("<<<", "<1><<<"),
+        "wrong_output",
+        says=("data race between threads of a block", "row_sum<1>, cuda_sources line"),
+    ),
+    "shared memory that nobody writes": Case(
+        "x.sum(1)",
+        "9, 200",
+        block_sum("__syncthreads();").replace("part[threadIdx.x] = sum;", ""),
+        "wrong_output:nan",
+        says=("shared memory, and what torch::empty makes, hold NaN until they are written",),
     ),
     "a race that gives the right result": Case(
         *RELU,

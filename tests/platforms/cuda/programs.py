@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.referee.runner.platforms.cuda import source
+from evaluator.referee.runner.platforms.cuda.building import CUDA, Dialect
 from evaluator.referee.runner.platforms.cuda.library import prepare
 
 _MAIN = """
@@ -25,13 +26,15 @@ class Ran:
     text: str
 
 
-def build(text: str, folder: Path, kind: str = "plain") -> Path:
+def build(text: str, folder: Path, kind: str = "plain", dialect: Dialect = CUDA) -> Path:
     """Compile a program whose `int run()` uses CUDA. The folder's parent keeps what all programs share."""
     written, program = folder / f"{kind}.cpp", folder / kind
-    written.write_text('#include "replay.h"\n' + _MAIN + source.rewrite(text).text)
+    written.write_text(
+        '#include "replay.h"\n' + dialect.of_programs + dialect.defines + _MAIN + source.rewrite(text).text
+    )
     ready = folder.parent / "emulation" / kind
     objects = prepare.prepare_programs(kind, ready)
-    places = [f"-I{ready}", f"-I{prepare.INCLUDE}"]
+    places = [f"-I{each}" for each in (ready, *dialect.folders, prepare.INCLUDE)]
     command = ["g++", *prepare.PROGRAMS[kind], *places, str(written), *objects, "-o", str(program)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return program
@@ -46,6 +49,6 @@ def run(program: Path, order: str = "forward", seconds: float = 60.0) -> Ran:
     return Ran(done.returncode, done.stdout + done.stderr)
 
 
-def ran(text: str, folder: Path, kind: str = "plain", order: str = "forward") -> Ran:
+def ran(text: str, folder: Path, kind: str = "plain", order: str = "forward", dialect: Dialect = CUDA) -> Ran:
     """Build and run."""
-    return run(build(text, folder, kind), order)
+    return run(build(text, folder, kind, dialect), order)

@@ -35,6 +35,7 @@ LISTING = """        /*0000*/                   LDC R1, c[0x0][0x28] ;
         /*0040*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
         /*0050*/                   NOP ;
 """
+NOWHERE = Path("no-such-program")
 ADDRESS = """==34==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x7b4 at pc 0x55 bp 0x7ffc sp 0x7ffc
 WRITE of size 4 at 0x7b4 thread T0
     #0 0x55 in k(float const*, float*, int) /tmp/cuda_sources:8
@@ -67,12 +68,23 @@ def test_occupancy_is_bounded_by_registers_shared_memory_and_blocks(
 
 
 def test_a_report_is_cut_to_the_candidates_own_lines() -> None:
-    assert checking.readable(ADDRESS).splitlines() == [
+    assert checking.readable(ADDRESS, NOWHERE).splitlines() == [
         "AddressSanitizer: heap-buffer-overflow",
         "  WRITE of size 4 thread T0",
         "    k, cuda_sources line 8",
         "  is located 0 bytes to the right of 9240-byte region",
     ]
+
+
+def test_a_report_quotes_the_lines_that_it_names() -> None:
+    source = "\n" * 7 + "    y[i] = x[i];\n"
+    assert "    k, cuda_sources line 8: y[i] = x[i];" in checking.readable(ADDRESS, NOWHERE, [source]).splitlines()
+    second = ADDRESS.replace("cuda_sources:8", "cuda_sources[1]:8")
+    assert (
+        "    k, cuda_sources[1] line 8: y[i] = x[i];" in checking.readable(second, NOWHERE, ["", source]).splitlines()
+    )
+    for short in ([], [""], ["one line"]):
+        assert "    k, cuda_sources line 8" in checking.readable(ADDRESS, NOWHERE, short).splitlines()
 
 
 @pytest.mark.nvrtc
@@ -190,3 +202,24 @@ def test_a_profile_says_what_the_figures_tell() -> None:
         "a data race",
     ):
         assert words in text
+
+
+def test_a_profile_names_a_reason_once_and_shows_long_lines_whole() -> None:
+    why = "the record of launches is broken"
+    kernel = {
+        "kernel": f"a_kernel_with_a_long_name, {'COLUMNS 1024, ' * 6}num_warps 8",
+        "registers": 181,
+        "occupancy": 0.5,
+    }
+    compiled = {"architecture": "sm_90a", "error": "", "kernels": [kernel], "sass": {"all": 9}}
+    missing = {"race_free": why, "in_bounds": why, "compiled": "another"}
+    screening = {"compiled": [compiled], "runs": [], "kernels": [], "missing": missing, "error": why}
+    lines = load_platform("cuda").profile_text({"screening": screening}).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if why in line] == [f"not shown: race_free, in_bounds: {why}"]
+    assert "occupancy 50%" in " ".join(line.strip() for line in lines)
+
+
+@pytest.mark.parametrize("name", ["cuda", "triton", "riscv"])
+def test_a_profile_of_nothing_is_empty(name: str) -> None:
+    assert load_platform(name).profile_text({}) == ""

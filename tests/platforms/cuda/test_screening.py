@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.evaluate import evaluate
-from evaluator.platforms import load_platform
+from evaluator.platforms import screening_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tests.platforms.cuda.candidates import ATTACKS, HONEST, RELU, Case, elementwise
@@ -129,5 +129,5 @@ class ModelNew(torch.nn.Module):
 def test_functions_take_and_give_what_they_do_by_pybind11(cuda_sandbox: Sandbox, more: str) -> None:
     task = task_from_source(op_of(*RELU), name="functions")
     source = FUNCTIONS.format(with_pybind11=more)
-    found = evaluate(task, source, sandbox=cuda_sandbox, platform=load_platform("cuda"), effort=EFFORT)
+    found = evaluate(task, source, sandbox=cuda_sandbox, platform=screening_platform("cuda"), effort=EFFORT)
     assert found.verdict == "screened" and "torch_only" in found.tags, f"{found.message}\n{found.detail}"

@@ -39,6 +39,19 @@ def test_a_launch_becomes_a_call(written: str, made: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("k<float, 4><<<1, 2>>>(y);", []),
+        ("\n\nk<<<1, 2>>>(y);", [(4, "k lacks template arguments: write k<...><<<...>>>")]),
+        ("\npointer<<<1, 2>>>(y);", [(3, "pointer is no kernel's name; a pointer to a static one has none")]),
+    ],
+)
+def test_launches_that_do_not_name_their_kernel_are_noted(written: str, told: list[tuple[int, str]]) -> None:
+    found = rewrite(KERNEL + f"void f() {{ {written} }}").unnamed
+    assert [(each.line, each.text) for each in found] == told
+
+
+@pytest.mark.parametrize(
     ("written", "made"),
     [
         ("__shared__ float a[4][N + 1];", "cuh::Same<float[4][N+1]>& a = cuh::shared<float[4][N+1], 1>();"),

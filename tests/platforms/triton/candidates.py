@@ -142,6 +142,13 @@ HONEST: dict[str, Case] = {
         "screened",
         tags=ALL,
     ),
+    "a mask as its output": Case(
+        "x > 0",
+        "33, 70",
+        elementwise("v > 0").replace("torch.empty_like(x)", "torch.empty_like(x, dtype=torch.bool)"),
+        "screened",
+        tags=ALL,
+    ),
     "tuned products in groups": Case(
         "x @ x.t()", "40, 50", MATMUL.replace("PRECISION", '"ieee"'), "screened", tags=ALL, shown=("M 32, N 16",)
     ),
@@ -254,7 +261,7 @@ def run(x):
 ATTACKS: dict[str, Case] = {
     "a mask is left out": Case(
         *RELU, elementwise(RIGHT, mask="None"), "crashed:out_of_bounds",
-        says=("memory out of bounds", "kernel k, line", "behind the end of x_ptr"),
+        says=("memory out of bounds", "kernel k, line 11 `v = tl.load(x_ptr + at", "behind the end of x_ptr"),
     ),
     "a write behind the end": Case(
         *RELU, elementwise(RIGHT, mask="at <= n"), "crashed:out_of_bounds", says=("line",)
@@ -332,7 +339,12 @@ def run(x):
         "wrong_output:nan",
     ),
     "products in TF32": Case(
-        "x @ x.t()", "40, 50", MATMUL.replace(", input_precision=PRECISION", ""), "wrong_output:values"
+        "x @ x.t()", "40, 50", MATMUL.replace(", input_precision=PRECISION", ""), "wrong_output:values",
+        says=("line", "tl.dot rounds float32 to TF32"),
+    ),
+    "a maximum that drops NaN": Case(
+        *RELU, elementwise("tl.maximum(v, 0.0)"), "wrong_output:nan",
+        says=("kernel k, line", "tl.maximum of a number and NaN is the number"),
     ),
     "torch does the work": Case(
         *RELU, elementwise(RIGHT), "screened", body="return x.relu()",

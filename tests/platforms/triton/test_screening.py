@@ -1,11 +1,13 @@
 """What the screening of kernels of Triton says: honest ones are screened, faults and cheats are told and refused."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.base import Sandbox
-from tests.platforms.screened import exemplars_of, judged, see, see_exemplar
+from tests.platforms.screened import EFFORT, exemplars_of, judged, see, see_exemplar
 from tests.platforms.triton.candidates import ATTACKS, HONEST, Case, elementwise
 
 pytestmark = [
@@ -36,6 +38,14 @@ def test_what_cannot_be_interpreted_is_compiled_only_and_the_line_is_told(shared
     found = judged(shared_docker_sandbox, Case("x * 2", "33, 70", ASSEMBLY, "screened"), "triton")
     assert (found.verdict, found.tags) == ("screened", ("compiled",)), f"{found.message}\n{found.profile}"
     assert "compiled only: kernel k, line 13: inline_asm_elementwise" in found.message
+
+
+def test_a_call_that_takes_too_long_is_told_how_far_its_launch_came(shared_docker_sandbox: Sandbox) -> None:
+    many = elementwise("tl.where(v < 0, 0.0, v)", launch="k[(10_000_000,)](x, y, n, BLOCK=256)")
+    case = Case("x.relu()", "33, 70", many, "timed_out")
+    found = judged(shared_docker_sandbox, case, "triton", replace(EFFORT, call_timeout_s=6.0))
+    assert found.verdict == "timed_out", found.message
+    assert re.search(r"kernel k: \d+ of 10000000 programs after \d s in the interpreter", found.detail), found.detail
 
 
 @pytest.mark.parametrize("path", exemplars_of("triton"), ids=lambda path: path.stem)

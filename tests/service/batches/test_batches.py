@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_js
 from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
 from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
 from service.cancellation import CancelToken
+from service.cli.app import run
 from service.cli.batch_output import show_comparison
 from service.database import open_store
 from service.errors import BadRequest
@@ -32,6 +34,7 @@ from service.jobs.liveness import this_process
 from service.jobs.local import run_batch, run_queued
 from service.mock_llm import start_llm_server
 from service.settings import load_settings
+from tasks.source_kernel import SourceKernel, constant_text
 from tests.support.fast_batches import coder, quick, run_all, write_ops
 
 MODEL = "openai/scripted"
@@ -198,6 +201,49 @@ def test_a_batch_on_finite_inputs_has_tasks_of_their_own(tmp_path: Path) -> None
         store.close()
     with pytest.raises(BadRequest, match="domain: input should be 'finite'"):
         make_spec({"tasks": tasks, "domain": "nan"})
+
+
+KERNEL = SourceKernel("cuda", "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }")
+
+
+def test_a_batch_of_translations_takes_the_tasks_that_bring_such_a_kernel_and_names_the_others(tmp_path: Path) -> None:
+    settings = load_settings()
+    store = open_store(settings)
+    with_one, without, of_another = write_ops(tmp_path, 3)
+    Path(with_one).write_text(Path(with_one).read_text() + constant_text(KERNEL))
+    Path(of_another).write_text(Path(of_another).read_text() + constant_text(replace(KERNEL, platform="opencl")))
+    asked = {"translate_from": "cuda", "platforms": ["cpu", "riscv"]}
+    try:
+        batch_id = start_batch(
+            spec_of([with_one, without, of_another, "starter/gelu_tanh"], **asked), settings=settings, store=store
+        )
+        details = show_batch(store, batch_id)
+        assert [(job.task, job.platform) for job in details.jobs] == [("local/op0", "cpu"), ("local/op0", "riscv")]
+        assert {job.options["translated_from"] for job in jobs_of(store, batch_id)} == {"cuda"}
+        reasons = dict(details.refused)
+        assert list(reasons) == ["local/op1", "local/op2", "starter/gelu_tanh"]
+        assert "brings no SOURCE_KERNEL to translate from cuda; write the kernel into the op" in reasons["local/op1"]
+        assert "brings a SOURCE_KERNEL of platform opencl, not cuda" in reasons["local/op2"]
+        with pytest.raises(BadRequest, match=r"^tasks: none can be used; local/op1: brings no SOURCE_KERNEL to trans"):
+            start_batch(spec_of([without], **asked), settings=settings, store=store)
+        for values, said in (
+            ({"translate_from": "metal"}, "--from 'metal': no such platform"),
+            ({"translate_from": "cuda", "platforms": ["cpu", "cuda"]}, "--from cuda: is the platform to optimize for"),
+            ({"translate_from": "cuda", "models": ["builtin/compiler"]}, "builtin/compiler translates nothing"),
+        ):
+            with pytest.raises(BadRequest, match=said):
+                start_batch(spec_of([with_one], **values), settings=settings, store=store)
+        assert len(list_batches(store)) == 1
+    finally:
+        store.close()
+
+
+def test_the_command_line_asks_for_a_batch_of_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (without,) = write_ops(tmp_path, 1)
+    assert run(["batch", "run", "--tasks", without, "--models", MODEL, "--from", "cuda", "--detach"]) == 2
+    assert "local/op0: brings no SOURCE_KERNEL to translate from cuda" in capsys.readouterr().err
+    Path(without).write_text(Path(without).read_text() + constant_text(KERNEL))
+    assert run(["batch", "run", "--tasks", without, "--models", MODEL, "--from", "cuda", "--detach"]) == 0
 
 
 # --- running

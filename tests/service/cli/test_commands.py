@@ -243,6 +243,7 @@ def test_platforms_say_what_a_verdict_is_and_whether_they_are_ready(here):
         "cuda": "screened, not timed",
         "opencl": "timed",
         "triton": "screened, not timed",
+        "hip": "screened, not timed",
     }
     assert told["simulated"]["ready"] is True and told["simulated"]["programs"] == []
     assert [each["name"] for each in told["riscv"]["programs"]] == ["clang-19", "ld.lld-19", "qemu-riscv64"]

@@ -42,3 +42,13 @@ def test_every_line_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -
 def test_why_no_limit_is_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     shown.show_evaluation(passed(profile={"roofline_note": "this op can be done with less"}))
     assert "not known: this op can be done with less" in capsys.readouterr().out
+
+
+def test_a_screened_candidate_is_told_on_which_smaller_inputs_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    screening = {"smaller_inputs": ["2x8 instead of 4x8"], "smaller_in_checks": ["1x8 instead of 2x8"]}
+    shown.show_evaluation(passed("executed", verdict="screened", profile={"screening": screening}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "smaller, because a call on the task's own takes too long here: 2x8 instead of 4x8" in said
+    assert "smaller still for races, bounds and order: 1x8 instead of 2x8" in said
+    shown.show_evaluation(passed("executed", verdict="screened", profile={"screening": {}}))
+    assert "smaller" not in capsys.readouterr().out

@@ -139,6 +139,19 @@ def test_agents_get_one_share_of_the_time_where_the_profile_shows_it():
         assert {name: value for name, value in metrics.items() if name in cited} == kept
 
 
+def test_a_figure_that_the_detailed_profile_repeats_is_given_once_and_its_own_cost_is_none():
+    counts = {"128": {"total": 9}}
+    profile = {
+        "instructions": counts,
+        "cost_s": {"all": 2.0},
+        "detail": {"instructions": counts, "cost_s": {"all": 1.0}},
+    }
+    metrics = metrics_of(replace(PASSED, profile=profile))
+    assert {name: value for name, value in metrics.items() if "profile" in name} == {
+        "profile.instructions.128.total": 9
+    }
+
+
 def test_an_evaluation_keeps_its_numbers_for_queries_and_agents():
     measurements = measurements_of(PASSED)
     assert (measurements.speedup, measurements.speedup_low, measurements.speedup_high) == (2.0, 1.9, 2.1)

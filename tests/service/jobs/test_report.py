@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.jobs.export import _correctness, _latencies, _roofline, _summary
+from service.jobs.export import _roofline, _summary, correctness_section, latency_section
 from tasks.outcomes import TAGS, WALL
 
 
@@ -30,13 +30,15 @@ def test_checks_that_were_not_made_are_called_skipped() -> None:
         {"inputs": "as generated", "passed": True, "max_error": 1e-7, "allowed_error": 1e-6, "note": ""},
         {"inputs": "NaN and Inf", "passed": True, "max_error": None, "allowed_error": None, "note": "skipped: why"},
     ]
-    rows = [line for line in _correctness({"checks": checks}).splitlines() if "as generated" in line or "NaN" in line]
+    rows = [
+        line for line in correctness_section({"checks": checks}).splitlines() if "as generated" in line or "NaN" in line
+    ]
     assert ["passed" in row for row in rows] == [True, False]
     assert "| skipped |" in rows[1]
 
 
 def test_the_report_names_the_statistic_of_its_speedups() -> None:
-    assert "interquartile means of paired ratios" in _latencies({}, WALL)
+    assert "interquartile means of paired ratios" in latency_section({}, WALL)
 
 
 def test_a_limit_that_is_not_known_is_said_to_be_so() -> None:

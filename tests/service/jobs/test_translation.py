@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from agents.prompting.builder import write_brief
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
+from service.batches.manage import show_batch, start_batch
+from service.batches.spec import make_spec
 from service.cancellation import CancelToken
 from service.cli.app import run
 from service.database import open_store
@@ -246,3 +249,53 @@ def test_the_form_queues_a_translation_and_keeps_what_was_written(fresh: Web) ->
     queued = client.post("/submit", data=form | {"origin": "cuda"}, follow_redirects=False)
     assert queued.status_code == 303
     assert "Translated from" in client.get(queued.headers["location"]).text
+
+
+ALONE = f"""
+import torch
+
+
+def get_inputs():
+    return [torch.randn(64, 256), torch.randn(256)]
+
+
+{constant_text(SourceKernel("cuda", TRANSLATED))}"""
+
+
+def test_a_kernel_that_is_the_reference_is_optimized_where_nothing_is_timed() -> None:
+    task = task_from_source(ALONE, name="alone")
+    for name in PLATFORM_NAMES:
+        settings = load_settings(platform=name, model=MODEL)
+        if load_platform(name).timed == "nothing":
+            assert spec_of(task, settings, device="").source_language == load_platform("cuda").language
+            continue
+        said = f"^local/alone: its reference is a source kernel, which platform {name} has nothing to time against"
+        with pytest.raises(BadRequest, match=said):
+            spec_of(task, settings, device="")
+
+
+def test_the_coder_is_told_that_the_kernel_is_the_reference() -> None:
+    spec = spec_of(task_from_source(ALONE, name="alone"), load_settings(platform="triton", model=MODEL), device="")
+    for source, said in ((spec.task_source, True), (op_with(SourceKernel("cuda", TRANSLATED)).source, False)):
+        brief = write_brief(
+            task_id="local/alone", source=source, category="other", dtype="float32", device="", prompts=spec.prompts,
+            source_language=spec.source_language,
+        )  # fmt: skip
+        assert ("this kernel is the reference" in brief.sources["translation"]) == said
+        assert brief.sources["source_kernel"] == TRANSLATED.rstrip() and "ctypes" not in brief.reference
+
+
+def test_a_batch_leaves_out_the_platforms_that_have_nothing_to_time_such_a_task_against(tmp_path: Path) -> None:
+    settings = load_settings(model=MODEL)
+    (tmp_path / "alone.py").write_text(ALONE)
+    (tmp_path / "op.py").write_text(OP)
+    ops = [str(tmp_path / "alone.py"), str(tmp_path / "op.py")]
+    asked = {"models": [MODEL], "platforms": ["cpu", "triton"]}
+    with contextlib.closing(open_store(settings)) as store:
+        details = show_batch(store, start_batch(make_spec({"tasks": ops, **asked}), settings=settings, store=store))
+        planned = {(job.task, job.platform) for job in details.jobs}
+        assert planned == {("local/alone", "triton"), ("local/op", "cpu"), ("local/op", "triton")}
+        [(ref, reason)] = details.refused
+        assert ref == "local/alone" and "which platform cpu has nothing to time against" in reason
+        with pytest.raises(BadRequest, match=r"^tasks: none can be used; local/alone: its reference is a source"):
+            start_batch(make_spec({"tasks": ops[:1], **asked, "platforms": ["cpu"]}), settings=settings, store=store)

@@ -756,6 +756,23 @@ def test_an_evaluation_that_was_called_off_for_a_cancel_does_not_fail_its_job(
     assert cancel.reason == ("cancelled" if cancelled else None)
 
 
+def test_one_candidate_is_evaluated_on_two_classes_of_devices(store: Store, queue: WorkQueue, changes: Changes) -> None:
+    job_id = add(store, platform="cuda")
+    assert take(store, job_id)
+    arguments = {"candidate": "digest", "round": 1, "trial": True}
+    for kind, sandbox, name in (("abc", None, ""), ("abc", "docker", "screening"), ("hhh", "process", "timing")):
+        evaluator = QueuedEvaluator(
+            store, queue, look(store, job_id), kind, CancelToken(), changes, sandbox=sandbox, name=name
+        )
+        assert evaluator._ask("source", arguments) == evaluator._ask("source", arguments)
+    found = queue._client.list_workflows(load_input=False, load_output=False)
+    assert sorted(str(workflow.queue_name) for workflow in found) == [
+        "evaluations-cuda-docker-abc",
+        "evaluations-cuda-docker-abc",
+        "evaluations-cuda-process-hhh",
+    ]
+
+
 def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
     settings: Settings, store: Store, queue: WorkQueue, changes: Changes, process_sandbox: ProcessSandbox
 ) -> None:

@@ -10,6 +10,7 @@ from db.jobs.jobs import set_spent
 from db.records import JobStatus, Measurements
 from service.batches.manage import start_batch
 from service.batches.spec import make_spec
+from tests.support import seeded_store
 from tests.support.boards import Board
 from tests.support.web_application import CANDIDATE, HASHES, OP, OTHER, add_done_job, opened
 
@@ -362,6 +363,59 @@ def test_a_number_is_neither_a_truth_value_nor_text(client, option, value):
 def test_a_batch_of_a_servers_file_is_refused(client):
     for ref in ("tests/support/web_application.py", "setup.py"):
         problem(client.post(f"{API}/batches", json={"tasks": [ref]}), 422)
+
+
+def test_runs_over_models_are_listed_page_by_page(client, web):
+    made = seeded_store.Seeded(web.store)
+    runs = [seeded_store.model_run(made, f"net{number}", regions=()) for number in range(3)]
+    first = client.get(f"{API}/models", params={"limit": 2}).json()
+    assert [run["id"] for run in first["models"]] == [runs[2], runs[1]]
+    assert first["next_cursor"] == runs[1]
+    last = client.get(f"{API}/models", params={"limit": 2, "cursor": first["next_cursor"]}).json()
+    assert ([run["id"] for run in last["models"]], last["next_cursor"]) == ([runs[0]], None)
+    run = last["models"][0]
+    assert (run["task"]["ref"], run["model"], run["stage"]) == ("local/net0", "vendor/kernels", "plan")
+    assert (run["status"], run["kept"], run["speedup"]) == ("running", None, None)
+
+
+def test_a_run_over_a_model_is_told_with_its_regions_decisions_and_proof(client, web):
+    made = seeded_store.Seeded(web.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.model_jobs(made, "net", {"r02_rms_norm": 3.0, "r04_mul_silu": 1.1})
+    taken_out = seeded_store.trial("r04_mul_silu", "without", "alike", 1.004, True)
+    seeded_store.decide(made, "net", [taken_out], ["r02_rms_norm"])
+    seeded_store.prove(made, "net", seeded_store.evaluation("passed", speedup=1.5))
+    told = client.get(f"{API}/models/{run}").json()
+    assert (told["schema"], told["status"], told["stage"]) == ("kernelwright.model/1", "done", "done")
+    assert (told["kept"], told["plan"]["eager_ms"]) == (["r02_rms_norm"], 41.5)
+    assert told["proof"]["speedup"]["eager"]["value"] == pytest.approx(1.5)
+    assert client.get(f"{API}/evaluations/{told['evaluation_id']}").json()["speedup"] == pytest.approx(1.5)
+    regions = {region["name"]: region for region in told["regions"]}
+    assert list(regions) == ["r01_block", "r02_rms_norm", "r03_attention", "r04_mul_silu", "r05_add"]
+    kept, out, never = (regions[name] for name in ("r02_rms_norm", "r04_mul_silu", "r05_add"))
+    assert (kept["kept"], kept["occurrences"], kept["share"]) == (True, 24, 0.25)
+    assert kept["speedup"]["value"] == pytest.approx(3.0)
+    assert kept["task"]["ref"] == "regions/net.r02_rms_norm"
+    assert client.get(f"{API}/jobs/{kept['job_id']}/candidates/{kept['candidate_hash']}").status_code == 200
+    assert (out["kept"], out["why"]) == (False, "the model is no slower without it (alike, 1.004)")
+    assert (never["job_id"], never["speedup"], never["why"]) == (None, None, "no job: too little to gain")
+    expected = {"name": "r04_mul_silu", "question": "without", "decision": "alike", "ratio": 1.004}
+    assert told["trials"] == [expected | {"taken_out": True, "message": ""}]
+    listed = client.get(f"{API}/models").json()["models"][0]
+    assert listed["speedup"] == {"value": pytest.approx(1.5), "low": pytest.approx(1.44), "high": pytest.approx(1.56)}
+
+
+def test_a_run_over_a_model_is_told_without_paths_of_its_machine(client, web):
+    run = seeded_store.model_run(seeded_store.Seeded(web.store), "net")
+    answer = client.get(f"{API}/models/{run}")
+    assert answer.json()["options"] == {"rounds": 2, "budget_usd": 3.0}
+    assert "/secret" not in answer.text + client.get(f"{API}/models").text
+
+
+def test_a_run_over_a_model_that_is_not_there_is_a_404(client):
+    assert "model run 7 is not in the store" in problem(client.get(f"{API}/models/7"), 404)["detail"]
+    problem(client.get(f"{API}/models/0"), 422)
+    problem(client.post(f"{API}/models", json={}), 405)
 
 
 def test_health_and_metrics_tell_how_the_server_is(client):

@@ -8,6 +8,7 @@ from sqlalchemy import create_engine
 
 from db.store import Store
 from service.settings import Settings
+from tests.support import seeded_store
 from tests.support.web_application import add_done_job, listening, opened
 from web.app import create_app
 from web.dependencies import Dependencies
@@ -22,6 +23,7 @@ CONFIG = SchemathesisConfig.from_dict(
 def web(tmp_path_factory):
     with opened(tmp_path_factory.mktemp("contract"), login=True, stopping=True, requests_a_minute=0) as web:
         add_done_job(web.store)
+        seeded_store.model_run(seeded_store.Seeded(web.store), "net")
         yield web
 
 

@@ -121,12 +121,23 @@ def candidate_path(made, job, number):
 
 
 def all_paths(made):
-    yield from ("/", "/submit", "/jobs", "/tasks", "/tasks/starter/gelu_tanh", "/batches", "/devices", "/nothing")
+    yield from (
+        "/",
+        "/submit",
+        "/jobs",
+        "/tasks",
+        "/tasks/starter/gelu_tanh",
+        "/batches",
+        "/models",
+        "/devices",
+        "/nothing",
+    )
     yield from (f"/jobs/{made.jobs[name]}" for name in ("done", "running", "queued", "failed", "hostile"))
     yield from (candidate_path(made, "done", 4), candidate_path(made, "work", 1), candidate_path(made, "hostile", 1))
     yield f"{candidate_path(made, 'done', 4)}?against=reference"
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
+    yield from (f"/models/{run_id}" for run_id in made.models.values())
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
@@ -495,6 +506,45 @@ def test_a_batch_is_cancelled_from_its_page_by_keyboard(opened, made):
     expect(page.locator("#state")).to_contain_text("Stopped: 1 of 1 jobs have ended")
     page.get_by_role("button", name="Resume what ended early").click()
     expect(page.locator("#state")).to_contain_text("Under way")
+
+
+LABELS = """() => {
+  const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (node) => getComputedStyle(node).fill.match(/[\\d.]+/g).slice(0, 3)
+    .reduce((sum, v, i) => sum + linear(v / 255) * [0.2126, 0.7152, 0.0722][i], 0);
+  return [...document.querySelectorAll(".time-label")].map((node) => {
+    const [a, b] = [light(node), light(node.parentElement.querySelector("rect"))].sort((x, y) => y - x);
+    return [node.textContent, (a + 0.05) / (b + 0.05)];
+  });
+}"""
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
+def test_the_bars_of_a_model_need_no_script_and_their_labels_can_be_read(opened, made, size, scheme):
+    many = [{"name": f"r{place:02}_add", "share": 0.14} for place in range(1, 8)]
+    run = seeded_store.model_run(made, f"many {scheme}", plan=seeded_store.PLAN | {"apart": many})
+    page = opened(f"/models/{run}", viewport=size, color_scheme=scheme)
+    found = page.evaluate(LABELS)
+    assert [label for label, _ in found] == [*(f"r{place:02}" for place in range(1, 7)), "…"]
+    assert min(contrast for _, contrast in found) >= 4.5
+    page = opened(f"/models/{run}", viewport=size, java_script_enabled=False)
+    picture = page.get_by_role("img", name=re.compile("Time of one call: eager 41.5 ms"))
+    box = picture.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= size["width"]
+    table = page.get_by_role("region", name="Where time goes")
+    expect(table.get_by_role("rowheader")).to_have_count(1 + 6 + 1 + 1 + 1)  # eager, its parts, smaller, else, compile
+
+
+def test_a_model_leads_by_keyboard_to_its_proof(opened, made):
+    page = opened("/models")
+    press_until(page, f"a[href='/models/{made.models['decoder']}']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/models/{made.models['decoder']}")
+    press_until(page, "a[href*='?evaluation=']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/candidates/**")
+    expect(page.locator("h1")).to_contain_text("Candidate")
 
 
 def test_who_wants_less_motion_sees_none_on_a_running_batch(opened, made):

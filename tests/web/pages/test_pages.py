@@ -17,23 +17,26 @@ from sqlalchemy import event
 
 from db.evaluations.results import add_llm_call
 from db.evaluations.tasks import add_task
+from db.jobs.model_runs import get_run
 from db.records import JobStatus, LlmCall
 from db.tables import JobRow
+from service.audit import retract_evaluation
 from service.database import open_store
 from service.settings import load_settings
 from service.submissions.access import Role, create_token
 from service.views import safe_text as text_of
 from service.views.candidates import diff
 from service.views.evaluation import Ratio
+from service.views.models import TimeBar, TimePart
 from tests.support import seeded_store
 from web.app import create_app
 from web.dependencies import Dependencies
-from web.pages.render import render, speedup_bars
+from web.pages.render import render, speedup_bars, time_bars
 
 pytestmark = pytest.mark.xdist_group("pages")  # they share one seeded store
 
 BASE = "http://127.0.0.1"
-PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/devices")
+PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/models", "/devices")
 
 
 class Page(HTMLParser):
@@ -152,6 +155,7 @@ def every_page(made):
     yield from (candidate_path(made, name, 1) for name in ("done", "work", "hostile"))
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
+    yield from (f"/models/{run_id}" for run_id in made.models.values())
     yield from ("/tasks/starter/gelu_tanh", "/login", "/nothing")
 
 
@@ -354,7 +358,7 @@ def test_exports_lead_to_the_api_with_the_same_filters(site):
 
 
 def test_a_page_past_the_end_is_the_last(site):
-    assert "1–11 of 11" in site.get("/?page=900").text
+    assert "1–18 of 18" in site.get("/?page=900").text
 
 
 # jobs
@@ -552,7 +556,8 @@ def test_an_operator_retracts_with_a_reason_and_restores(fresh):
 @pytest.mark.parametrize(
     "path",
     ["/", "/jobs", "/jobs?status=done", "/tasks", "/tasks?page=2", "/tasks?suite=local", "/batches", "/batches/1",
-     "/devices", "/submit", "/api/v1/jobs", "/api/v1/tasks", "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
+     "/models", "/devices", "/submit", "/api/v1/jobs", "/api/v1/models", "/api/v1/tasks",
+     "/api/v1/tasks?origin=stored", "/api/v1/batches/1"],
 )  # fmt: skip
 def test_no_list_reads_the_sources_of_tasks(site, path):
     asked = []
@@ -616,6 +621,181 @@ def test_workers_are_told_apart_by_their_state(site):
     text = site.get("/devices").text
     for state in ("lost", "stopped"):
         assert f"{state} gpu-7.example" in text
+
+
+# models
+
+
+def model_page(site, made, name):
+    return site.get(f"/models/{made.models[name]}")
+
+
+def test_without_a_run_over_a_model_the_page_says_how_to_begin(fresh):
+    text = fresh.get("/models").text
+    assert "No run over a whole model yet" in text
+    assert "kernelwright model examples/models/decoder.py --plan" in text
+
+
+def test_runs_over_models_are_listed_newest_first_with_what_is_proven(site, made):
+    page = site.get("/models")
+    numbers = [link for link in page.links if re.fullmatch(r"/models/\d+", link)]
+    assert list(dict.fromkeys(numbers)) == [f"/models/{run}" for run in sorted(made.models.values(), reverse=True)]
+    assert "local/decoder done 1.45× 1.39×–1.51×" in page.text
+    assert "local/at-work running optimize – – – vendor/kernels cpu ada" in page.text
+    assert "local/in-vain done – – 0" in page.text
+
+
+def test_runs_over_models_are_paged(fresh, monkeypatch):
+    made = seeded_store.Seeded(fresh.deps.store)
+    runs = [seeded_store.model_run(made, f"net{number}", regions=()) for number in range(52)]
+    first = fresh.get("/models")
+    assert f"/models?before={runs[2]}" in first.links
+    assert f"/models/{runs[2]}" in first.links
+    assert f"/models/{runs[1]}" not in first.links
+    second = fresh.get(f"/models?before={runs[2]}")
+    assert [link for link in second.links if link.startswith("/models?")] == []
+    assert {f"/models/{run}" for run in runs[:2]} <= set(second.links)
+    assert f"/models/{runs[2]}" not in second.links
+
+
+def test_a_model_that_is_proven_shows_its_proof(site, made):
+    page = model_page(site, made, "decoder")
+    assert "Proven: 1.45× over eager" in page.text
+    assert "eager 71.04 25.30–77.33 1.45× 1.39×–1.51×" in page.text
+    assert "kernelwright models show" in page.text
+    (proof,) = [link for link in page.links if "?evaluation=" in link]
+    assert "correct on 9 input families" in site.get(proof).text
+    (task,) = [link for link in page.links if link.startswith("/tasks/local/decoder?")]
+    assert "# decoder" in site.get(task).prose
+
+
+def test_regions_of_a_model_say_what_became_of_each(site, made):
+    page = model_page(site, made, "decoder")
+    jobs = {name: made.jobs[f"models/decoder/{name}"] for name in ("r01_block", "r02_rms_norm", "r04_mul_silu")}
+    assert f"r01_block block 12 37.4 90 % {jobs['r01_block']} done – – no kernel passed" in page.text
+    assert f"r02_rms_norm normalization 24 10.4 25 % {jobs['r02_rms_norm']} done 3.10× 2.98×–3.22×" in page.text
+    assert "the model is no slower without it (alike, 1.004)" in page.text
+    assert "r05_add element-wise 1 0.2490 0.6 % – – – no job: too little to gain" in page.text
+    assert page.text.count("kept kernel") == 2
+    kernel = made.candidates[jobs["r02_rms_norm"]][1]
+    assert {f"/jobs/{job}" for job in jobs.values()} <= set(page.links)
+    assert f"/jobs/{jobs['r02_rms_norm']}/candidates/{kernel}" in page.links
+    (task,) = [link for link in page.links if link.startswith("/tasks/regions/decoder.r02_rms_norm?")]
+    assert "# r02_rms_norm" in site.get(task).prose
+
+
+def test_trials_of_a_model_say_what_they_asked_and_decided(site, made):
+    text = model_page(site, made, "decoder").text
+    assert "r03_attention does the model pass with it? passed – no" in text
+    assert "r04_mul_silu is the model better off without it? alike 1.004 yes" in text
+    assert "r02_rms_norm is the model better off without it? worse 0.870 no" in text
+
+
+def test_a_trial_in_which_a_model_failed_says_what_was_wrong(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    trials = [
+        seeded_store.trial("r02_rms_norm", "passes", "wrong_output", None, True, "row 3 differs"),
+        seeded_store.trial("r03_attention", "without", "worse", 0.9, False, "correct on 9 input families"),
+    ]
+    seeded_store.decide(made, "net", trials, ["r03_attention"])
+    text = fresh.get(f"/models/{run}").text
+    assert "does the model pass with it? wrong_output row 3 differs – yes" in text
+    assert "is the model better off without it? worse 0.900 no" in text
+
+
+def test_the_bars_of_a_model_are_those_of_the_proof_parted_by_the_regions_that_are_kept(site, made):
+    page = model_page(site, made, "decoder")
+    (picture,) = [each for each in page.all("svg") if each.get("role") == "img"]
+    assert "eager 71.0 ms, torch.compile 6.18 ms, with its kernels 49.0 ms" in picture["aria-label"]
+    assert "eager 71.04 100 % r03_attention 21.31 30 % r02_rms_norm 17.76 25 % everything else 31.97 45 %" in page.text
+    kinds = [
+        each["class"] for each in page.all("rect") if "time-part" in each.get("class", "") and each["height"] == "26"
+    ]
+    assert kinds == [f"time-part part-{kind}" for kind in ("0", "1", "rest", "compile", "candidate")]
+
+
+def test_a_model_without_a_proof_has_the_bars_of_its_plan(site, made):
+    text = model_page(site, made, "at-work").text
+    assert "as the plan measured it" in text
+    assert "eager 41.50 100 % r03_attention 12.45 30 % r02_rms_norm 4.150 10 % everything else 24.90 60 %" in text
+    assert "torch.compile 30.25 100 %" in text
+    assert "with its kernels" not in text
+
+
+def test_the_longest_kernels_under_torch_compile_are_listed(site, made):
+    page = model_page(site, made, "decoder")
+    assert "cpp_fused_add_mul_pow_rsqrt_0 6.50 mkl._mkl_linear 0 5.00" in page.text
+    assert "mkl._mkl_linear 10" in page.text
+    assert "mkl._mkl_linear 11" not in page.text
+    assert "3 shorter ones are left out" in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("at-work", "Under way: each region's job looks for a kernel 1 of its 2 jobs have ended: batch"),
+        ("at-work", "go on with kernelwright models resume"),
+        ("at-work", "its job has found nothing yet"),
+        ("at-work", "It comes last, when kernels are chosen."),
+        ("in-vain", "Nothing was found that makes the model faster end to end"),
+        ("in-vain", "There is nothing to prove: no kernel is kept."),
+        ("in-vain", "None: nothing here can be put into a kernel that is worth one."),
+        ("hostile", "Stopped by a failure, in stage optimize"),
+        ("hostile", "nothing is paid for twice"),
+        ("hostile", "torch.compile was not timed: <script>"),
+    ],
+)
+def test_each_state_of_a_model_says_what_it_means_and_what_to_do(site, made, name, said):
+    assert said in model_page(site, made, name).text
+
+
+def test_a_model_that_runs_leads_to_its_batch(site, made):
+    (batch,) = {link for link in model_page(site, made, "at-work").links if link.startswith("/batches/")}
+    assert "whole model at-work" in site.get(batch).text
+
+
+def test_code_that_stays_as_it_is_is_named_with_the_reason(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    stays = [{"path": "", "module_class": "Net", "reason": "data-dependent control flow"}]
+    run = seeded_store.model_run(made, "net", plan={"eager_ms": 2.0, "stays_eager": stays})
+    assert "the model itself Net data-dependent control flow" in fresh.get(f"/models/{run}").text
+
+
+def test_a_model_whose_proof_failed_is_not_called_proven(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.decide(made, "net", [], ["r02_rms_norm"])
+    seeded_store.prove(made, "net", seeded_store.evaluation("wrong"))
+    text = fresh.get(f"/models/{run}").text
+    assert "Stopped by a failure" in text
+    assert "Proven" not in text
+    assert "wrong_output: values" in text
+    assert "as the plan measured it" in text
+
+
+def test_a_proof_that_was_taken_back_proves_nothing(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.decide(made, "net", [], ["r02_rms_norm"])
+    seeded_store.prove(made, "net", seeded_store.evaluation("passed", speedup=1.5))
+    assert "Proven: 1.50× over eager" in fresh.get(f"/models/{run}").text
+    with made.store.read() as session:
+        proof = get_run(session, run).evaluation_id
+    retract_evaluation(made.store, proof, actor="ada", reason="another program ran")
+    text = fresh.get(f"/models/{run}").text
+    assert "Its proof was taken back" in text
+    assert "Proven" not in text
+    assert "1.50× 1.44×–1.56× retracted" in fresh.get("/models").text
+
+
+@pytest.mark.parametrize("plan", [{}, {"eager_ms": None, "kernels_ms": None}, {"eager_ms": "x", "apart": [3, {}]}])
+def test_what_a_plan_lacks_is_shown_as_missing(fresh, plan):
+    made = seeded_store.Seeded(fresh.deps.store)
+    page = fresh.get(f"/models/{seeded_store.model_run(made, 'net', plan=plan)}")
+    assert page.status == 200
+    assert "Nothing was timed yet." in page.text
+    assert "Not measured." in page.text
 
 
 # submit
@@ -685,7 +865,9 @@ def test_the_line_that_is_wrong_is_marked(fresh):
 # errors and access
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/jobs/999999", "/jobs/1/candidates/zz", "/tasks/a/b", "/batches/77"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/jobs/999999", "/jobs/1/candidates/zz", "/tasks/a/b", "/batches/77", "/models/77"]
+)
 def test_what_is_not_there_is_told_on_a_page_of_the_same_design(fresh, path):
     page = fresh.get(path)
     assert page.status == 404
@@ -693,7 +875,9 @@ def test_what_is_not_there_is_told_on_a_page_of_the_same_design(fresh, path):
     assert page.all("nav")
 
 
-@pytest.mark.parametrize("path", ["/jobs/x", "/jobs/0", "/?page=-1", "/jobs?before=0"])
+@pytest.mark.parametrize(
+    "path", ["/jobs/x", "/jobs/0", "/?page=-1", "/jobs?before=0", "/models/0", "/models/x", "/models?before=0"]
+)
 def test_an_address_that_makes_no_sense_is_refused_on_a_page(fresh, path):
     page = fresh.get(path)
     assert page.status == 422
@@ -808,6 +992,29 @@ def test_bars_stay_within_their_picture_and_in_order(values):
         drawn = speedup_bars.bar(axis, ratio)
         assert 0 <= drawn.low <= drawn.value <= drawn.high <= speedup_bars.WIDTH
         assert 0 < drawn.one < speedup_bars.WIDTH
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=3),
+    st.lists(st.floats(0.001, 1.0), max_size=20),
+)
+def test_bars_of_times_share_an_axis_and_their_segments_add_up(times, weights):
+    total = sum(weights) * 1.25
+    parts = tuple(TimePart(f"r{place:02}_x", weight / total) for place, weight in enumerate(sorted(weights)[::-1]))
+    bars = [TimeBar(name, ms) for name, ms in zip(("eager", "compile", "candidate"), times, strict=False)]
+    drawn = time_bars.picture([TimeBar("eager", times[0], parts), *bars[1:]])
+    for bar in drawn.bars:
+        assert sum(each.ms for each in bar.segments) == pytest.approx(bar.ms)
+        assert sum(each.share for each in bar.segments) == pytest.approx(1)
+        assert bar.segments[-1].x + bar.segments[-1].width == pytest.approx(100 * bar.ms / max(times))
+        assert len(bar.segments) <= time_bars.MOST_PARTS + 2
+    assert drawn.ticks[0].x == 0
+    assert 2 <= len(drawn.ticks) <= 6
+    assert all(tick.x <= 100.001 for tick in drawn.ticks)
+
+
+def test_nothing_timed_has_no_picture():
+    assert time_bars.picture(()) is None
 
 
 def test_a_difference_leaves_out_what_is_equal_and_pairs_what_changed():

@@ -95,7 +95,7 @@ class JobChoices(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)  # 1 is not accepted for true, nor "3" for 3
 
     judge_model: Model | None = None
-    strategy: Literal["judge", "sample", "contrastive", "tree", "tools"] | None = None
+    strategy: Literal["judge", "sample", "contrastive", "tree", "tools", "screen-then-time"] | None = None
     rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
     seed: Literal["compiler"] | None = None
     budget_usd: Amount | None = None

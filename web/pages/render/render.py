@@ -37,6 +37,7 @@ NAVIGATION = (
     ("/jobs", "Jobs"),
     ("/tasks", "Tasks"),
     ("/batches", "Batches"),
+    ("/models", "Models"),
     ("/devices", "Devices"),
 )
 MISSING = "–"

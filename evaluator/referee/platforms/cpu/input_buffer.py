@@ -7,7 +7,7 @@ import os
 import torch
 
 from ...isolation.procfs import same_bytes
-from ...protocol.tensors import TensorRow, Tree, aligned
+from ...protocol.tensors import TensorRow, Tree, laid_out
 
 _ALIGN = 4096
 
@@ -40,16 +40,15 @@ class SharedInputBuffer:
         """Take the next slot for a tree: the tree with places inside the input buffer, where nothing of it lies yet."""
         offset = (self._next % self.slots) * self.slot_bytes
         self._next += 1
-        rows = []
-        for row in tree.tensors:
-            rows.append(row.at(offset))
-            offset += aligned(row.span_bytes)
-        return Tree(tree.spec, tuple(rows))
+        return laid_out(tree, offset)
 
     def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
         """Copy each tensor's bytes to its place."""
         for row, content in zip(placed.tensors, contents, strict=True):
             self._bytes[row.place : row.place + content.numel()].copy_(content)
+
+    def attached_to(self, pid: int) -> None:
+        """Nothing depends on who maps it."""
 
     def close(self) -> None:
         """Give the file back; the mapping goes with the object."""

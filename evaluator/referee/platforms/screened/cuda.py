@@ -18,8 +18,11 @@ class Cuda:
     """See `screening.Language`."""
 
     checks: Mapping[str, str] = field(default_factory=lambda: SANITIZERS)
+    most_work: int = 1 << 26  # 0.3 s on the host, thread by thread
     cannot: str = "NotEmulated: "
     missing: str = ""
+    undefined: str = "shared memory, and what torch::empty makes, hold NaN until they are written"
+    speaks: str = ""  # as for `screening.made_again`
 
     def observe(
         self, pool: RunnerPool, candidate: RunnerHandle, inputs: Sequence[InputSet], *, run: bool = True
@@ -33,7 +36,7 @@ class Cuda:
         sources = recorded.told[0].get("sources")  # told before it has seen the inputs that are judged
         if not isinstance(sources, list) or not sources:
             return Observed(recorded.outputs[-1], {**NO_FACTS, "error": NO_KERNEL})
-        return made_again(pool, {"sources": sources}, recorded)
+        return made_again(pool, {"sources": sources}, recorded, speaks=self.speaks)
 
     def compile_only(
         self, pool: RunnerPool, finding: Finding, start_candidate: Callable[[], RunnerHandle]

@@ -26,7 +26,7 @@ from ...protocol.tensors import TensorRow
 from ...timing.call_times import Plan
 from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places, Screening
 from ..cpu.platform import CpuPlatform
-from . import screening
+from . import screening, source_kernel
 from .screening import Language
 
 
@@ -37,12 +37,12 @@ class ScreenedPlatform:
     resolution = 0.0
     set_sd = 0.0
     rotation_bytes = 0
-    most_work = 1 << 26  # 0.3 s on the host, thread by thread
 
     def __init__(self, name: str, language: Language, device: int) -> None:
         self.name = name
         self.device = device
         self._language = language
+        self.most_work = language.most_work
         self._host = CpuPlatform(device)
 
     def open(self, pool: RunnerPool) -> None:
@@ -175,6 +175,10 @@ class ScreenedPlatform:
     ) -> Screening:
         """See `screening.screen`."""
         return screening.screen(self._language, pool, reference, candidate, evidence, start_candidate)
+
+    def examine_source_kernel(self, pool: RunnerPool, reference: RunnerHandle) -> Screening:
+        """See `source_kernel.examine`."""
+        return source_kernel.examine(pool, reference)
 
     def explain(
         self, pool: RunnerPool, finding: Finding, start_candidate: Callable[[], RunnerHandle]

@@ -21,12 +21,11 @@ from ...correctness.reference import Expected, ask_reference
 from ...errors import Finding, RunnerFailed, of_candidate
 from ...isolation.calls import InputSet, copy_value, tensor
 from ...isolation.handle import RunnerHandle
-from ...pool import input_supply
+from ...pool import input_supply, smaller_inputs
 from ...pool.runner_pool import RunnerPool, progress
-from ...pool.smaller_inputs import fit
 from ...protocol import input_families, untrusted
 from ...protocol.framing import Message
-from ...protocol.gpu_checks import NO_KERNEL, ORDERS
+from ...protocol.gpu_checks import NO_KERNEL, ORDERS, architectures_for
 from ...protocol.tensors import TensorRow, Tree, bytes_needed
 from ..base import Screening
 
@@ -35,12 +34,15 @@ CONFIGURATION = "configuration "
 
 _NO_FAULT = re.compile(
     "cannot open source file|--gpu-architecture|'gpu-name'"
+    "|invalid target ID|unsupported HIP gpu architecture|no (?:member|type) named '[^']*' in namespace 'std'"
     '|name followed by "::" must be a class or namespace name|namespace "(?:std|torch|at|c10)" has no member'
 )
-"""What an error says that is not the source's: a header is not there, which nvcc has; an architecture is not known."""
+"""What an error says that is not the source's: a header is not there, which nvcc or hipcc has; an architecture is not
+known."""
 _MOST_WORK = 1 << 23  # operations of a call that is made again under sanitizers
-_RUN_S = 30.0  # of one program
-_CHECK_S = 240.0  # of all, with their builds
+_RUN_S = 30.0  # of processor time, of one program
+_RUNS_S = 240.0  # of all, with their builds; runs are ended then
+_CHECK_S = 270.0
 _RECORD_BYTES = 512 << 20
 RECORDED_CALLS = 2
 """On inputs of their own: see `recorded_calls`."""
@@ -55,6 +57,11 @@ class Language(Protocol):
         ...
 
     @property
+    def most_work(self) -> int:
+        """The most operations that a call may consist of."""
+        ...
+
+    @property
     def missing(self) -> str:
         """What is not installed without which no candidate can be judged; empty if nothing is."""
         ...
@@ -62,6 +69,11 @@ class Language(Protocol):
     @property
     def cannot(self) -> str:
         """What an error begins with that says that the host cannot run a kernel."""
+        ...
+
+    @property
+    def undefined(self) -> str:
+        """What holds NaN until it is written: the likely cause where NaN comes out and none went in."""
         ...
 
     def observe(
@@ -117,15 +129,19 @@ def screen(
     """
     progress("checking for races and bounds")
     given = [input_supply.make_inputs(pool, reference) for _ in range(RECORDED_CALLS)]
-    smaller = fit(reference, given[-1], pool.initial, _MOST_WORK)
+    smaller = None
+    if not pool.request.source_kernel:
+        smaller = smaller_inputs.fit(reference, given[-1], pool.initial, _MOST_WORK)
     if smaller is not None:
-        less = [smaller.of(inputs) for inputs in given]
+        less = [smaller_inputs.made_smaller(smaller, inputs) for inputs in given]
         # The last set is kept back: `recorded_calls` needs inputs that the candidate has not seen.
         if _is_right(pool, reference, candidate, less[0], evidence):
-            found = _screened(language, pool, reference, candidate, less, evidence)
-            return replace(found, facts={**found.facts, "smaller_in_checks": smaller.says(given[-1].tree)})
+            found = screened(language, pool, reference, candidate, less, evidence)
+            return replace(
+                found, facts={**found.facts, "smaller_in_checks": smaller_inputs.says(smaller, given[-1].tree)}
+            )
         candidate = start_candidate()  # the other may have died
-    return _screened(language, pool, reference, candidate, given, evidence)
+    return screened(language, pool, reference, candidate, given, evidence)
 
 
 def _is_right(
@@ -145,7 +161,7 @@ def _is_right(
     return True
 
 
-def _screened(
+def screened(
     language: Language,
     pool: RunnerPool,
     reference: RunnerHandle,
@@ -153,6 +169,11 @@ def _screened(
     given: Sequence[InputSet],
     evidence: Evidence,
 ) -> Screening:
+    """As `screen`, on given inputs: `RECORDED_CALLS` sets.
+
+    Raises:
+        Finding: as `screen`.
+    """
     inputs = given[-1]
     want = ask_reference(pool, reference, inputs, evidence, first=False)
     try:
@@ -191,7 +212,7 @@ def not_compiled(facts: dict[str, Any]) -> str:
         Finding: no architecture takes them.
     """
     if facts["compiler"] or not facts["compiled"]:
-        return str(facts["compiler"] or "the compiler for GPUs said nothing")
+        return str(facts["compiler"] or facts["error"] or "the compiler for GPUs said nothing")
     errors = {each["architecture"]: each["error"] for each in facts["compiled"] if each["error"]}
     faults = [text for text in errors.values() if not _NO_FAULT.search(text)]
     if len(faults) == len(facts["compiled"]):
@@ -270,13 +291,27 @@ def refuse(seen: Observed) -> None:
         found, text = run["found"], run["text"]
         if found in ("race", "out_of_bounds"):
             said = "a data race" if found == "race" else "memory out of bounds"
-            first = [line.strip() for line in text.splitlines() if "line" in line or "of size" in line][:3]
+            if "ThreadSanitizer" in text:
+                said += " between threads of a block (a barrier or an atomic operation is missing)"
             if run["what"].startswith(CONFIGURATION):
                 said += f" ({run['what']})"
-            raise Finding("crashed", f"{said}: {'; '.join(first)}"[:500], found, text)
+            places = _places(text)
+            told = places if said in places else f"{said}: {places}"
+            raise Finding("crashed", told[:500], found, text)
         if found == "fault" and run["what"] in ORDERS:
             said = text if run["what"] == "forward" else f"{text} ({_said(run['what'])})"
             raise Finding("crashed", said, _code_in(text), text)
+
+
+def _places(text: str) -> str:
+    """Of a report: each access with its line, or the first lines that name one."""
+    lines = [line.strip() for line in text.splitlines()]
+    accesses = [
+        f"{line.rstrip(':')} in {place}" if " line " in place else line.rstrip(":")
+        for line, place in zip(lines, [*lines[1:], ""], strict=True)
+        if "of size" in line
+    ]
+    return "; ".join(accesses[:2] or [line for line in lines if "line" in line][:3])
 
 
 NO_FACTS: Mapping[str, Any] = {
@@ -341,19 +376,21 @@ def recorded_calls(
     return Recorded((outputs[1], outputs[2]), (told[1], told[2]), tree, contents)
 
 
-def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded) -> Observed:
+def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded, *, speaks: str = "") -> Observed:
     """What came of making the launches of the later call again.
 
     Args:
         pool: the pool.
         asked: what else the process is told that makes them.
         recorded: the calls.
+        speaks: the platform whose kernels these are, if it is not the one that is judged for.
     """
     outputs = recorded.outputs[-1]
     places = [[[row.place, row.span_bytes] for row in each.tensors] for each in recorded.outputs]
-    asked = {**asked, "op": "check_launches", "places_before": places[0], "places": places[1], "run_s": _RUN_S}
+    limits = {"run_s": _RUN_S, "all_s": _RUNS_S}
+    asked = {**asked, **limits, "op": "check_launches", "places_before": places[0], "places": places[1]}
     try:
-        told, held = asked_checker(pool, asked, recorded.tree, recorded.contents)
+        told, held = asked_checker(pool, asked, recorded.tree, recorded.contents, speaks=speaks)
     except RunnerFailed as failure:  # of a process of the referee's: nothing is shown, and nobody is blamed
         text = f"the launches could not be made again: {failure.message}"[:600]
         return Observed(outputs, {**NO_FACTS, "error": text})
@@ -361,17 +398,21 @@ def made_again(pool: RunnerPool, asked: dict[str, Any], recorded: Recorded) -> O
 
 
 def asked_checker(
-    pool: RunnerPool, asked: dict[str, Any], tree: Tree, contents: list[torch.Tensor]
+    pool: RunnerPool, asked: dict[str, Any], tree: Tree, contents: list[torch.Tensor], *, speaks: str = ""
 ) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """The answer of a process that holds nothing of the candidate but its kernels, and the tensors with it.
+
+    `speaks` is as for `made_again`.
 
     Raises:
         RunnerFailed: it failed.
     """
     checker = pool.start("checker")
     try:
+        if speaks:
+            checker.ask({"op": "speak", "language": speaks}, timeout_s=60)
         checker.attach(pool.platform.input_buffer(max(1, bytes_needed(tree)), 1))
-        asked = {**asked, "architectures": list(pool.request.architectures)}
+        asked = {**asked, "architectures": architectures_for(pool.platform.name, pool.request.architectures)}
         told = checker.give(asked, tree, contents, timeout_s=_CHECK_S)
         if "tree" not in told:
             return told, []
@@ -383,6 +424,9 @@ def asked_checker(
 def _bytes_row(content: torch.Tensor) -> TensorRow:
     """The row of a tensor of bytes that has no place yet."""
     return TensorRow(0, "uint8", (content.numel(),), (1,))
+
+
+_NOTES = ("tf32", "nan")
 
 
 def facts_of(told: dict[str, Any]) -> dict[str, Any]:
@@ -409,6 +453,9 @@ def facts_of(told: dict[str, Any]) -> dict[str, Any]:
         "error": _text(told.get("error")),
         "compiler": _text(told.get("compiler")),
         "compiled": [_architecture(each) for each in _list(told.get("compiled")) if isinstance(each, dict)][:8],
+        "notes": {kind: untrusted.text(notes[kind], 200) for kind in _NOTES if kind in notes}
+        if isinstance(notes := told.get("notes"), dict)
+        else {},
         "seconds": _seconds(told.get("seconds")),
         "build_s": {untrusted.text(name, 20): _seconds(value) for name, value in build_s.items()}
         if isinstance(build_s, dict)
@@ -417,7 +464,9 @@ def facts_of(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _architecture(told: dict[str, Any]) -> dict[str, Any]:
-    counts = {"registers", "stack_bytes", "spill_stores", "spill_loads", "shared_bytes", "occupancy"}
+    counts = {"registers", "stack_bytes", "spill_stores", "spill_loads", "shared_bytes", "occupancy"} | {
+        "vgprs", "sgprs", "agprs", "vgpr_spills", "sgpr_spills", "waves",
+    }  # fmt: skip
     sass = told.get("sass")
     return {
         "architecture": untrusted.text(told.get("architecture"), 12),
@@ -523,4 +572,9 @@ def _cause(
         if cause.verdict == "crashed":
             told = replace(finding, message=f"{finding.message}; {cause.message}", detail=cause.detail)
             return cause if died else told
+    non_finite = input_families.NON_FINITE in finding.message
+    if finding.code == "nan" and not non_finite:
+        return replace(finding, message=f"{finding.message}; {language.undefined}")
+    if note := seen.facts.get("notes", {}).get("nan" if non_finite else "tf32"):
+        return replace(finding, message=f"{finding.message}; {note}")
     return finding

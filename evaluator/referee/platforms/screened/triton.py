@@ -18,7 +18,12 @@ class Triton:
     """See `screening.Language`."""
 
     checks: Mapping[str, str] = field(default_factory=lambda: WATCHES)
+    most_work: int = 1 << 22  # a second or so in the interpreter, where a program takes about 10 ms
     cannot: str = "NotEmulated: "
+    undefined: str = (
+        "what torch.empty makes holds NaN until it is written, and so does what a mask leaves out of a load "
+        "without `other`"
+    )
 
     @property
     def missing(self) -> str:

@@ -1,5 +1,6 @@
 """The runner's half of the platform of a given name. Importing this module imports no torch."""
 
+from ...protocol.gpu_checks import gpu_of
 from .base import PlatformImports, RunnerPlatform
 
 
@@ -9,6 +10,11 @@ def load_imports(name: str) -> PlatformImports:
     Raises:
         ValueError: there is no platform of that name.
     """
+    language, uuid = gpu_of(name)
+    if uuid and language in ("cuda", "triton"):
+        from .on_gpu.imports import OnGpuImports
+
+        return OnGpuImports(uuid)
     if name == "cpu":
         from .cpu.imports import CpuImports
 
@@ -39,6 +45,10 @@ def load_imports(name: str) -> PlatformImports:
         from .triton.imports import TritonImports
 
         return TritonImports()
+    if name == "hip":
+        from .hip.imports import HipImports
+
+        return HipImports()
     raise ValueError(f"platform: unknown {name!r}")
 
 
@@ -48,6 +58,11 @@ def load_runner_platform(name: str) -> RunnerPlatform:
     Raises:
         ValueError: there is none of that name.
     """
+    language, uuid = gpu_of(name)
+    if uuid and language in ("cuda", "triton"):
+        from .on_gpu.platform import OnGpuRunner
+
+        return OnGpuRunner()
     if name == "cpu":
         from .cpu.platform import CpuRunner
 
@@ -80,4 +95,8 @@ def load_runner_platform(name: str) -> RunnerPlatform:
         from .triton.platform import TritonRunner
 
         return TritonRunner()
+    if name == "hip":
+        from .hip.platform import hip_runner
+
+        return hip_runner()
     raise ValueError(f"platform: unknown {name!r}")

@@ -69,7 +69,7 @@ def test_one_wrong_element_in_a_million_is_found_and_named() -> None:
     candidate[63, 4095] = 0.5
     found = accuracy.compare("[0]", candidate, reference, oracle)
     assert found.wrong is not None
-    assert "output[0]: element 262143 is 0.5" in found.wrong.message
+    assert "output[0]: element 262143 (at [63, 4095]) is 0.5" in found.wrong.message
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -97,7 +97,7 @@ def test_a_tree_keeps_its_nesting_and_scalars() -> None:
 )
 def test_what_is_not_known_to_be_right_is_guarded(result: str, guarded: bool) -> None:
     right = {"respect": SHAPE, "inputs": "a", "result": "right", "note": ""}
-    found = Neighbours(checks=[right, {**right, "inputs": "b", "result": result}, {**right, "respect": STRIDE}])
+    found = Neighbours([], {}, [right, {**right, "inputs": "b", "result": result}, {**right, "respect": STRIDE}])
     assert found.guards == ([SHAPE] if guarded else [])
 
 
@@ -115,4 +115,4 @@ def test_what_there_was_no_time_for_counts_as_untried() -> None:
     assert [(check["result"], check["note"]) for check in checks[1:]] == [("untried", "no time was left")] * (
         len(each) - 1
     )
-    assert Neighbours(checks=checks).guards == [SHAPE, STRIDE, ALIGNMENT]
+    assert Neighbours([], {}, checks).guards == [SHAPE, STRIDE, ALIGNMENT]

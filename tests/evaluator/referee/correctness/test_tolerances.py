@@ -1,5 +1,6 @@
 """The table of tolerances, and how an op's kind is found out."""
 
+import math
 import re
 from pathlib import Path
 
@@ -145,7 +146,11 @@ def test_complex_numbers_are_held_to_their_parts_type() -> None:
     off[5] += 0.01j
     wrong = accuracy.compare("", off, value, value.to(torch.complex128)).wrong
     assert wrong is not None
-    assert "element 5" in wrong.message
+    assert "element 5 is" in wrong.message
+    off[5] = math.nan
+    undefined = accuracy.compare("", off.view(8, 8), value.view(8, 8), value.view(8, 8).to(torch.complex128)).wrong
+    assert undefined is not None
+    assert "element 5 (at [0, 5]) is nan" in undefined.message
 
 
 def test_no_declared_tolerance_lets_zeros_pass() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 
 ASKS = """
-import ctypes, errno
+import ctypes, errno, platform
 from evaluator.referee.fork_server import syscall_filter
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -21,15 +21,41 @@ def answers(*numbers):
         yield errno.errorcode.get(ctypes.get_errno(), "")
 
 
-before = list(answers(*range(424, 429)))
-taken = syscall_filter.refuse_io_uring()
-after = list(answers(*range(424, 429)))
+refused = [425, 426, 427, *{"x86_64": (283, 222), "aarch64": (85, 107)}[platform.machine()]]
+beside = sorted({number + step for number in refused for step in (-1, 1)} - set(refused))
+before = list(answers(*beside))
+taken = syscall_filter.refuse_work_while_stopped()
 assert taken
-assert after[1:4] == ["ENOSYS"] * 3, after
-assert list(answers(*(0x40000000 | number for number in range(425, 428)))) == ["ENOSYS"] * 3
-assert (after[0], after[4]) == (before[0], before[4]), "the numbers beside are those of other calls"
+assert list(answers(*refused)) == ["ENOSYS"] * len(refused)
+assert list(answers(*(0x40000000 | number for number in refused))) == ["ENOSYS"] * len(refused)
+assert list(answers(*beside)) == before, "the numbers beside are those of other calls"
+"""
+
+OF_32_BITS = r"""
+#include <stdio.h>
+int main() {
+    long answer;
+    __asm__ volatile("int $0x80" : "=a"(answer) : "a"(20) : "memory");  // getpid
+    printf("%s", answer > 0 ? "answered" : "refused");
+}
 """
 
 
-def test_a_runner_is_told_that_the_kernel_has_no_io_uring() -> None:
+def test_a_runner_is_told_that_the_kernel_lacks_what_works_while_it_is_stopped() -> None:
     subprocess.run([sys.executable, "-c", ASKS], cwd=ROOT, check=True)
+
+
+def test_calls_by_the_numbers_of_other_programs_are_refused(tmp_path: Path) -> None:
+    source, program = tmp_path / "old.c", tmp_path / "old"
+    source.write_text(OF_32_BITS)
+    subprocess.run(["g++", "-x", "c", str(source), "-o", str(program)], check=True)
+    run = f"import subprocess; print(subprocess.run(['{program}'], capture_output=True, text=True).stdout)"
+    limited = (
+        "import ctypes; from evaluator.referee.fork_server import syscall_filter; "
+        f"ctypes.CDLL(None).prctl(38, 1, 0, 0, 0); assert syscall_filter.refuse_work_while_stopped(); {run}"
+    )
+    said = [
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for code in (run, limited)
+    ]
+    assert said[1] == "refused\n" and said[0] in ("answered\n", "refused\n", "\n")

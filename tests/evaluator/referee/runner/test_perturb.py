@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evaluator.referee.correctness import task_check
 from evaluator.referee.protocol import input_families
+from evaluator.referee.protocol.smaller_shapes import Smaller
 from evaluator.referee.protocol.tensors import encode
 from evaluator.referee.runner import perturb, perturb_values
 
@@ -209,6 +210,19 @@ def test_some_of_several_inputs_are_changed_at_least_one_and_none_out_of_its_dom
     assert factors[2] == 1.0 and changed[3] == 7
     assert factors[:2] in ([16.0, 1.0], [1.0, 16.0], [16.0, 16.0])
     assert perturb.apply(input_families.UP, values[:1], seed, some=True)[0][0] == 16.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_family_changes_lies_in_inputs_that_are_made_smaller(seed: int) -> None:
+    module = SimpleNamespace(
+        get_inputs=lambda: [torch.rand(64, 8), (torch.rand(64), 3)], get_input_groups=lambda: [[torch.rand(64, 8)]]
+    )
+    rule = Smaller(frozenset(), None, 2)
+    (matrix, (row, number)), changed = perturb.make(module, input_families.NON_FINITE, seed, (), smaller=rule)
+    assert (matrix.shape, row.shape, number, changed) == ((2, 8), (2,), 3, True)
+    assert 1 <= int(matrix.isnan().sum()) <= 2 and 1 <= int(matrix.isinf().sum()) <= 4
+    [group], _ = perturb.make(module, f"{input_families.GROUP}0", seed, (), smaller=rule)
+    assert group.shape == (2, 8)
 
 
 def test_integers_can_be_changed_alike_whatever_they_are_and_nothing_else_is() -> None:

@@ -6,8 +6,8 @@ import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,36 @@ _LACKS = re.compile(
 _TOLD = ("-fmax-errors=8", "-fno-diagnostics-show-option", "-fdiagnostics-color=never")
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """What differs between the languages that the emulation runs.
+
+    Attributes:
+        name: of the platform, and of the folder that a candidate's extensions are built in.
+        of_extension: what follows the emulation's header in an extension.
+        of_programs: what follows it in a program of kernels alone.
+        defines: what a compiler for GPUs defines, for such a program.
+        folders: where headers lie that go before the emulation's own.
+        plain_kernels: whether Python may launch a kernel (`torch.cuda._compile_kernel`).
+        not_emulated: what a source uses that the emulation has nothing for, beside what `source.rewrite` tells.
+        forbidden: words that tell the emulation, beside those.
+    """
+
+    name: str
+    of_extension: str
+    of_programs: str
+    defines: str
+    folders: tuple[Path, ...] = ()
+    plain_kernels: bool = True
+    not_emulated: Callable[[str], list[source.Remark]] = field(default=lambda _: [])
+    forbidden: Callable[[str], list[source.Remark]] = field(default=lambda _: [])
+
+
+CUDA = Dialect(
+    "cuda", "", "", "#define __CUDA_ARCH__ 800\n#define __CUDACC__ 1\n#define __CUDACC_RTC__ 1\n"
+)  # fmt: skip
+
+
 class BuildError(RuntimeError):
     """The source does not compile; the text is the compiler's."""
 
@@ -43,11 +73,14 @@ class Sources:
     plain: bool = False
 
 
-def extension_text(given: Sources, *, whole: bool = False) -> tuple[str, list[source.Rewritten]]:
+def extension_text(
+    given: Sources, dialect: Dialect = CUDA, *, whole: bool = False
+) -> tuple[str, list[source.Rewritten]]:
     """One C++ source of the extension, and what the rewriting of each CUDA source says.
 
     Args:
         given: the sources.
+        dialect: their language.
         whole: whether it starts with all of torch's header and is bound by pybind11, which takes five times as long
             to compile.
 
@@ -55,7 +88,9 @@ def extension_text(given: Sources, *, whole: bool = False) -> tuple[str, list[so
         BuildError: a source cannot be read.
     """
     # A precompiled header serves only where nothing comes before it.
-    parts = [("#include <torch/extension.h>\n" if whole else "") + "#include <torch_on_host.h>\n"]
+    parts = [
+        ("#include <torch/extension.h>\n" if whole else "") + "#include <torch_on_host.h>\n" + dialect.of_extension
+    ]
     rewritten = []
     for kind, texts in (("cpp", given.cpp), ("cuda", given.cuda)):
         for number, text in enumerate(texts):
@@ -73,17 +108,18 @@ def extension_text(given: Sources, *, whole: bool = False) -> tuple[str, list[so
     return "".join(parts), rewritten
 
 
-def replay_text(given: Sequence[Sources], kernels: Sequence[str]) -> str:
+def replay_text(given: Sequence[Sources], kernels: Sequence[str], dialect: Dialect = CUDA) -> str:
     """A program of the candidate's kernels alone, that makes recorded launches again.
 
     Args:
         given: the sources.
         kernels: the kernels that were launched, as the compiler names them.
+        dialect: their language.
 
     Raises:
         BuildError: a source cannot be read.
     """
-    parts = ['#include "replay.h"\n' + DEVICE_ONLY]
+    parts = ['#include "replay.h"\n' + dialect.of_programs + DEVICE_ONLY + dialect.defines]
     variables: list[str] = []
     defined: set[str] = set()
     number = 0
@@ -121,21 +157,18 @@ DEVICE_ONLY = (
     + """
 namespace c10 { using Half = __half; using BFloat16 = __nv_bfloat16; }
 namespace at { using c10::Half; using c10::BFloat16; }
-#define __CUDA_ARCH__ 800
-#define __CUDACC__ 1
-#define __CUDACC_RTC__ 1
 """
 )
 _KERNEL_NAME = re.compile(r"(?P<name>[A-Za-z_][\w:]*)(?:<[\w:<>, *&()-]*>)?")
 
 
-def build_extension(given: Sources, folder: Path) -> tuple[ModuleType, list[source.Rewritten]]:
+def build_extension(given: Sources, folder: Path, dialect: Dialect = CUDA) -> tuple[ModuleType, list[source.Rewritten]]:
     """Compile and import an extension; one that was built before is imported at once.
 
     Raises:
         BuildError: it does not compile.
     """
-    text, rewritten = extension_text(given)
+    text, rewritten = extension_text(given, dialect)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     name = given.name if given.name.isidentifier() else _NAME
     library = folder / f"{name}-{digest}.so"
@@ -144,13 +177,13 @@ def build_extension(given: Sources, folder: Path) -> tuple[ModuleType, list[sour
         whole = _PYBIND.search(text) is not None
         if not whole:
             try:
-                _compile_extension(name, text, library, whole=False)
+                _compile_extension(name, text, library, dialect, whole=False)
             except BuildError as error:
                 if not _LACKS.search(str(error)):
                     raise
                 whole = True
         if whole:
-            _compile_extension(name, extension_text(given, whole=True)[0], library, whole=True)
+            _compile_extension(name, extension_text(given, dialect, whole=True)[0], library, dialect, whole=True)
     spec = importlib.util.spec_from_file_location(name, library)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -208,10 +241,10 @@ def build_plain(given: Sources, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def _compile_extension(name: str, text: str, library: Path, *, whole: bool) -> None:
+def _compile_extension(name: str, text: str, library: Path, dialect: Dialect, *, whole: bool) -> None:
     written = library.with_suffix(".cpp")
     written.write_text(text)
-    own = [f"-I{INCLUDE}"]
+    own = [*(f"-I{each}" for each in dialect.folders), f"-I{INCLUDE}"]
     if not whole:
         own = [f"-I{prepare.READY / 'extension'}", *own, f"-I{INCLUDE / 'instead'}"]
     words = [*prepare.EXTENSION, f"-DTORCH_EXTENSION_NAME={name}", *own, *prepare.torch_folders()]
@@ -255,7 +288,8 @@ def errors_of(printed: str) -> str:
     for line in printed.splitlines():
         if line.startswith(("In file included", "                 from")) or "in expansion of macro" in line:
             continue
-        kept.append(line)
+        # A host's compiler proposes what only torch's headers know.
+        kept.append(re.sub(r"; did you mean .(?:c10|at|torch|pybind11)::[^?]*\?", "", line))
     text = "\n".join(kept)
     first = next((line for line in kept if "error:" in line), kept[0] if kept else "g++ failed without a word")
     return f"{first}\n{text}"[:_MAX_ERROR]
@@ -280,7 +314,7 @@ def _texts(given: Any) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
-def not_emulated(given: Sources) -> list[source.Remark]:
+def not_emulated(given: Sources, dialect: Dialect = CUDA) -> list[source.Remark]:
     """What the emulation has nothing for, in the order of the lines.
 
     Raises:
@@ -289,7 +323,7 @@ def not_emulated(given: Sources) -> list[source.Remark]:
     found: list[source.Remark] = []
     for text in given.cuda:
         try:
-            found += source.rewrite(text).not_emulated
+            found += source.rewrite(text).not_emulated + dialect.not_emulated(text)
         except source.SourceError as error:
             raise BuildError(f"cuda_sources, {error}") from None
     return found

@@ -89,9 +89,15 @@ class Kernel:
 
 
 class CudaRunner:
-    """See `base.RunnerPlatform`."""
+    """See `base.RunnerPlatform`. It serves other dialects that the emulation runs, too."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        dialect: building.Dialect = building.CUDA,
+        compiler: checking.Compiler = checking.by_nvrtc,
+        device: seeming.Properties = seeming.A100,
+    ) -> None:
+        self._dialect, self._compiler, self._device = dialect, compiler, device
         self._folder: Path | None = None  # where a candidate's extensions are built; None: there is no candidate
         self._given: list[building.Sources] = []
         self._library: ctypes.CDLL | None = None
@@ -104,15 +110,15 @@ class CudaRunner:
         """`recorded_call` records the launches of a call, `check_launches` makes them again, elsewhere."""
         return {
             "recorded_call": lambda message: self._recorded_call(runner, message),
-            "check_launches": lambda message: checking.check(runner, message),
+            "check_launches": lambda message: checking.check(runner, message, self._dialect, self._compiler),
             "given_sources": lambda _: {"sources": self._sources()},
-            "compile_only": checking.compile_only,
+            "compile_only": lambda message: checking.compile_only(message, self._compiler),
         }
 
     def keep_builds(self, folder: Path) -> None:
         """Have `load_inline` build for the host, and torch.cuda say that there is a GPU."""
-        self._folder = folder / "cuda"
-        seeming.pretend()
+        self._folder = folder / self._dialect.name
+        seeming.pretend(self._device)
         from torch.utils import cpp_extension
 
         setattr(cpp_extension, "load_inline", self._load_inline)  # noqa: B010 - a function of theirs
@@ -144,6 +150,10 @@ class CudaRunner:
 
     def _compile_kernel(self, kernel_source: str, kernel_name: str, *_: Any, **__: Any) -> Kernel:
         """In place of torch's: the same arguments, of which options of the compiler are left out."""
+        if not self._dialect.plain_kernels:
+            raise NotEmulated(
+                f"kernels that Python compiles ({kernel_name}) are none of platform {self._dialect.name}'s"
+            )
         given = building.Sources(str(kernel_name), (), (str(kernel_source),), {}, plain=True)
         self._note(given)
         assert self._folder is not None
@@ -167,7 +177,7 @@ class CudaRunner:
         assert self._folder is not None
         self._note(given)
         with _plainly():
-            module, _ = building.build_extension(given, self._folder)
+            module, _ = building.build_extension(given, self._folder, self._dialect)
         self._watch(ctypes.CDLL(str(module.__file__)))
         return module
 
@@ -178,7 +188,7 @@ class CudaRunner:
             NotEmulated: it uses what the emulation has nothing for.
         """
         self._given.append(given)
-        remarks = building.not_emulated(given)
+        remarks = building.not_emulated(given, self._dialect)
         if remarks:
             raise NotEmulated("the emulation cannot run " + _listed(remarks))
 

@@ -108,6 +108,7 @@ class Rewritten:
         kernels: its kernels by name.
         variables: variables of the device at file scope, by name.
         launches: how many launches it holds.
+        unnamed: launches that do not name their kernel with all template arguments, and why.
         not_emulated: what the emulation cannot run.
         forbidden: words that a kernel has no use for, but one that hides something has.
     """
@@ -116,6 +117,7 @@ class Rewritten:
     kernels: dict[str, Kernel] = field(default_factory=dict)
     variables: list[str] = field(default_factory=list)
     launches: int = 0
+    unnamed: list[Remark] = field(default_factory=list)
     not_emulated: list[Remark] = field(default_factory=list)
     forbidden: list[Remark] = field(default_factory=list)
 
@@ -361,8 +363,12 @@ def _launch(tokens: Sequence[Token], texts: list[str], at: int, result: Rewritte
     kernel = result.kernels.get(name)
     if kernel is None:
         head, tail = "cuh::launch_pointer((", "), "
+        result.unnamed.append(
+            Remark(tokens[at].line, f"{name} is no kernel's name; a pointer to a static one has none")
+        )
     elif kernel.template and explicit < kernel.parameters:
         head, tail = "cuh::launch_deduced([=](auto... each) { ", "(each...); }, "
+        result.unnamed.append(Remark(tokens[at].line, f"{name} lacks template arguments: write {name}<...><<<...>>>"))
     else:
         head, tail = "cuh::launch<(", ")>("
     texts[first] = f"{head}{texts[first]}"

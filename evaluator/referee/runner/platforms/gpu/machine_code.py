@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,28 @@ _KINDS = (
 
 def kinds_of(listing: str) -> dict[str, int]:
     """How many instructions of each kind a listing of machine code has, and how many in all (without padding)."""
-    counts: dict[str, int] = {"all": 0}
-    for line in listing.splitlines():
-        match = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", line)
-        if match is None or match[1] == "NOP":
+    line = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+    return count_kinds(listing, line, padding=("NOP",), kinds=_KINDS)
+
+
+def count_kinds(
+    listing: str, line: re.Pattern[str], *, padding: Sequence[str], kinds: Sequence[tuple[str, re.Pattern[str]]]
+) -> dict[str, int]:
+    """How many instructions of each kind a listing has, and how many in all.
+
+    Args:
+        listing: one instruction a line.
+        line: matches the beginning of a line with an instruction; its group is the instruction's name.
+        padding: instructions that do not count.
+        kinds: each with what the names of its instructions begin with; the first that fits counts.
+    """
+    counts = {"all": 0}
+    for text in listing.splitlines():
+        match = line.match(text)
+        if match is None or match[1] in padding:
             continue
         counts["all"] += 1
-        for kind, pattern in _KINDS:
+        for kind, pattern in kinds:
             if pattern.match(match[1]):
                 counts[kind] = counts.get(kind, 0) + 1
                 break

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -72,17 +73,23 @@ class _Stream:
         """Nothing to do."""
 
 
-class _Properties:
-    """An A100, as the emulation's `cudaGetDeviceProperties` describes it."""
+@dataclass(frozen=True)
+class Properties:
+    """What `torch.cuda.get_device_properties` tells of a device."""
 
-    name = "NVIDIA A100-SXM4-80GB"
-    major, minor = 8, 0
-    multi_processor_count = 108
-    total_memory = 80 << 30
-    warp_size = 32
+    name: str
+    major: int
+    minor: int
+    multi_processor_count: int
+    total_memory: int
+    warp_size: int
 
 
-def pretend() -> None:
+A100 = Properties("NVIDIA A100-SXM4-80GB", 8, 0, 108, 80 << 30, 32)
+"""As the emulation's `cudaGetDeviceProperties` describes it."""
+
+
+def pretend(properties: Properties = A100) -> None:
     """Have `torch.cuda` of this process say that there is a GPU."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -91,9 +98,9 @@ def pretend() -> None:
         "set_device": lambda device: None,
         "synchronize": lambda device=None: None,
         "empty_cache": lambda: None,
-        "get_device_name": lambda device=None: _Properties.name,
-        "get_device_capability": lambda device=None: (8, 0),
-        "get_device_properties": lambda device=None: _Properties(),
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "get_device_properties": lambda device=None: properties,
         "current_stream": lambda device=None: _Stream(),
         "default_stream": lambda device=None: _Stream(),
         "Stream": lambda *_, **__: _Stream(),

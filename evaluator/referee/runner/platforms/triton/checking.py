@@ -18,7 +18,7 @@ import torch
 from ....protocol.framing import Message
 from ....protocol.gpu_checks import NO_KERNEL, ORDERS
 from ..gpu.memory import RecordError, places_in, see_one_place
-from ..gpu.runs import Run, held
+from ..gpu.runs import Run, RunLimit, held
 from . import compiling, records, source
 from .records import Record
 from .replaying import replay
@@ -34,9 +34,10 @@ def check(runner: "Runner", message: Message) -> Message:
     """Make the launches of a call again and reveal what the memory of outputs holds after each run.
 
     `message` holds the candidate's source, as `tree` the inputs and records of an earlier call and of this one, the
-    places of the outputs of both, and how long a run may take.
+    places of the outputs of both, and how long a run and all of them may take.
     """
     began = time.perf_counter()
+    until = time.monotonic() + float(message["all_s"])
     torch.set_num_threads(1)  # threads do not survive a fork
     before, inputs, *told = runner.decoded(message["tree"])
     reply: dict[str, Any] = {"kernels": [], "forbidden": [], "runs": [], "error": "", "compiled": [], "compiler": ""}
@@ -58,7 +59,7 @@ def check(runner: "Runner", message: Message) -> Message:
     jobs = _Jobs(Path.cwd())
     architectures = [str(name) for name in message["architectures"]]
     for name in architectures:
-        jobs.add(name, _compile_job(path, record, name), _COMPILE_S + 60)
+        jobs.add(name, _compile_job(path, record, name), RunLimit(_COMPILE_S + 60, until))
     places_before, places = places_in(message)
     at = {place: records.memory_of(record, *place) for place in places}
     try:
@@ -67,7 +68,8 @@ def check(runner: "Runner", message: Message) -> Message:
     except RecordError as error:
         reply["error"] = str(error)
     else:
-        _add_runs(jobs, path, record, {place[0] for place in at.values() if place}, float(message["run_s"]))
+        limit = RunLimit(float(message["run_s"]), until)
+        _add_runs(jobs, path, record, {place[0] for place in at.values() if place}, limit)
     done = jobs.run()
     compiled = [done.pop(name).value for name in architectures]
     if all(compiled):
@@ -77,8 +79,10 @@ def check(runner: "Runner", message: Message) -> Message:
     memory = {}
     runs = []
     for what, job in done.items():
-        found, text, unclear = job.value or (*job.failed, [])
+        found, text, unclear, notes = job.value or (*job.failed, [], {})
         runs.append(vars(Run(what, found, text, job.seconds)))
+        if what == ORDERS[0]:
+            reply["notes"] = notes
         if what == ORDERS[0] and not found:
             runs.append(vars(Run("races", "unclear" if unclear else "", "; ".join(unclear[:3]), job.seconds)))
         if not found:
@@ -123,17 +127,17 @@ def _kind(argument: dict[str, Any]) -> Any:
     return argument
 
 
-def _add_runs(jobs: "_Jobs", path: Path, record: Record, wanted: set[int], limit_s: float) -> None:
+def _add_runs(jobs: "_Jobs", path: Path, record: Record, wanted: set[int], limit: RunLimit) -> None:
     def run(order: str, variant: int, *, races: bool) -> Callable[[], tuple[Any, dict[int, Any]]]:
         return lambda: replay(path, record, order=order, variant=variant, races=races, wanted=wanted)
 
     for order in ORDERS:
-        jobs.add(order, run(order, 0, races=order == ORDERS[0]), limit_s)
+        jobs.add(order, run(order, 0, races=order == ORDERS[0]), limit)
     width = max(len(launch) for launch in record.launches)
     for variant in range(1, min(width, _MOST_CONFIGURATIONS + 1)):
         chosen = next(launch[variant] for launch in record.launches if len(launch) > variant)
         what = f"configuration {compiling.described(chosen)}"
-        jobs.add(what, run(ORDERS[0], variant, races=False), limit_s)
+        jobs.add(what, run(ORDERS[0], variant, races=False), limit)
 
 
 @dataclass
@@ -141,7 +145,7 @@ class _Job:
     """Work in a process of its own, and what came of it: a value, or why there is none."""
 
     work: Callable[[], tuple[Any, dict[int, Any]]]
-    limit_s: float
+    limit: RunLimit
     path: Path
     pid: int = 0
     began: float = 0.0
@@ -158,9 +162,9 @@ class _Jobs:
     folder: Path
     all: dict[str, _Job] = field(default_factory=dict)
 
-    def add(self, name: str, work: Callable[[], Any], limit_s: float) -> None:
+    def add(self, name: str, work: Callable[[], Any], limit: RunLimit) -> None:
         """Another piece of work, which is begun after those before it."""
-        self.all[name] = _Job(work, limit_s, self.folder / f"job{len(self.all)}")
+        self.all[name] = _Job(work, limit, self.folder / f"job{len(self.all)}")
 
     def run(self) -> dict[str, _Job]:
         """Do all of it."""
@@ -196,12 +200,12 @@ def _work(job: _Job) -> None:
 def _ended(job: _Job) -> bool:
     seconds = time.monotonic() - job.began
     pid, status = os.waitpid(job.pid, os.WNOHANG)
-    if pid == 0 and seconds < job.limit_s:
+    if pid == 0 and not job.limit.is_over(job.pid, job.began):
         return False
     if pid == 0:
         os.killpg(job.pid, signal.SIGKILL)
         os.waitpid(job.pid, 0)
-        job.failed = ("timed_out", f"no end within {job.limit_s:g} s")
+        job.failed = ("timed_out", job.limit.told)
     elif job.path.is_file():
         with job.path.open("rb") as file:
             job.value, lengths = json.loads(file.readline())

@@ -28,8 +28,9 @@ _MOST_SHARED = {"sm_80": 163 << 10, "sm_90a": 227 << 10, "sm_100": 227 << 10}
 """Bytes of shared memory that a block can have."""
 
 _DTYPES = {
-    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64, "i1": torch.bool,
+    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64, "u1": torch.bool,
     "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
+    "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
 }  # fmt: skip
 
 

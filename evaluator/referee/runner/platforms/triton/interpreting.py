@@ -7,8 +7,10 @@ bfloat16 is a number.
 
 import ast
 import inspect
+import linecache
 import sys
 import textwrap
+import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +31,8 @@ from triton.runtime.jit import JITFunction
 
 from .watching import Fault, Watch
 
+_SAY_S = 4.0  # between two words on how far a launch is
+_LINE_CHARACTERS = 100  # of a line of source in a message
 _OWN = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
 Array = np.ndarray[Any, Any]
 
@@ -86,6 +90,7 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         self.options = interpreter.InterpreterOptions(sanitize_overflow=False)
         self.watch = Watch(())
         self.other: Any = None  # what a load of one element is given for its mask
+        self.notes: dict[str, str] = {}  # what is not wrong, but may be why outputs are: the first place of each kind
 
     def get_bf16(self, value: float) -> Any:
         """A constant."""
@@ -144,17 +149,26 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         made = op(_wide(lhs), _wide(rhs))
         return TensorHandle(made if made.dtype == bool else _to_bf16(made), lhs.dtype.scalar)
 
+    def note(self, kind: str, text: str) -> None:
+        """Say where a kernel does something of a kind for the first time."""
+        if kind not in self.notes:
+            self.notes[kind] = f"{where()}: {text}"
+
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """The smaller one; of a number and NaN the number."""
+        self.note("nan", "tl.minimum of a number and NaN is the number, unless propagate_nan says otherwise")
         return self.binary_op(lhs, rhs, np.fmin)
 
     def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
         """The larger one; of a number and NaN the number."""
+        self.note("nan", "tl.maximum of a number and NaN is the number, unless propagate_nan says otherwise")
         return self.binary_op(lhs, rhs, np.fmax)
 
     def create_clampf(self, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
         """Clamp; NaN becomes the lower limit unless it is asked for."""
         keeps = propagate_nans == _ir.PROPAGATE_NAN.ALL
+        if not keeps:
+            self.note("nan", "tl.clamp of NaN is a number, unless propagate_nan says otherwise")
         above = self.binary_op(arg, lo, np.maximum if keeps else np.fmax)
         return self.binary_op(above, hi, np.minimum if keeps else np.fmin)
 
@@ -175,6 +189,7 @@ class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton h
         left, right = _wide(a), _wide(b)
         if a.dtype.scalar == tl.float32 and input_precision == _ir.INPUT_PRECISION.TF32:
             left, right = _to_tf32(left), _to_tf32(right)
+            self.note("tf32", "tl.dot rounds float32 to TF32, unless input_precision says otherwise")
         if np.issubdtype(left.dtype, np.integer):
             return TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
         kind = np.float64 if left.dtype == np.float64 else np.float32
@@ -297,6 +312,14 @@ def begin() -> None:
                 setattr(library, name, _library_function(name))
 
 
+def notes() -> dict[str, str]:
+    """What kernels have done in this process that is not wrong, but may be why outputs are, by kind.
+
+    `tf32`: a product of float32 was rounded; `nan`: an operation was asked for that drops NaN.
+    """
+    return dict(interpreter.interpreter_builder.notes)
+
+
 def _method(function: Function) -> Callable[..., Any]:
     return lambda *given, **named: function(*given, **named)
 
@@ -415,6 +438,22 @@ def pointer(address: int, dtype: str) -> Any:
     return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), kind), kind)
 
 
+class _Progress:
+    """Says in the process's output how far a long launch is: the referee quotes it if a call takes too long."""
+
+    def __init__(self, name: str, programs: int) -> None:
+        self._name, self._programs = name, programs
+        self._began = time.monotonic()
+        self._next_s = _SAY_S
+
+    def at(self, number: int) -> None:
+        """So many programs have run."""
+        if (passed_s := time.monotonic() - self._began) >= self._next_s:
+            self._next_s = passed_s + _SAY_S
+            far = f"{number} of {self._programs} programs after {passed_s:.0f} s in the interpreter"
+            print(f"kernel {self._name}: {far}", file=sys.stderr, flush=True)
+
+
 def run(
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -447,7 +486,9 @@ def run(
     builder.set_grid_dim(*grid)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for program in order_of(grid, order):
+        say = _Progress(str(getattr(function, "__name__", "?")), int(np.prod(grid, dtype=np.int64)))
+        for number, program in enumerate(order_of(grid, order)):
+            say.at(number)
             watch.begin(program)
             x, rest = program % grid[0], program // grid[0]
             builder.set_grid_idx(x, rest % grid[1], rest // grid[1])
@@ -458,13 +499,15 @@ def run(
 
 
 def _told(error: Exception, program: tuple[int, int, int]) -> Exception:
-    """The error with the kernel's line."""
+    """The error with the kernel's line, by number and text: who reads the candidate cannot count its lines."""
     if isinstance(error, NotEmulated):
         return error
     trace, line = error.__traceback__, "a kernel"
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
-            line = f"kernel {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
+            code = trace.tb_frame.f_code
+            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()[:_LINE_CHARACTERS]
+            line = f"kernel {code.co_name}, line {trace.tb_lineno}" + (f" `{text}`" if text else "")
         trace = trace.tb_next
     if isinstance(error, Fault):
         return Fault(error.code, f"{line}: {error} (program {', '.join(map(str, program))})")

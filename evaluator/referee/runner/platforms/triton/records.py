@@ -13,7 +13,7 @@ from ..gpu.memory import RecordError, alike, forms_of
 
 _MAX_EVENTS, _MAX_REGIONS, _MAX_PROGRAMS = 20_000, 4096, 50_000_000
 _MAX_TEXT = 200
-_TYPES = ("fp16", "bf16", "fp32", "fp64", "i1", "i8", "i16", "i32", "i64", "u8")
+_TYPES = ("fp16", "bf16", "fp32", "fp64", "u1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,10 @@ def _variant(told: Any, regions: Sequence[Region]) -> dict[str, Any]:
 def _argument(told: Any, regions: Sequence[Region], depth: int) -> dict[str, Any]:
     if "region" in told:
         index, dtype = _whole(told["region"]), told["dtype"]
-        if index >= max(1, len(regions)) or dtype not in _TYPES:
+        if index >= max(1, len(regions)):
             raise ValueError("a pointer to nothing")
+        if dtype not in _TYPES:
+            raise ValueError(f"a tensor of type {str(dtype)[:20]}")
         return {"region": index, "offset": _whole(told["offset"]), "dtype": dtype}
     if "function" in told:
         return {"function": _name(told["function"])}

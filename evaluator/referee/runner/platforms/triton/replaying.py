@@ -65,7 +65,7 @@ def _constants(function: ast.FunctionDef) -> list[str]:
 
 def replay(
     path: Path, record: Record, *, order: str, variant: int, races: bool, wanted: Container[int]
-) -> tuple[tuple[str, str, list[str]], dict[int, Any]]:
+) -> tuple[tuple[str, str, list[str], dict[str, str]], dict[int, Any]]:
     """Make all launches again.
 
     Args:
@@ -77,7 +77,8 @@ def replay(
         wanted: the regions whose memory is wanted at the end.
 
     Returns:
-        What was found, with the text of it (`runs.Run`) and what could not be told of races; and the memory at the end.
+        What was found, with the text of it (`runs.Run`), what could not be told of races, and what else was noted
+        (`interpreting.Builder.notes`); and the memory at the end.
     """
     interpreting.begin()
     unclear: list[str] = []
@@ -92,10 +93,11 @@ def replay(
                 index, content = event
                 memory.content[index][:] = np.frombuffer(content, dtype=np.uint8)
     except watching.Fault as fault:
-        return (fault.code, str(fault), []), {}
+        return (fault.code, str(fault), [], {}), {}
     except (interpreting.NotEmulated, interpreting.KernelError, MemoryError) as error:
-        return ("not_run", str(error) or "not enough memory", []), {}
-    return ("", "", unclear), {index: each for index, each in memory.content.items() if index in wanted}
+        return ("not_run", str(error) or "not enough memory", [], {}), {}
+    kept = {index: each for index, each in memory.content.items() if index in wanted}
+    return ("", "", unclear, interpreting.notes()), kept
 
 
 def _launch(

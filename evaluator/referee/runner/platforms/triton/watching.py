@@ -112,7 +112,7 @@ class Watch:
             where = f"{near.base - address} bytes before the first of"
         else:
             where = f"{max(0, address - near.base - near.size)} bytes behind the end of"
-        lanes = f" ({count} elements of it)" if count > 1 else ""
+        lanes = f" ({count} elements of this access lie outside)" if count > 1 else ""
         return f"it {does} {size} bytes, {where} {near.name}, which has {near.size} bytes{lanes}"
 
 

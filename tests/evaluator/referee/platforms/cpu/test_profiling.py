@@ -230,6 +230,30 @@ def test_quick_figures_stand_alone_and_beside_reasons() -> None:
     )
 
 
+def test_what_disturbs_is_told_and_page_faults_stand_once() -> None:
+    platform = load_platform("cpu")
+    quick = {"page_faults_per_call": 0.1, "others_cores_busy": 1.5}
+    assert platform.profile_text(quick).splitlines() == [
+        "cores that other programs kept busy: 1.5 (peaks, times and rates suffer)",
+        "page faults a call: 0.1",
+    ]
+    assert platform.profile_text({"others_cores_busy": 0.2}) == ""
+    calls = {
+        "thread_busy_shares": [1.0], "wall_ms_per_call": 1.0, "processor_ms_per_call": 1.0, "threads_used": 1,
+        "minor_page_faults_per_call": 0.125, "major_page_faults_per_call": 0.0, "process_memory_mib": 9,
+        "process_peak_memory_mib": 9,
+    }  # fmt: skip
+    shown = platform.profile_text({**quick, "detail": {"calls": calls}}).splitlines()
+    [faults] = [line for line in shown if "page faults" in line]
+    assert faults.startswith("page faults a call: 0.125 minor")
+
+
+def test_opencl_says_nothing_of_g_plus_plus() -> None:
+    absent = {"vectorization": "nothing was compiled by g++", "calls": "it failed"}
+    shown = load_platform("opencl").profile_text({"flops": 4096, "detail": {"absent": absent}})
+    assert "not measured: calls: it failed" in shown and "g++" not in shown
+
+
 def test_one_reason_for_several_parts_is_told_once_and_in_whole() -> None:
     reason = "the candidate failed while it was profiled: " + "the process ended by SIGABRT without an answer " * 2
     detail = {"absent": {"calls": reason, "processor_time": reason}}

@@ -21,6 +21,9 @@ std::string name_of() {
   return name_in(__PRETTY_FUNCTION__);
 }
 
+// The name of the kernel at an address: `?` where the program's symbols do not tell, as of one that is static.
+std::string name_at(const void* kernel);
+
 // A kernel may use more dynamic shared memory than 48 KiB where the program has asked for it.
 void allow_shared(const void* kernel, size_t bytes);
 size_t shared_limit_of(const void* kernel);
@@ -81,13 +84,14 @@ auto launch(const Config& config) {
   return launcher(name_of<kernel>(), kernel, config);
 }
 
-// A kernel that is named by a variable: it runs, but cannot be launched again elsewhere by its name.
+// A kernel that is named by a variable, as where one of several is chosen.
 template <class... P>
 Launcher<P...> launch_pointer(void (*kernel)(P...), const Config& config) {
-  return {"?", kernel, config};
+  return {name_at(reinterpret_cast<const void*>(kernel)), kernel, config};
 }
 
-// A kernel whose template arguments follow from the arguments of its launch.
+// A kernel whose template arguments follow from the arguments of its launch: it runs, but cannot be launched again
+// elsewhere by its name.
 template <class Call>
 struct DeducedLauncher {
   Call call;

@@ -2,7 +2,11 @@
 // with sanitizers, in other orders, in a process that holds nothing of the program but its kernels.
 #include "../include/runtime.h"
 
+#include <cxxabi.h>
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 namespace cuh {
@@ -175,6 +179,21 @@ std::string name_in(const char* pretty) {
                                : text.rfind(']') - from);
   for (size_t at; (at = text.find("{anonymous}::")) != std::string::npos;) text.erase(at, 13);
   return text;
+}
+
+std::string name_at(const void* kernel) {
+  Dl_info found;
+  if (!dladdr(kernel, &found) || found.dli_saddr != kernel || !found.dli_sname) return "?";
+  int status = 1;
+  char* written = abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status);
+  std::string text = status == 0 ? written : found.dli_sname;  // that of extern "C" is not mangled
+  std::free(written);
+  int depth = 0;
+  for (size_t at = 0; at < text.size(); at++) {
+    depth += (text[at] == '<') - (text[at] == '>');
+    if (text[at] == '(' && depth == 0) text.resize(at);  // the parameters
+  }
+  return text.starts_with("void ") ? text.substr(5) : text;  // the demangled name of a template has its result
 }
 
 void launch_grid(const std::string& name, const Config& config, size_t shared_limit, const Argument* arguments,

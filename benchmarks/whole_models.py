@@ -1,0 +1,106 @@
+"""Whole models with a model that writes kernels: each optimized once, and the table of what came of it.
+
+Run: python -m benchmarks.whole_models [--model builtin/compiler] [--rounds 3] [--only NAME ...]
+Writes benchmarks/results/whole_models.json (resumable: models that are in it are not run again) and whole_models.md.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from evaluator.platforms import load_platform
+from evaluator.referee_process import harness_hash
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+FILES = sorted([*(ROOT / "examples" / "models").glob("*.py"), *(ROOT / "benchmarks" / "models").glob("*.py")])
+ABOUT = """# Whole models
+
+Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright model` (docs/models.md). Times are those
+of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
+whose kernels are in the delivered model, of those that had a job.
+"""
+
+
+def optimize(path: Path, model: str, rounds: int) -> dict[str, Any]:
+    """One `kernelwright model`, as a user would run it: what it printed as JSON, and the wall time."""
+    command = [sys.executable, "-m", "service.cli", "model", str(path), "--model", model, "--rounds", str(rounds)]
+    start = time.perf_counter()
+    done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, check=False, cwd=ROOT)
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    return {**found, "exit_status": done.returncode, "wall_s": time.perf_counter() - start}
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """One line of the table."""
+    proof = found.get("proof") or {}
+    latency, speedup = proof.get("latency_ms") or {}, proof.get("speedup") or {}
+    regions = found.get("regions") or []
+    tried = sum(region["job_id"] is not None for region in regions)
+    cells = [
+        name,
+        *(f"{latency[each]['median']:.2f}" if each in latency else "" for each in ("eager", "compile", "candidate")),
+        *(_interval(speedup.get(each)) for each in ("eager", "compile")),
+        f"{len(regions)} / {tried} / {len(found.get('kept') or [])}",
+        proof.get("verdict") or (found.get("error") or {}).get("message") or str(found.get("error") or "nothing pays"),
+        ", ".join(proof.get("tags") or ()),
+        f"{found['wall_s']:.0f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _interval(found: dict[str, float] | None) -> str:
+    return "" if found is None else f"{found['value']:.2f} ({found['low']:.2f}-{found['high']:.2f})"
+
+
+def report(data: dict[str, Any]) -> str:
+    """The page."""
+    columns = (
+        *("model", "eager ms", "compile ms", "ours ms", "over eager (95 %)", "over compile (95 %)"),
+        *("regions / tried / kept", "verdict", "tags", "s"),
+    )
+    lines = [ABOUT, f"Device: {data['device']}. Kernels by {data['model']}. Referee: `{data['harness'][:12]}`.", ""]
+    lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [row(name, found) for name, found in sorted(data["runs"].items())]
+    for over in ("eager", "compile"):
+        speedups = [
+            found["proof"]["speedup"][over]["value"]
+            for found in data["runs"].values()
+            if ((found.get("proof") or {}).get("speedup") or {}).get(over)
+        ]
+        if speedups:
+            mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
+            lines += ["", f"Geometric mean over {over}: {mean:.2f} ({len(speedups)} of {len(data['runs'])} models)."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="builtin/compiler", help="the Coder")
+    parser.add_argument("--rounds", type=int, default=3, help="a region")
+    parser.add_argument("--only", nargs="*", help="models by the names of their files")
+    options = parser.parse_args()
+    path = RESULTS / "whole_models.json"
+    data = json.loads(path.read_text()) if path.exists() else {}
+    if (data.get("harness"), data.get("model")) != (harness_hash(), options.model):  # other rules, other results
+        device = load_platform("cpu").device().name
+        data = {"harness": harness_hash(), "device": device, "model": options.model, "runs": {}}
+    for file in FILES:
+        if file.stem in data["runs"] or (options.only and file.stem not in options.only):
+            continue
+        data["runs"][file.stem] = optimize(file, options.model, options.rounds)
+        path.write_text(json.dumps(data))
+        (RESULTS / "whole_models.md").write_text(report(data))
+        print(row(file.stem, data["runs"][file.stem]), file=sys.stderr)
+    print(report(data))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""HIP for AMD's GPUs, screened on a machine without one."""

@@ -1,0 +1,233 @@
+"""The clock of a call on a GPU.
+
+A launched kernel goes on while the process that launched it is stopped. So the clock does not end when the runner has
+answered and stands still, but when the referee's own copy of the outputs is complete. What the runner writes after that
+is not in the copy, and what it has not written by then lies there as poison: wrong, not fast. The copy comes after the
+runner's answer on a stream of the referee's, which waits for nothing that the runner could hold back.
+
+The clock holds the runner's own copy of its outputs into the referee's memory, and the referee's copy of that, which is
+the same for all variants.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from ...errors import Finding, RunnerFailed
+from ...isolation import procfs
+from ...isolation.calls import Call, CallRequest
+from ...isolation.handle import RunnerHandle
+from ...protocol.device_memory import on_device, output_offsets
+from ...protocol.tensors import TensorRow, Tree
+from .driver import Driver
+from .memory import DeviceInputBuffer
+
+AGREE_S = 0.0001
+"""By so much the host's clock and the device's may differ in one call: what a mark and a wait take."""
+
+AGREE_SHARE = 0.01
+"""And by this share of the call."""
+
+DISAGREEMENTS = 3
+"""So many calls in which they differ by more may come of a host that was busy for a moment."""
+
+IDLE_S = 0.0005
+"""Filling a few bytes takes longer than this only if the device does something else."""
+
+IDLE_TRIES = 20
+"""So many times it is looked whether the device is idle, a millisecond apart."""
+
+_PROBES = 3
+
+
+@dataclass
+class Agreement:
+    """Holds the host's clock and the device's against each other, for the calls of an evaluation."""
+
+    calls: int = 0
+    worst_s: float = 0.0
+    disagreed: int = 0
+
+    def add(self, host_s: float, device_s: float) -> None:
+        """Note what both say of one call.
+
+        Raises:
+            Finding: they have differed too often.
+        """
+        self.calls += 1
+        off_s = abs(host_s - device_s)
+        self.worst_s = max(self.worst_s, off_s)
+        if off_s > AGREE_S + AGREE_SHARE * max(host_s, device_s):
+            self.disagreed += 1
+            if self.disagreed > DISAGREEMENTS:
+                raise Finding(
+                    "sandbox_error",
+                    f"in {self.disagreed} of {self.calls} calls the host's clock and the GPU's differed by more than "
+                    f"they may; in the last one {host_s * 1e3:.3f} and {device_s * 1e3:.3f} ms",
+                    "clocks_disagree",
+                )
+
+
+@dataclass
+class Flush:
+    """Fills the device's caches with other data, and has no line of them persist."""
+
+    driver: Driver
+    address: int
+    nbytes: int
+
+    def __call__(self) -> None:
+        """Ask for it, in the order of the referee's stream."""
+        self.driver.forget_persistence()
+        self.driver.fill(self.address, 0, self.nbytes)
+
+
+@dataclass
+class Clock:
+    """Times calls on one GPU.
+
+    Attributes:
+        driver: the GPU.
+        flush: empties caches of what the call is going to read.
+        agreement: of both clocks.
+        output_bytes: the room for outputs that calls of this evaluation have needed.
+    """
+
+    driver: Driver
+    flush: Flush
+    agreement: Agreement = field(default_factory=Agreement)
+    output_bytes: int = 0
+
+    def call(self, handle: RunnerHandle, request: CallRequest, *, strict: bool) -> Call:
+        """One call: inputs are put in place, caches emptied and outputs poisoned while all runners are stopped.
+
+        Args:
+            handle: the runner.
+            request: what it is called with.
+            strict: whether nothing else may run on the device, and both clocks must agree.
+
+        Raises:
+            RunnerFailed: the runner died, failed, lied about the protocol or took too long.
+            Finding: the clocks do not agree.
+        """
+        buffer = buffer_of(handle)
+        if request.quiet is not None:
+            request.quiet()
+        placed = buffer.place(request.tree)
+        told = placed.to_json()
+        _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"]}, request.timeout_s)
+        threads = procfs.count_stopped_threads(handle.stopped)
+        buffer.fill(placed, request.contents)
+        buffer.outputs.poison()
+        self.flush()
+        if request.before is not None:
+            request.before()
+        used_ns = procfs.cpu_time_ns(handle.pid)
+        message = {"spec": told["spec"], "seed": request.seed, "keep": request.keep, "state": list(request.state)}
+        left_s = max(0.001, request.timeout_s - getting_ready.seconds)
+        first = self.driver.mark()
+        self.driver.wait()
+        marked = time.perf_counter()
+        reply, turn = handle.exchange(message, left_s, request.meanwhile)
+        buffer.opened_at = _address(reply.get("inputs_at"))
+        outputs = handle.tree_of(reply.get("tree"))
+        after = handle.tree_of(reply.get("state")) if request.state else None
+        rows = device_rows(outputs, after)
+        self._make_room(handle, buffer, rows, left_s)
+        buffer.outputs.take(rows)
+        second = self.driver.mark()
+        self.driver.wait()
+        ended = time.perf_counter()
+        device_s = self.driver.between_s(first, second)
+        if strict:
+            self.agreement.add(ended - marked, device_s)
+        used_ns = procfs.cpu_time_ns(handle.pid) - used_ns
+        stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
+        ready_s = getting_ready.answered_s + max(0.0, stopping_s)
+        return Call(outputs, ended - turn.began, placed, ready_s, threads, used_ns / 1e9, after)
+
+    def handover_s(self, handle: RunnerHandle) -> float:
+        """A question that has the device fill a few bytes, and a snapshot of nothing.
+
+        The device changes from the context of one process to that of the other, as in a call.
+
+        Raises:
+            RunnerFailed: the runner died, failed or sent a forged answer.
+        """
+        _, turn = handle.exchange({"op": "touch"}, 60)
+        first, second = self.driver.mark(), self.driver.mark()
+        self.driver.wait()
+        ended = time.perf_counter()
+        self.driver.between_s(first, second)  # gives them back
+        return ended - turn.began
+
+    def _make_room(
+        self, handle: RunnerHandle, buffer: DeviceInputBuffer, rows: list[TensorRow], timeout_s: float
+    ) -> None:
+        """Have the outputs put into larger memory, where they did not fit. It is on the clock.
+
+        Raises:
+            RunnerFailed: the runner died, failed, or took too long; or the device has not so much memory.
+        """
+        needed = needed_bytes(rows)
+        self.output_bytes = max(self.output_bytes, needed)
+        if buffer.outputs.room(needed, buffer.pid):
+            hand_over(handle, buffer, rows, timeout_s)
+
+
+def buffer_of(handle: RunnerHandle) -> DeviceInputBuffer:
+    """The memory that a runner shares with the referee, whose inner one a misaligned buffer wraps."""
+    buffer = getattr(handle.input_buffer, "inner", handle.input_buffer)
+    assert isinstance(buffer, DeviceInputBuffer)
+    return buffer
+
+
+def device_rows(outputs: Tree, state: Tree | None) -> list[TensorRow]:
+    """The tensors of an answer that lie on the device, in the order in which the runner has put them."""
+    return [row for tree in (outputs, state) if tree is not None for row in tree.tensors if on_device(row)]
+
+
+def needed_bytes(rows: list[TensorRow]) -> int:
+    """What these tensors take in the memory for outputs."""
+    return output_offsets(rows)[1]
+
+
+def hand_over(handle: RunnerHandle, buffer: DeviceInputBuffer, rows: list[TensorRow], timeout_s: float) -> None:
+    """Have a runner copy what lies at these places into the memory for outputs. That it does is a claim.
+
+    Raises:
+        RunnerFailed: the runner died, failed or took too long.
+    """
+    place = buffer.outputs.describe()
+    message = {"op": "hand_over", "rows": [row.to_json() for row in rows], "outputs": place and place.to_json()}
+    handle.ask(message, timeout_s=timeout_s)
+
+
+def is_idle(driver: Driver, address: int) -> bool:
+    """Whether the device does nothing: whatever fills a few bytes then need not wait for others.
+
+    Contexts of several processes take turns on a GPU, so work of another one keeps ours waiting.
+    """
+    for number in range(IDLE_TRIES):
+        if number:
+            time.sleep(0.001)
+        if min(_probe_s(driver, address) for _ in range(_PROBES)) <= IDLE_S:
+            return True
+    return False
+
+
+def _probe_s(driver: Driver, address: int) -> float:
+    start = time.perf_counter()
+    driver.fill(address, 0, 16)
+    driver.wait()
+    return time.perf_counter() - start
+
+
+def _address(told: object) -> int:
+    """An address that a runner has told.
+
+    Raises:
+        RunnerFailed: it is none.
+    """
+    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < 1 << 63:
+        raise RunnerFailed("protocol", "forged or broken answer: no address of the inputs")
+    return told

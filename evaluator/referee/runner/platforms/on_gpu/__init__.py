@@ -1,0 +1,1 @@
+"""CUDA C++ and Triton in a runner, on a GPU that is there."""

@@ -1,0 +1,275 @@
+"""What goes back into a model: the best kernel of each region, where it pays end to end.
+
+A region's speedup says what its kernel gains alone. Trials of the whole model decide whether it pays there
+(docs/timing.md, "Trials and proofs"): each kernel is taken out in turn, and it stays out unless the model is slower
+without it. The proof of what the trials have chosen is measured afterwards.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from db.records import ModelRunRecord
+from db.store import Store
+from evaluator.evaluation import Evaluation
+from service.cancellation import CancelToken
+from service.evaluation_context import EvaluationContext
+from service.jobs.query import show_job
+from service.whole_models.plan import WHOLE, Plan
+from tasks.outcomes import Decision, candidate_hash
+from whole_models.contraction import fit_together
+from whole_models.put_back import Chosen, bundle, put_back
+from whole_models.regions import Region
+
+MAX_SETS = 20_000  # that `disjoint` looks at; the first ones hold what saves most
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The best candidate of a region's job.
+
+    Attributes:
+        name: the region's.
+        region: the region.
+        source: the candidate.
+        speedup: over eager, of the region alone.
+        saved_ms: what all its occurrences save by that, of the time that they take under eager.
+        names: the region's names of weights that have another name in the candidate, with that name.
+    """
+
+    name: str
+    region: Region
+    source: str
+    speedup: float
+    saved_ms: float
+    names: tuple[tuple[str, str], ...] = ()
+
+
+def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
+    """The kernels that the run's jobs have found and that are faster than eager, the one that saves most first."""
+    regions = {region.name: region for region in plan.chosen}
+    found = []
+    for record in run.regions:
+        best = None if record.job_id is None else show_job(store, record.job_id).best
+        if (
+            best is None
+            or best.retracted_at is not None
+            or best.measurements.speedup is None
+            or best.measurements.speedup <= 1
+        ):
+            continue
+        speedup = best.measurements.speedup
+        saved_ms = record.eager_ms * (1 - 1 / speedup)
+        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms, _names(best.result)))
+    return sorted(found, key=lambda kernel: (-kernel.saved_ms, kernel.name))
+
+
+def _names(result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What the task calls weights that have another name in the candidate, with that name."""
+    names = ((result.get("correctness") or {}).get("neighbours") or {}).get("names") or {}
+    return tuple((str(tasks), str(kernels)) for kernels, tasks in names.items())
+
+
+def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
+    """The kernels that can all be in place and together save most, the one that saves most first.
+
+    Regions of different grains share nodes, so this weighs a kernel for a layer against those for the layer's parts. Of
+    two sets that save the same the one found first is taken, which has the larger kernels. Then the others are put
+    into those of their places that are left free. Whole graphs are left out.
+
+    Args:
+        kernels: the one that saves most first.
+        fit: whether kernels whose regions share no node can be put in place together.
+    """
+    parts = [kernel for kernel in kernels if kernel.region.kind != WHOLE]
+    nodes = [{(each.region.graph, node) for place in each.region.occurrences for node in place.nodes} for each in parts]
+    left_ms = [sum(each.saved_ms for each in parts[start:]) for start in range(len(parts) + 1)]
+    best: tuple[float, tuple[int, ...]] = (0.0, ())
+    looked = 0
+
+    def extend(start: int, taken: tuple[int, ...], saved_ms: float) -> None:
+        nonlocal best, looked
+        looked += 1
+        if saved_ms > best[0]:
+            best = (saved_ms, taken)
+        for place in range(start, len(parts)):
+            if saved_ms + left_ms[place] <= best[0] or looked > MAX_SETS:
+                return
+            free = all(nodes[place].isdisjoint(nodes[each]) for each in taken)
+            if free and fit([parts[each] for each in (*taken, place)]):
+                extend(place + 1, (*taken, place), saved_ms + parts[place].saved_ms)
+
+    extend(0, (), 0.0)
+    found = [parts[each] for each in best[1]]
+    for kernel in parts:
+        if kernel not in found and (rest := _elsewhere(kernel, found, fit)) is not None:
+            found.append(rest)
+    return found
+
+
+def _elsewhere(kernel: Kernel, taken: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> Kernel | None:
+    """The kernel in those of its places that others have left free; None: there are none."""
+    used = {(each.region.graph, node) for each in taken for place in each.region.occurrences for node in place.nodes}
+    places = kernel.region.occurrences
+    free = tuple(each for each in places if used.isdisjoint((kernel.region.graph, node) for node in each.nodes))
+    if not free:
+        return None
+    share = len(free) / len(places)
+    region = replace(kernel.region, nodes=free[0].nodes, occurrences=free, eager_ms=kernel.region.eager_ms * share)
+    rest = replace(kernel, region=region, saved_ms=kernel.saved_ms * share)
+    return rest if fit([*taken, rest]) else None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A decision on one kernel.
+
+    Attributes:
+        name: the region whose kernel it is about.
+        question: `passes`, `without` (is the model better off without it?) or `whole` (is one kernel for all of it
+            better?).
+        candidate, champion: the hashes of the sources that were compared; no champion where there was none.
+        decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass.
+        ratio: the candidate's speedup over the champion; None if it was not timed.
+        taken_out: whether the kernel is left out because of it.
+    """
+
+    name: str
+    question: str
+    candidate: str
+    champion: str
+    decision: str
+    ratio: float | None
+    taken_out: bool
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What is delivered: the model with kernels, as one source; or nothing (`source` is empty)."""
+
+    kernels: tuple[Kernel, ...]
+    source: str
+
+
+@dataclass
+class Assembler:
+    """Decides which kernels stay. Decisions of an earlier run of the same question are not measured again.
+
+    Attributes:
+        model_source: the model.
+        plan: its plan.
+        context: evaluates candidates for the model.
+        known: decisions that were stored.
+        record: stores one more.
+        on_progress: called with a few words on each trial.
+        cancel: ends the current trial.
+    """
+
+    model_source: str
+    plan: Plan
+    context: EvaluationContext
+    known: Sequence[Mapping[str, Any]]
+    record: Callable[[Trial], None]
+    on_progress: Callable[[str], None]
+    cancel: CancelToken
+
+    def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
+        """Put kernels back and take out again those that do not pay.
+
+        Raises:
+            Cancelled: cancellation was requested; what was decided is stored.
+            SandboxUnavailable: there is no sandbox to work with.
+        """
+        kept = self._right(disjoint(kernels, self._fit))
+        for kernel in sorted(kept, key=lambda each: each.saved_ms):
+            rest = [each for each in kept if each is not kernel]
+            if self._better_without(kernel, kept, rest):
+                kept = rest
+        source = self._source(kept) if kept else ""
+        wholes = [kernel for kernel in kernels if kernel.region.kind == WHOLE]
+        if wholes:
+            whole = self._source(wholes)
+            if self._whole_is_better(wholes[0].name, whole, source or self._source([])):
+                return Assembly(tuple(wholes), whole)
+        return Assembly(tuple(kept), source)
+
+    def _fit(self, kernels: Sequence[Kernel]) -> bool:
+        """Whether no kernel would have to wait for one that waits for it."""
+        graphs = {graph.path: graph for graph in self.plan.captured.graphs}
+        sets: dict[str, list[tuple[str, ...]]] = {}
+        for kernel in kernels:
+            sets.setdefault(kernel.region.graph, []).extend(each.nodes for each in kernel.region.occurrences)
+        return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
+
+    def _source(self, kernels: Sequence[Kernel]) -> str:
+        return bundle(put_back(self.model_source, self.plan.captured, chosen(kernels)))
+
+    def _right(self, kernels: list[Kernel]) -> list[Kernel]:
+        """The kernels with which the model passes. If it fails with all of them, they are put back one by one."""
+        if not kernels or self._passes(kernels[0].name, kernels):
+            return kernels
+        kept: list[Kernel] = []
+        for kernel in kernels:
+            if self._passes(kernel.name, [*kept, kernel]):
+                kept.append(kernel)
+        return kept
+
+    def _passes(self, name: str, kernels: Sequence[Kernel]) -> bool:
+        source = self._source(kernels)
+        self.on_progress(f"checking the model with {len(kernels)} kernels")
+        return not self._decide(name, "passes", source, None, lambda decision, ratio: False).taken_out
+
+    def _better_without(self, kernel: Kernel, kept: Sequence[Kernel], rest: Sequence[Kernel]) -> bool:
+        self.on_progress(f"does {kernel.name} pay in the model?")
+        question = self._source(rest), self._source(kept)
+        return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
+
+    def _whole_is_better(self, name: str, whole: str, source: str) -> bool:
+        self.on_progress("is one kernel for all of it better?")
+        found = self._decide(name, "whole", whole, source, lambda decision, ratio: decision != Decision.BETTER)
+        return not found.taken_out
+
+    def _decide(
+        self,
+        name: str,
+        question: str,
+        candidate: str,
+        champion: str | None,
+        takes_out: Callable[[str, float | None], bool],
+    ) -> Trial:
+        hashes = candidate_hash(candidate), candidate_hash(champion) if champion else ""
+        for each in self.known:
+            if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
+                return Trial(**each)
+        evaluation = self.context.evaluate(
+            candidate, on_progress=self.on_progress, cancel=self.cancel, trial=True, champion=champion, profile=False
+        )
+        decision, ratio = _outcome(evaluation)
+        out = takes_out(decision, ratio) if evaluation.passed else question != "without"
+        trial = Trial(name, question, *hashes, decision, ratio, out, evaluation.message[:500])
+        self.record(trial)
+        return trial
+
+
+def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:
+    """The kernels as `whole_models.put_back` takes them."""
+    return [Chosen(kernel.region, kernel.source, kernel.names) for kernel in kernels]
+
+
+def _does_not_pay(decision: str, ratio: float | None) -> bool:
+    """Whether the model without a kernel is better, or so near to it that the kernel is not worth its lines."""
+    return decision == Decision.BETTER or (decision == Decision.ALIKE and (ratio is None or ratio >= 1))
+
+
+def _outcome(evaluation: Evaluation) -> tuple[str, float | None]:
+    if not evaluation.passed:
+        return str(evaluation.verdict), None
+    compared = evaluation.champion
+    if compared is None:
+        return "passed", None
+    return str(compared.decision), None if compared.speedup is None else compared.speedup.value

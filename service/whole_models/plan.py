@@ -1,0 +1,210 @@
+"""The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agents.llm.models import is_builtin
+from service.cancellation import Cancelled, CancelToken
+from service.device_lock import DeviceLockSandbox, lock_paths
+from service.errors import BadRequest
+from service.evaluation_context import WAITING, open_platform, open_sandbox
+from service.jobs.export import write_whole
+from service.settings import Settings
+from tasks.load import task_from_source
+from tasks.task import Task
+from whole_models.amdahl import by_module, by_operator, by_region
+from whole_models.capture_run import CaptureCancelled, run_capture
+from whole_models.graph import Captured, CaptureFailed, read_captured
+from whole_models.region_task import region_task
+from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product
+
+SUITE = "regions"
+"""The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
+
+WHOLE = "whole"
+"""The kind of a region that is all of a graph."""
+
+PLATFORMS = ("cpu",)
+"""Platforms whose kernels can be put back into a model and timed in it."""
+
+MAX_STATE_BYTES = 2 * 1024 * 1024 * 1024
+CAPTURE_S = 60.0
+MODULE_DEPTH = 2  # parts of a module's path in the table of modules
+_CAPTURED = "captured.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name."""
+
+    captured: Captured
+    regions: tuple[Region, ...]
+    chosen: tuple[Region, ...]
+    tasks: Mapping[str, Task]
+
+
+def make_plan(
+    model: Task,
+    folder: Path,
+    *,
+    settings: Settings,
+    state: Path | None,
+    on_progress: Callable[[str], None],
+    cancel: CancelToken,
+) -> Plan:
+    """Capture a model, unless `folder` holds its capture, and find its regions. No model that writes kernels is asked.
+
+    Args:
+        model: the model as a task.
+        folder: where the capture is kept.
+        settings: the platform, the sandbox and the model that will write kernels.
+        state: a safetensors file with the model's weights.
+        on_progress: called with a few words on each stage.
+        cancel: ends the capture.
+
+    Raises:
+        BadRequest: the model or its weights cannot be used, or the platform times no models.
+        SandboxUnavailable: there is no sandbox to work with.
+        Cancelled: cancellation was requested before there was a plan.
+    """
+    check_platform(settings.platform)
+    kept = folder / _CAPTURED
+    if not kept.exists():
+        raw = _capture(model, settings=settings, state=state, on_progress=on_progress, cancel=cancel)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, raw.decode("utf-8", "replace"))
+    try:
+        captured = read_captured(kept.read_bytes())
+    except CaptureFailed as error:
+        raise BadRequest(f"{model.id}: {error}") from error
+    regions = find_regions(captured)
+    candidates = regions if is_builtin(settings.model) else choose(captured, regions)
+    chosen = tuple(region for region in candidates if not is_bare_product(captured, region))
+    tasks = {
+        region.name: task_from_source(
+            region_task(captured, region, model_name=model.name), name=f"{model.name}.{region.name}", where=region.name
+        )
+        for region in chosen
+    }
+    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()})
+
+
+def plan_once(
+    model: Task,
+    *,
+    settings: Settings,
+    state: Path | None,
+    on_progress: Callable[[str], None],
+    cancel: CancelToken,
+) -> Plan:
+    """`make_plan` whose capture is not kept."""
+    with tempfile.TemporaryDirectory(prefix="kernelwright-plan-") as folder:
+        return make_plan(model, Path(folder), settings=settings, state=state, on_progress=on_progress, cancel=cancel)
+
+
+def write_tasks(plan: Plan, folder: Path) -> None:
+    """Write the task of each region into a folder, as a file that can be edited and submitted.
+
+    Raises:
+        BadRequest: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadRequest(f"--tasks {folder}: {error.strerror}; name a folder that can be made") from error
+    for name, task in plan.tasks.items():
+        write_whole(folder / f"{name}.py", task.source)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """What the capture measured, as the store keeps it. `apart` are regions that share no operator."""
+    captured = plan.captured
+    total = counted_ms(captured)
+    return {
+        "torch": captured.torch,
+        "threads": captured.threads,
+        "eager_ms": captured.eager_ms,
+        "compile_ms": captured.compile_ms,
+        "compile_s": captured.compile_s,
+        "compile_error": captured.compile_error,
+        "kernels_ms": [list(pair) for pair in captured.kernels_ms],
+        "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "operators": sum(len(graph.nodes) for graph in captured.graphs),
+        "apart": [
+            {"name": region.name, "share": region.eager_ms / total if total else 0.0}
+            for region in choose(captured, plan.regions)
+        ],
+        "gains": [_finite(asdict(row)) for row in by_region(captured, plan.regions)],
+        "modules": [_finite(asdict(row)) for row in by_module(captured, depth=MODULE_DEPTH)],
+        "by_operator": [_finite(asdict(row)) for row in by_operator(captured)],
+        "cost_s": dict(captured.cost_s),
+    }
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with None for numbers that JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+
+
+def _in_suite(task: Task) -> Task:
+    return Task(name=task.name, source=task.source, suite=SUITE, category=task.category, dtype=task.dtype)
+
+
+def _capture(
+    model: Task, *, settings: Settings, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
+) -> bytes:
+    if state is not None:
+        check_state(state)
+    weights = b"" if state is None else state.read_bytes()
+    platform = open_platform(settings.platform, settings.device)
+    locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
+    with open_sandbox(settings, own_code_only=True) as sandbox:
+        alone = DeviceLockSandbox(sandbox, locks, on_wait=partial(on_progress, WAITING), cancel=cancel.event)
+        try:
+            return run_capture(
+                alone,
+                model.source,
+                state=weights,
+                compile="compile" in settings.baselines.split(","),
+                budget_s=CAPTURE_S,
+                memory_mb=settings.memory_mb,
+                on_progress=on_progress,
+                cancel=cancel.event,
+            )
+        except CaptureCancelled:
+            raise Cancelled from None
+        except CaptureFailed as error:
+            raise BadRequest(f"{model.id}: {error}") from error
+
+
+def check_platform(name: str) -> None:
+    """Refuse a platform whose kernels cannot be put back into a model and timed there.
+
+    Raises:
+        BadRequest: it is one.
+    """
+    if name not in PLATFORMS:
+        raise BadRequest(f"platform {name[:80]!r}: whole models are for {', '.join(PLATFORMS)}")
+
+
+def check_state(path: Path) -> None:
+    """Refuse a file with weights that cannot be read, or that is larger than 2 GiB.
+
+    Raises:
+        BadRequest: it is one.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if size > MAX_STATE_BYTES:
+        raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

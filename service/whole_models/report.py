@@ -1,0 +1,153 @@
+"""The report of a run over a whole model, as Markdown, and its figures as JSON."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from db.jobs import jobs
+from db.records import EvaluationRecord, JobRecord, ModelRunRecord
+from db.store import Store
+from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
+from service.version import program_version
+from service.views.models import region_lines
+from tasks.outcomes import clock_of
+
+if TYPE_CHECKING:
+    from service.whole_models.run import ModelReport
+
+SCHEMA = "kernelwright.model/1"
+
+
+def region_rows(store: Store, run: ModelRunRecord) -> list[dict[str, Any]]:
+    """What became of each region: its job, its best kernel beside eager and torch.compile, and whether that is kept."""
+    return [
+        {
+            **asdict(line.region),
+            "speedup": None if line.best is None else line.best.speedup,
+            "speedup_compile": None if line.best is None else line.best.speedup_compile,
+            "evaluation": None if line.best is None else line.best.id,
+            "kept": line.kept,
+            "why": line.why,
+        }
+        for line in region_lines(store, run)
+    ]
+
+
+def report_json(report: "ModelReport", store: Store) -> dict[str, Any]:
+    """The JSON object that `model --json` and `models show --json` print."""
+    run = report.run
+    values = asdict(run)
+    del values["task"], values["regions"]
+    return {
+        "schema": SCHEMA,
+        **values,
+        "task": {"id": run.task.id, "ref": run.task.ref, "source_hash": run.task.source_hash},
+        "regions": region_rows(store, run),
+        "jobs": [_job_json(job) for job in jobs_of(store, run)],
+        "proof": None if report.proof is None else report.proof.result,
+        "delivered": None if report.delivered is None else str(report.delivered),
+    }
+
+
+def jobs_of(store: Store, run: ModelRunRecord) -> list[JobRecord]:
+    """The jobs of a run, in the order in which they were queued."""
+    if run.batch_id is None:
+        return []
+    with store.read() as session:
+        return jobs.list_jobs(session, batch_id=run.batch_id)[::-1]
+
+
+def _job_json(job: JobRecord) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "task": job.task.ref,
+        "status": job.status.value,
+        "stop_reason": job.stop_reason,
+        "rounds_done": job.rounds_done,
+        "cost_usd": job.cost_usd,
+        "tokens": job.tokens,
+    }
+
+
+def report_text(report: "ModelReport", store: Store) -> str:
+    """The report as Markdown. All that may come from a model, a candidate or an LLM is escaped."""
+    run, proof = report.run, report.proof
+    assert proof is not None, "a report is of what is delivered, and that has a proof"
+    sections = [
+        f"{REPORT_MARK}\n# {markdown_cell(run.task.ref)}: a faster model for `{markdown_cell(run.platform)}`\n",
+        f"Verdict **{markdown_cell(proof.verdict)}**, tags: {markdown_cell(', '.join(proof.tags)) or 'none'}.\n",
+        "## Latency and speedup of the whole model\n\n" + latency_section(proof.result, clock_of(proof.tags)),
+        "## Regions\n\n" + _regions(store, run),
+        "## How kernels were chosen\n\n" + _trials(run),
+        "## Why it is held to be correct\n\n" + correctness_section(proof.result.get("correctness") or {}, proof.tags),
+        "## Use\n\n" + USE,
+        "## Provenance\n\n" + _provenance(run, proof),
+    ]
+    return "\n".join(sections)
+
+
+USE = """`from model import Model` stands in for the model's own class: the same constructor, the same `forward`, the
+same state dict. `apply(model)` makes a module that exists already run the kernels, and `remove(model)` undoes that.
+Inputs of other shapes, dtypes or strides run the original code. Kernels give no gradients.
+
+`candidate.py` is all of it in one file, as it was evaluated. `kernelwright evaluate MODEL.py candidate.py` measures it
+again.
+"""
+
+
+def _regions(store: Store, run: ModelRunRecord) -> str:
+    rows = [
+        (
+            row["name"],
+            row["kind"],
+            row["occurrences"],
+            f"{row['share']:.1%}",
+            "" if row["job_id"] is None else row["job_id"],
+            _ratio(row["speedup"]),
+            _ratio(row["speedup_compile"]),
+            row["why"],
+        )
+        for row in region_rows(store, run)
+    ]
+    columns = ("region", "kind", "times", "share of eager", "job", "over eager", "over torch.compile", "in the model")
+    stays = "".join(
+        f"- The code of {markdown_cell(each['module_class'])} at {markdown_cell(each['path']) or 'the root'}"
+        f" stays as it is: {markdown_cell(each['reason'])}\n"
+        for each in run.plan.get("stays_eager", ())
+    )
+    return markdown_table(columns, rows) + ("\n" + stays if stays else "")
+
+
+def _trials(run: ModelRunRecord) -> str:
+    if not run.trials:
+        return "There was nothing to choose from.\n"
+    rows = [
+        (
+            trial["name"],
+            trial["question"],
+            trial["decision"],
+            _ratio(trial["ratio"]),
+            "yes" if trial["taken_out"] else "no",
+        )
+        for trial in run.trials
+    ]
+    note = "\nA trial of the whole model decided each; the figures above are of a measurement of their own.\n"
+    return markdown_table(("kernel", "question", "decision", "ratio", "taken out"), rows) + note
+
+
+def _provenance(run: ModelRunRecord, proof: EvaluationRecord) -> str:
+    rows = [
+        ("Kernelwright", program_version()),
+        ("model run", run.id),
+        ("kernels by", run.model),
+        ("task SHA-256", run.task.source_hash),
+        ("evaluation", proof.id),
+        ("evaluated", f"{proof.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("device", proof.device),
+        ("sandbox", proof.sandbox),
+        ("harness", str((proof.result.get("provenance") or {}).get("harness", "unknown"))),
+    ]
+    return markdown_table(("what", "value"), rows)
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,115 @@
+"""The calls of CUDA's driver interface, against a library that answers as its manual says, on the host's memory."""
+
+import ctypes
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evaluator.referee.errors import RunnerFailed
+from evaluator.referee.platforms.gpu.driver import GRANULE, CudaDriver, DriverError, open_driver
+from evaluator.referee.protocol.device_memory import Shared
+from evaluator.referee.runner.platforms.on_gpu import memory as runner_memory
+from evaluator.referee.runner.platforms.on_gpu.memory import CudaMemory
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
+    source = Path(__file__).with_name("fake_cuda.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", path, source], check=True)
+    return str(path)
+
+
+@pytest.fixture
+def driver(library: str) -> CudaDriver:
+    return open_driver(library)
+
+
+def content(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.uint8)
+
+
+def read(driver: CudaDriver, address: int, nbytes: int) -> list[int]:
+    found = torch.empty(nbytes, dtype=torch.uint8)
+    driver.read(address, found)
+    return found.tolist()
+
+
+def test_bytes_are_written_filled_copied_and_read(driver: CudaDriver, library: str) -> None:
+    first, second = driver.allocate(10), driver.allocate(GRANULE + 1)
+    assert (first.nbytes, second.nbytes) == (GRANULE, 2 * GRANULE)
+    driver.write(first.address, content(1, 2, 3, 4))
+    driver.fill(second.address, 0xFF, 6)
+    driver.copy(second.address + 1, first.address, 4)
+    driver.wait()
+    assert read(driver, second.address, 7) == [255, 1, 2, 3, 4, 255, 0]
+    for nothing in (lambda: driver.fill(0, 0, 0), lambda: driver.copy(0, 0, 0), lambda: driver.write(0, content())):
+        nothing()
+    before = ctypes.CDLL(library).fake_live()
+    driver.free(first)
+    driver.free(second)
+    assert ctypes.CDLL(library).fake_live() == before - 2
+
+
+def test_any_thread_of_the_referee_may_use_the_device(driver: CudaDriver) -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        memory = driver.allocate(4)
+        driver.write(memory.address, content(7))
+        found.append(read(driver, memory.address, 1))
+        driver.free(memory)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [[7]]
+
+
+def test_memory_is_exported_with_its_place_in_what_the_handle_names(
+    driver: CudaDriver, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocation = driver.allocate(4)
+    handle, offset = driver.export(allocation)
+    assert (len(handle), offset) == (64, 512)
+    memory = CudaMemory()
+    monkeypatch.setattr(memory, "device", "cpu")  # torch has no CUDA here
+    monkeypatch.setattr(runner_memory, "_LIBRARY", library)
+    assert memory.open(Shared(handle, offset, allocation.nbytes)) == allocation.address
+    with pytest.raises(RuntimeError, match="cannot be opened"):
+        memory.open(Shared(bytes(64), 0, 1))
+    driver.free(allocation)
+
+
+def test_the_time_between_two_marks_is_the_devices_and_marks_are_given_back(driver: CudaDriver, library: str) -> None:
+    first = driver.mark()
+    time.sleep(0.02)
+    second = driver.mark()
+    assert 0.02 <= driver.between_s(first, second) < 5
+    assert ctypes.CDLL(library).fake_events() == 0
+    with pytest.raises(KeyError):
+        driver.between_s(first, second)
+
+
+def test_what_the_device_is_like(driver: CudaDriver) -> None:
+    assert driver.l2_bytes == 60 << 20
+    assert driver.version() == "13.0"
+    driver.forget_persistence()
+
+
+def test_too_much_memory_is_a_failure_of_whoever_asked(driver: CudaDriver) -> None:
+    with pytest.raises(RunnerFailed, match="cuMemAlloc_v2: out of memory") as failed:
+        driver.allocate(1 << 40)
+    assert failed.value.kind == "out_of_memory"
+
+
+def test_a_refused_call_is_named(driver: CudaDriver, tmp_path: Path) -> None:
+    with pytest.raises(DriverError, match="cuNoSuchThing: not in this driver"):
+        driver._call("cuNoSuchThing")
+    with pytest.raises(DriverError):
+        open_driver(str(tmp_path / "libcuda.so.1"))

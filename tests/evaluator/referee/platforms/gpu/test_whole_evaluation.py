@@ -1,0 +1,57 @@
+"""Whole evaluations by the referee's part for GPUs, in a real sandbox; the device is stood in for (`whole.py`)."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.base import Command, Limits
+from sandbox.process.sandbox import ProcessSandbox
+from tests.platforms.kits import CPU, OP
+
+ROOT = Path(__file__).parents[5]
+FIRST = CPU.cheats["the first answer for every call"]
+LATE = CPU.right.replace(
+    "return F.relu(x * self.weight) + x",
+    "import threading; y = torch.zeros_like(x); "
+    "threading.Timer(0.002, lambda: y.copy_(F.relu(x * self.weight) + x)).start(); return y",
+)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program with the referee beside it."""
+    folder = tmp_path_factory.mktemp("package") / "whole"
+    shutil.copytree(ROOT / "evaluator" / "referee", folder / "evaluator" / "referee")
+    shutil.copy(ROOT / "evaluator" / "__init__.py", folder / "evaluator")
+    shutil.copy(Path(__file__).with_name("whole.py"), folder / "__main__.py")
+    return folder
+
+
+def judged(sandbox: ProcessSandbox, package: Path, candidate: str, **more: Any) -> dict[str, Any]:
+    asked = {"task_source": OP, "candidate_source": candidate, "baselines": ["eager"], "measure_budget_s": 0.5, **more}
+    command = Command(package, stdin=json.dumps({"memory_mb": 3072, **asked}).encode(), limits=Limits(memory_mb=3072))
+    done = sandbox.run(command)
+    assert done.exit_code == 0, done.stderr.decode()[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_a_right_candidate_is_timed_and_every_stage_gone_through(
+    process_sandbox: ProcessSandbox, package: Path
+) -> None:
+    found = judged(process_sandbox, package, CPU.right)
+    assert found["verdict"] == "passed", f"{found['message']}\n{found['detail']}"
+    assert found["speedup"].keys() == {"eager"} and found["latency_ms"]["candidate"]["median"] > 0
+    assert "custom_kernel" in found["tags"]
+    assert found["profile"]["kernels_claimed"] == [["own", 1.0]]
+    assert {"reference", "build", "correctness", "timing", "limits", "neighbours"} <= found["cost_s"].keys()
+
+
+@pytest.mark.parametrize("candidate", [FIRST, LATE], ids=["first", "late"])
+def test_what_is_wrong_or_late_is_refused(process_sandbox: ProcessSandbox, package: Path, candidate: str) -> None:
+    found = judged(process_sandbox, package, candidate)
+    assert found["verdict"] == "wrong_output", f"{found['verdict']}: {found['message']}\n{found['detail']}"
+    assert found["speedup"] is None

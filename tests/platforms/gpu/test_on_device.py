@@ -1,0 +1,88 @@
+"""Platforms `cuda` and `triton` on a GPU: what every platform keeps, attacks and honest candidates; skipped without."""
+
+import ast
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation
+from evaluator.platforms import load_platform
+from evaluator.platforms.gpu.platform import GpuPlatform
+from sandbox.process.sandbox import ProcessSandbox
+from tasks.build import task_from_source
+from tasks.outcomes import TAGS, Verdict
+from tests.platforms.gpu.candidates import ATTACKS, HONEST, LARGE
+from tests.platforms.kits import KITS, OP
+
+NAMES = ["cuda", "triton"]
+EFFORT = Effort(measure_budget_s=2.0, baselines=("eager",), build_timeout_s=240.0)
+
+
+def judged(sandbox: ProcessSandbox, name: str, source: str, op: str = OP) -> Evaluation:
+    task = task_from_source(op, name="scaled_relu")
+    platform = load_platform(name)
+    assert isinstance(platform, GpuPlatform)
+    return evaluate(task, source, sandbox=sandbox, platform=platform, effort=EFFORT)
+
+
+@pytest.mark.parametrize("source", [*(each.source for each in ATTACKS.values()), *HONEST.values(), LARGE])
+def test_each_candidate_is_python(source: str) -> None:
+    names = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
+    assert names & {"Model", "ModelNew"}
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("name", NAMES)
+def test_a_right_candidate_is_timed(process_sandbox: ProcessSandbox, name: str) -> None:
+    found = judged(process_sandbox, name, KITS[name].right)
+    assert found.verdict == Verdict.PASSED, f"{found.message}\n{found.detail}"
+    assert found.speedup is not None and found.latency_ms["candidate"].median > 0
+    assert set(found.tags) <= set(TAGS)
+    assert found.provenance["device"]["gpu_uuid"].startswith("GPU-")
+    assert found.profile["gpu"]["looks"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("wrong", Verdict.WRONG_OUTPUT), ("raises", Verdict.CRASHED), ("broken", Verdict.BUILD_FAILED)],
+)
+def test_others_are_refused(process_sandbox: ProcessSandbox, name: str, kind: str, verdict: Verdict) -> None:
+    found = judged(process_sandbox, name, getattr(KITS[name], kind))
+    assert found.verdict == verdict, f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("which", [0, 1])
+def test_cheats_of_the_kit_are_refused(process_sandbox: ProcessSandbox, name: str, which: int) -> None:
+    found = judged(process_sandbox, name, list(KITS[name].cheats.values())[which])
+    assert found.verdict in (Verdict.WRONG_OUTPUT, Verdict.INTEGRITY), f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_is_refused(process_sandbox: ProcessSandbox, attack: str) -> None:
+    found = judged(process_sandbox, "cuda", ATTACKS[attack].source)
+    assert found.verdict in ATTACKS[attack].verdicts, f"{found.verdict}: {found.message}\n{found.detail}"
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("candidate", HONEST)
+def test_an_honest_candidate_passes(process_sandbox: ProcessSandbox, candidate: str) -> None:
+    found = judged(process_sandbox, "cuda", HONEST[candidate])
+    assert found.verdict == Verdict.PASSED, f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+def test_the_op_against_itself_is_a_tie(process_sandbox: ProcessSandbox) -> None:
+    found = judged(process_sandbox, "cuda", HONEST["torch"], LARGE)
+    assert found.speedup is not None, f"{found.message}\n{found.detail}"
+    assert abs(found.speedup["eager"].value - 1) < 0.03

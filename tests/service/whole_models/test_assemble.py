@@ -1,0 +1,74 @@
+"""Which kernels go back together: those that share no operator and save most in all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.whole_models.assemble import Kernel, disjoint
+from service.whole_models.plan import WHOLE
+from whole_models.regions import Occurrence, Region
+
+
+def kernel(name: str, nodes: str, saved_ms: float, kind: str = "element-wise") -> Kernel:
+    occurrence = Occurrence(tuple(nodes), (), (), ())
+    return Kernel(name, Region(name, kind, "", tuple(nodes), (occurrence,), 10.0), f"# {name}", 2.0, saved_ms)
+
+
+def together(*kernels: Kernel, fit: bool = True) -> list[str]:
+    ordered = sorted(kernels, key=lambda each: -each.saved_ms)
+    return [each.name for each in disjoint(ordered, lambda chosen: fit or len(chosen) < 2)]
+
+
+def test_a_kernel_for_a_layer_is_weighed_against_those_for_its_parts() -> None:
+    layer, first, second = kernel("layer", "abcd", 5.0), kernel("first", "ab", 3.0), kernel("second", "cd", 2.5)
+    assert together(layer, first, second) == ["first", "second"]
+    assert together(kernel("layer", "abcd", 6.0), first, second) == ["layer"]
+
+
+def test_kernels_elsewhere_are_taken_too() -> None:
+    assert together(kernel("a", "ab", 1.0), kernel("b", "bc", 0.9), kernel("c", "de", 0.1)) == ["a", "c"]
+
+
+def test_a_kernel_whose_places_are_taken_in_part_is_put_into_the_others() -> None:
+    norm = kernel("norm", "ab", 1.0)
+    places = tuple(Occurrence(tuple(nodes), (), (), ()) for nodes in ("ab", "xy", "zw"))
+    norm = replace(norm, region=replace(norm.region, occurrences=places, eager_ms=9.0), saved_ms=3.0)
+    layer, rest = disjoint([kernel("layer", "abcd", 5.0), norm], lambda chosen: True)
+    assert (layer.name, rest.name, rest.saved_ms, rest.region.eager_ms) == ("layer", "norm", 2.0, 6.0)
+    assert [each.nodes for each in rest.region.occurrences] == [("x", "y"), ("z", "w")]
+
+
+def test_the_kernel_of_a_whole_graph_is_no_part() -> None:
+    assert together(kernel("all", "abcd", 9.0, kind=WHOLE), kernel("part", "ab", 1.0)) == ["part"]
+
+
+def test_kernels_that_would_wait_for_each_other_do_not_go_together() -> None:
+    assert together(kernel("a", "ab", 2.0), kernel("b", "cd", 1.0), fit=False) == ["a"]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert together() == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4), st.integers(1, 20)),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_no_other_set_saves_more(regions: Sequence[tuple[set[str], int]]) -> None:
+    kernels = [kernel(f"k{n}", "".join(sorted(nodes)), float(ms)) for n, (nodes, ms) in enumerate(regions)]
+    kernels.sort(key=lambda each: -each.saved_ms)
+    found = disjoint(kernels, lambda chosen: True)
+    taken = [node for each in found for node in each.region.nodes]
+    assert len(taken) == len(set(taken))
+    best = 0.0
+    for chosen in range(1 << len(kernels)):
+        some = [each for place, each in enumerate(kernels) if chosen >> place & 1]
+        nodes = [node for each in some for node in each.region.nodes]
+        if len(nodes) == len(set(nodes)):
+            best = max(best, sum(each.saved_ms for each in some))
+    assert sum(each.saved_ms for each in found) == best

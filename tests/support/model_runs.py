@@ -1,0 +1,137 @@
+"""Runs over whole models in milliseconds: all real but the capture, which was made before, and the evaluator, which
+answers from the kernels' text. As a program, runs that a test can kill."""
+
+import contextlib
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from agents.llm.client import open_llm
+from agents.llm.models import import_litellm
+from db.store import Store
+from evaluator.evaluation import Comparison, Evaluation, Interval
+from evaluator.platforms import load_platform
+from service import evaluate as evaluating
+from service.cancellation import CancelToken
+from service.database import open_store
+from service.evaluation_context import EvaluationContext
+from service.jobs import local
+from service.jobs import run as job_run
+from service.settings import Settings, load_settings
+from service.whole_models import run as model_run
+from service.whole_models.run import ModelReport, Watching, run_folder, run_model
+from tasks.outcomes import Verdict, candidate_hash
+from tests.support.killable_jobs import QuickContext, Sandbox, opened_quickly
+
+MODEL = '''"""Two chains of element-wise operators with a product between."""
+
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(32, 48)
+        self.second = torch.nn.Linear(48, 32)
+
+    def forward(self, x):
+        x = self.first(torch.tanh(x * 2.0) + 1.0)
+        x = self.second(torch.nn.functional.layer_norm(torch.sigmoid(x), (48,)))
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 32)]
+
+
+def get_init_inputs():
+    return []
+'''
+PAYS = 1.5
+"""The speed of a region's kernel from which on it makes the whole model faster."""
+
+SLOW = 1.7
+"""The speed of a kernel with which the whole model is faster than eager and slower than torch.compile."""
+
+BREAKS = 9.0
+"""The speed of a kernel with which the whole model is wrong."""
+
+
+class ModelContext(QuickContext):
+    """Gives a model the speed that its kernels make: each adds what it has above `PAYS`, or takes what it lacks."""
+
+    def evaluate(self, source: str, *, champion: str | None = None, **options: Any) -> Evaluation:
+        speeds = speeds_in(source)
+        whole = 1.0 + sum(speed - PAYS for speed in speeds)
+        found = super().evaluate(f"speed = {whole:.3f}  # {candidate_hash(source)}", **options)
+        if BREAKS in speeds:
+            return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
+        if champion is None:
+            over = 0.9 if SLOW in speeds else whole
+            return replace(
+                found, speedup={**(found.speedup or {}), "compile": Interval(over, over * 0.99, over * 1.01)}
+            )
+        ratio = whole / (1.0 + sum(speed - PAYS for speed in speeds_in(champion)))
+        decision = "better" if ratio > 1.02 else "worse" if ratio < 0.98 else "alike"
+        return replace(
+            found, champion=Comparison(candidate_hash(champion), decision, Interval(ratio, ratio, ratio), sets=1)
+        )
+
+
+def speeds_in(source: str) -> list[float]:
+    """The speeds of the kernels in a model's source."""
+    return [float(each) for each in re.findall(r"speed = ([\d.]+)", source)]
+
+
+@contextlib.contextmanager
+def opened_for_models(task: Any, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
+    """In place of `open_evaluation_context` where whole models are evaluated."""
+    yield ModelContext(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
+
+
+def replace_what_is_slow(setattr_: Any = setattr) -> None:
+    """Have jobs and whole models evaluated by what their sources say, and ask the models of `api_base`."""
+    setattr_(local, "open_evaluation_context", opened_quickly)
+    setattr_(job_run, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
+    setattr_(model_run, "open_evaluation_context", opened_for_models)
+    setattr_(evaluating, "open_evaluation_context", opened_for_models)
+
+
+def put_capture(settings: Settings, run_id: int, captured: str) -> None:
+    """Put a capture where a run looks for its own."""
+    folder = run_folder(settings, run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "captured.json").write_text(captured)
+
+
+def carry_out(
+    run_id: int, settings: Settings, store: Store, *, cancel: CancelToken | None = None, delay_s: float = 0.0
+) -> ModelReport:
+    """Carry out a run."""
+
+    def step(text: str) -> None:
+        time.sleep(delay_s)
+
+    watching = Watching(step, lambda job, number, total: lambda event: None)
+    return run_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel or CancelToken())
+
+
+def main() -> None:
+    """Carry out a run in a process to kill: `python -m tests.support.model_runs SETTINGS RUN`."""
+    values, run_id = json.loads(sys.argv[1]), int(sys.argv[2])
+    replace_what_is_slow()
+    settings = load_settings(**values)
+    store = open_store(settings)
+    import_litellm()
+    print("begins", flush=True)
+    carry_out(run_id, settings, store, delay_s=0.05)
+    store.close()
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Captured graphs and chosen kernels for tests, made in this process of the tests' own models."""
+
+import json
+import sys
+import types
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from whole_models.capture.describe import describe
+from whole_models.graph import Captured, Graph, read_captured
+from whole_models.put_back import Chosen
+from whole_models.regions import Occurrence, Region
+from whole_models.source_text import expression
+
+
+def loaded(source: str, name: str = "user_model") -> types.ModuleType:
+    """The source as a module, which is known by its name as long as no other takes it."""
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(source, f"{name}.py", "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def captured(source: str, parts: Sequence[str] = ("",), inputs: Any = None) -> Captured:
+    """The graphs of these modules of a model, which all take the model's inputs if nothing else is given."""
+    module = loaded(source)
+    torch.manual_seed(0)
+    model = module.Model(*module.get_init_inputs())
+    graphs = []
+    for path in parts:
+        part = model.get_submodule(path)
+        args = tuple(inputs or module.get_inputs())
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls what it has deprecated itself
+            program = torch.export.export(part, args).run_decompositions({})
+        graphs.append({"path": path, "calls": 1, "eager_ms": None, **describe(part, program, args, {}).data})
+    told = {"ok": True, "torch": torch.__version__, "threads": 1, "graphs": graphs, "stays_eager": []}
+    told |= {
+        "eager_ms": 1.0,
+        "compile_ms": None,
+        "compile_s": None,
+        "compile_error": "",
+        "kernels_ms": [],
+        "cost_s": [],
+    }
+    return read_captured(json.dumps(told).encode())
+
+
+def occurrence(graph: Graph, nodes: Iterable[str]) -> Occurrence:
+    """The place of these nodes, with all that they take and give."""
+    inside = [node.name for node in graph.nodes if node.name in set(nodes)]
+    taken = dict.fromkeys(ref for name in inside for ref in graph.node_of[name].refs if ref not in inside)
+    weights = [ref for ref in taken if ref in graph.input_of and graph.input_of[ref].kind not in ("argument", "scalar")]
+    outputs = [
+        name for name in inside if name in graph.leaving or any(user not in inside for user in graph.users_of[name])
+    ]
+    return Occurrence(
+        nodes=tuple(inside),
+        inputs=tuple(
+            ref
+            for ref in taken
+            if ref not in weights and (ref in graph.node_of or graph.input_of[ref].kind == "argument")
+        ),
+        weights=tuple((f"w{place}", ref) for place, ref in enumerate(weights)),
+        outputs=tuple(outputs),
+    )
+
+
+def region(graph: Graph, name: str, *places: Iterable[str]) -> Region:
+    """A region in these places, each a set of nodes."""
+    found = tuple(occurrence(graph, nodes) for nodes in places)
+    return Region(name, "chain", graph.path, found[0].nodes, found, 1.0)
+
+
+def kernel(graph: Graph, where: Region, *, note: str = "calls.append(1)") -> str:
+    """A kernel that computes a region as torch does, and counts its calls in its module's `calls`."""
+    place = where.occurrences[0]
+    names = {name: f"x{position}" for position, name in enumerate(place.inputs)}
+    names |= {name: f"self.{local}" for local, name in place.weights}
+    names |= {name: name for name in place.nodes}
+    lines = ["import torch", "", "calls = []", "", "", "class ModelNew(torch.nn.Module):", "    def __init__(self):"]
+    lines.append("        super().__init__()")
+    for local, name in place.weights:
+        tensor = graph.input_of[name].tensor
+        assert tensor is not None
+        value = f"torch.zeros({tensor.shape}, dtype=torch.{tensor.dtype})"
+        if graph.input_of[name].kind == "parameter":
+            lines.append(f"        self.{local} = torch.nn.Parameter({value})")
+        else:
+            lines.append(f"        self.register_buffer({local!r}, {value})")
+    lines += ["", f"    def forward(self, {', '.join(f'x{position}' for position in range(len(place.inputs)))}):"]
+    lines.append(f"        {note}")
+    lines += [f"        {name} = {expression(graph.node_of[name], lambda ref: names[ref])}" for name in place.nodes]
+    returned = ", ".join(place.outputs)
+    return "\n".join([*lines, f"        return {returned}", ""])
+
+
+def chosen(graph: Graph, *regions: Region) -> list[Chosen]:
+    """Each region with a kernel that torch computes."""
+    return [Chosen(each, kernel(graph, each)) for each in regions]
+
+
+def with_name(each: Chosen, name: str) -> Chosen:
+    """The same with another name of its region."""
+    return replace(each, region=replace(each.region, name=name))
+
+
+def with_graph(each: Chosen, path: str) -> Chosen:
+    """The same in another graph."""
+    return replace(each, region=replace(each.region, graph=path))
+
+
+def with_first_place(each: Chosen, **changed: Any) -> Chosen:
+    """The same with another first occurrence."""
+    places = each.region.occurrences
+    return replace(each, region=replace(each.region, occurrences=(replace(places[0], **changed), *places[1:])))

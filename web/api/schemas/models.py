@@ -1,0 +1,160 @@
+"""Responses on runs over whole models."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field
+
+from db.records import JobStatus, ModelRunHead, TaskHead
+from service.submissions.jobs import OPTIONS
+from service.views.evaluation import Ratio
+from service.views.models import ModelRunLine, ModelRunView, RegionLine
+from web.api.schemas.jobs import TAGS_DESCRIPTION, JobTask
+
+
+class Interval(BaseModel):
+    """A speedup with its 95 % interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, ratio: Ratio | None) -> Self | None:
+        """Convert a ratio."""
+        return None if ratio is None else cls(**asdict(ratio))
+
+
+class _Run(BaseModel):
+    id: int = Field(examples=[1])
+    task: JobTask = Field(description="The model as a task.")
+    platform: str
+    model: str = Field(description="The model that writes kernels.")
+    user: str
+    status: JobStatus
+    stage: str = Field(description="plan, optimize, assemble, prove or done.")
+    error: str | None
+    batch_id: int | None = Field(description="The batch of the regions' jobs.")
+    kept: list[str] | None = Field(description="The regions with a kernel in what is delivered; null: not decided.")
+    evaluation_id: str | None = Field(description="The proof: the evaluation of what is delivered.")
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class ModelRun(_Run):
+    """A run over a whole model. Speedups are those of its proof, of the whole model."""
+
+    speedup: Interval | None
+    speedup_compile: Interval | None
+
+    @classmethod
+    def of(cls, line: ModelRunLine) -> Self:
+        """Convert a run."""
+        return cls(**_run(line.run), speedup=Interval.of(line.eager), speedup_compile=Interval.of(line.compile))
+
+
+class ModelRunPage(BaseModel):
+    """A page of runs over whole models, newest first."""
+
+    models: list[ModelRun]
+    next_cursor: int | None = Field(description="The value of `?cursor=` for the next page; null on the last page.")
+
+
+class ModelRegion(BaseModel):
+    """A region of a model. Speedups are those of its kernel alone."""
+
+    name: str
+    kind: str
+    occurrences: int
+    eager_ms: float = Field(description="The time of all its occurrences under eager, in one call of the model.")
+    share: float = Field(description="That part of the model's time. Regions of different grains overlap.")
+    task: JobTask | None
+    job_id: int | None = Field(description="The job that looked for a kernel; null: there was too little to gain.")
+    job_status: JobStatus | None
+    candidate_hash: str | None = Field(description="The job's best kernel.")
+    evaluation: str | None = Field(description="The id of that kernel's evaluation.")
+    speedup: Interval | None
+    speedup_compile: Interval | None
+    tags: list[str] = Field(description=TAGS_DESCRIPTION)
+    kept: bool | None = Field(description="Whether the kernel is in what is delivered; null: this is not decided.")
+    why: str = Field(description="The reason in words; empty while nothing is decided.")
+
+    @classmethod
+    def of(cls, line: RegionLine) -> Self:
+        """Convert a region."""
+        region, best = line.region, line.best
+        return cls(
+            name=region.name,
+            kind=region.kind,
+            occurrences=region.occurrences,
+            eager_ms=region.eager_ms,
+            share=region.share,
+            task=None if line.task is None else _task(line.task),
+            job_id=region.job_id,
+            job_status=None if line.job is None else line.job.status,
+            candidate_hash=None if best is None else best.candidate_hash,
+            evaluation=None if best is None else best.id,
+            speedup=Interval.of(line.eager),
+            speedup_compile=Interval.of(line.compile),
+            tags=[] if best is None else list(best.tags),
+            kept=line.kept,
+            why=line.why,
+        )
+
+
+class ModelTrial(BaseModel):
+    """A decision on one kernel, by a trial of the whole model."""
+
+    name: str = Field(description="The region whose kernel it is about.")
+    question: str = Field(
+        description="`passes`: does the model pass with it? `without`: is the model better off without it? `whole`: is"
+        " one kernel for all of it better?"
+    )
+    decision: str = Field(description="better, worse, alike or open; a verdict where the model did not pass.")
+    ratio: float | None
+    taken_out: bool
+    message: str
+
+
+class ModelRunWhole(_Run):
+    """A run over a whole model with all that is known of it, much like what `models show --json` prints."""
+
+    schema_: Literal["kernelwright.model/1"] = Field(default="kernelwright.model/1", alias="schema")
+    options: dict[str, Any] = Field(description="The options of the request, without those that are the machine's.")
+    plan: dict[str, Any] = Field(
+        description="What the capture measured, such as eager_ms, compile_ms, stays_eager and (under torch.compile, by"
+        " kernel) kernels_ms; empty before there is a plan."
+    )
+    regions: list[ModelRegion]
+    trials: list[ModelTrial]
+    proof: dict[str, Any] | None = Field(description="The evaluator's whole result for what is delivered.")
+
+    @classmethod
+    def of(cls, view: ModelRunView) -> Self:
+        """Convert a run, without paths of the machine that it ran on."""
+        run = view.run
+        return cls(
+            **_run(run),
+            schema="kernelwright.model/1",
+            options={name: value for name, value in run.options.items() if name in OPTIONS},
+            plan=dict(run.plan),
+            regions=[ModelRegion.of(line) for line in view.regions],
+            trials=[
+                ModelTrial(**{name: value for name, value in asdict(trial).items() if name != "asked"})
+                for trial in view.trials
+            ],
+            proof=None if view.evaluation is None else dict(view.evaluation.result),
+        )
+
+
+def _run(run: ModelRunHead) -> dict[str, Any]:
+    return {
+        **{name: getattr(run, name) for name in _Run.model_fields if name not in ("task", "kept")},
+        "task": _task(run.task),
+        "kept": None if run.kept is None else list(run.kept),
+    }
+
+
+def _task(task: TaskHead) -> JobTask:
+    return JobTask(**{name: getattr(task, name) for name in JobTask.model_fields})

@@ -1,0 +1,1 @@
+"""Whole models: what of one is hot, cut out as ordinary tasks, and put back as kernels."""

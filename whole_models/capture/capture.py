@@ -1,0 +1,173 @@
+"""The whole capture of a model: loads it, exports it, runs and times it, and says what it saw."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .compiled import compiled_times
+from .errors import CaptureError, Refused
+from .export import Exported, export_part
+from .load import Originals, load_model, make_inputs
+from .parts import Graphs, Part, export_parts, form_of
+from .timing import call_time_ms, one_thread, operator_times_ms
+from .weights import load_state
+
+MAX_NODES = 20_000  # as the host has it
+_EAGER_SHARE, _OPERATORS_SHARE, _EXPORT_SHARE = 0.1, 0.33, 0.5  # of the budget, at most
+_EAGER_S, _OPERATORS_S = 2.0, 4.0  # at most
+
+
+def capture(
+    source: str,
+    state: bytes,
+    *,
+    compile: bool,
+    budget_s: float,
+    on_stage: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """The description of a model, as `whole_models/graph.py` reads it.
+
+    Args:
+        source: the model's file.
+        state: a safetensors file with its weights; empty: the weights that the constructor makes.
+        compile: whether it is run under torch.compile, too.
+        budget_s: how long this should take; torch.compile gets what the rest leaves.
+        on_stage: called with a few words on what is done.
+
+    Raises:
+        CaptureError: the model fails, or the weights are not those of it.
+    """
+    stages = _Stages(on_stage)
+    ends = time.monotonic() + budget_s
+    with stages("load", "loading the model"):
+        model, module = load_model(source)
+        if state:
+            load_state(model, state)
+        inputs = make_inputs(module)
+    with torch.no_grad():
+        with stages("eager", "running the model"):
+            originals = Originals(model, inputs)
+            _first_call(model, inputs)
+            originals.forget_unchanged()
+            run = lambda: model(*inputs)  # noqa: E731
+            eager_ms = call_time_ms(run, originals.restore, min(_EAGER_S, budget_s * _EAGER_SHARE))
+            originals.restore()
+        # One thread: what is run here is not timed, and threads that wait for each other cost most on a busy host.
+        with stages("export", "capturing"), one_thread():
+            export_until = time.monotonic() + budget_s * _EXPORT_SHARE
+            graphs, eager = export_parts(
+                model, inputs, lambda part: _attempt(part, export_until), lambda: _restored(originals, run)
+            )
+        with stages("operators", "timing operators"):
+            each_s = min(_OPERATORS_S, budget_s * _OPERATORS_SHARE) / max(1, len(graphs))
+            for _, exported in graphs:
+                described = exported.described
+                times = operator_times_ms(described.graph, described.values, exported.restore, each_s)
+                for node in described.data["nodes"]:
+                    node["eager_ms"] = times.get(node["name"])
+            whole = len(graphs) == 1 and graphs[0][0].path == ""
+            graph_ms = [eager_ms] if whole else _times_of_parts(graphs, originals, run)
+        compiled: dict[str, Any] = {"compile_s": None, "compile_ms": None, "kernels_ms": []}
+        compiled["compile_error"] = "it was not asked for"
+        if compile:
+            with stages("compile", "torch.compile"):
+                compiled = compiled_times(model, inputs, originals.restore, ends - time.monotonic())
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "graphs": [
+            {**exported.described.data, "path": part.path, "calls": part.calls, "eager_ms": ms}
+            for (part, exported), ms in zip(graphs, graph_ms, strict=True)
+        ],
+        "stays_eager": eager,
+        "eager_ms": eager_ms,
+        **compiled,
+        "cost_s": stages.cost_s,
+    }
+
+
+def _first_call(model: torch.nn.Module, inputs: list[Any]) -> None:
+    try:
+        model(*inputs)
+    except BaseException as error:
+        raise CaptureError("call", f"{type(error).__name__}: {error}") from error
+
+
+def _restored(originals: Originals, run: Callable[[], Any]) -> Any:
+    originals.restore()
+    try:
+        return run()
+    finally:
+        originals.restore()
+
+
+def _attempt(part: Part, until: float) -> Exported:
+    """Export a part while there is time for it.
+
+    Raises:
+        Refused: there is none, or it cannot be exported.
+    """
+    if time.monotonic() > until:
+        raise Refused("the time for exporting was used up before: allow the capture more seconds")
+    exported = export_part(part)
+    nodes = len(exported.described.data["nodes"])
+    if nodes > MAX_NODES:
+        raise Refused(f"its graph has {nodes} operators, more than {MAX_NODES}")
+    return exported
+
+
+def _times_of_parts(graphs: Graphs, originals: Originals, run: Callable[[], Any]) -> list[float | None]:
+    """For each part: the median over forwards of the model of the time of all its calls in one, in milliseconds."""
+    if not graphs:
+        return []
+    spent_s: dict[tuple[str, Any], list[float]] = {(part.path, part.form): [] for part, _ in graphs}
+    forwards: list[dict[tuple[str, Any], float]] = []
+    began: list[tuple[tuple[str, Any], float]] = []
+
+    def before(path: str) -> Callable[..., None]:
+        def start(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            began.append(((path, form_of(args, kwargs)), time.perf_counter()))
+
+        return start
+
+    def after(*_: Any) -> None:
+        now = time.perf_counter()
+        key, start = began.pop()
+        forwards[-1][key] = forwards[-1].get(key, 0.0) + now - start
+
+    modules = {part.path: part.module for part, _ in graphs}
+    handles = []
+    for path, module in modules.items():
+        handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
+        handles.append(module.register_forward_hook(after, always_call=True))
+    try:
+        for _ in range(5):
+            forwards.append({})
+            _restored(originals, run)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for forward in forwards[1:]:
+        for key, seconds in forward.items():
+            spent_s.setdefault(key, []).append(seconds)
+    found = [sorted(spent_s[part.path, part.form]) for part, _ in graphs]
+    return [times[len(times) // 2] * 1e3 if times else None for times in found]
+
+
+class _Stages:
+    """Tells of each stage when it begins, and notes how long it took."""
+
+    def __init__(self, on_stage: Callable[[str], None]) -> None:
+        self.cost_s: list[list[Any]] = []
+        self._on_stage = on_stage
+
+    @contextmanager
+    def __call__(self, name: str, text: str) -> Iterator[None]:
+        """One stage."""
+        self._on_stage(text)
+        began = time.monotonic()
+        yield
+        self.cost_s.append([name, time.monotonic() - began])

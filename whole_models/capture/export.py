@@ -1,0 +1,102 @@
+"""Exports one module, runs what was exported, and sees that it computes what the module does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .describe import Described, describe, tensor_at
+from .errors import Refused, reason_of
+from .load import SEED, Originals, copied
+from .parts import Part
+from .timing import Recorder
+
+_TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3, torch.complex128: 1e-7, torch.complex64: 1e-3}
+_TOLERANCE_OF_HALVES = 3e-2
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A described module that computes what the module does, and what runs it."""
+
+    described: Described
+    restore: Callable[[], None]
+
+
+def export_part(part: Part) -> Exported:
+    """Export a part and run it once.
+
+    Raises:
+        Refused: it cannot be exported, or its graph computes something else.
+    """
+    kept = Originals(part.module, [part.args, part.kwargs])
+    try:
+        program = torch.export.export(part.module, part.args, part.kwargs or None).run_decompositions({})
+        described = describe(part.module, program, part.args, part.kwargs)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(reason_of(error)) from error
+    finally:
+        kept.restore()
+    _run_and_compare(part, described, kept)
+    return Exported(described, kept.restore)
+
+
+def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:
+    """Run the graph, note what is seen, and compare its results with the module's.
+
+    The module is called before and after, since some state is in plain attributes: a module that counts its calls
+    returns what its graph does only once.
+    """
+    expected = _results_of(part, described)
+    kept.forget_unchanged()
+    kept.restore()
+    recorder = Recorder(described.graph)
+    torch.manual_seed(SEED)
+    try:
+        results = list(recorder.run(*described.values))
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"its graph does not run: {reason_of(error)}") from error
+    kept.restore()
+    for wanted in (expected, _results_of(part, described)):
+        pairs = zip(results, wanted, strict=True)
+        if not all(_alike(*pair, values=not described.random) for pair in pairs):
+            raise Refused("its graph does not compute what it computes itself in each call")
+    kept.restore()
+    _note_values(described, recorder)
+
+
+def _results_of(part: Part, described: Described) -> list[Any]:
+    """The values that the module's own code gives the buffers that it changes, and what it returns."""
+    torch.manual_seed(SEED)
+    leaves = copied(pytree.tree_leaves(part.module(*part.args, **part.kwargs)))
+    return [*(copied(tensor_at(part.module, path)) for path in described.mutated), *leaves]
+
+
+def _alike(result: Any, wanted: Any, *, values: bool) -> bool:
+    if not isinstance(wanted, torch.Tensor) or not isinstance(result, torch.Tensor):
+        return type(result) is type(wanted) and (result == wanted or result != result)
+    if result.shape != wanted.shape or result.dtype != wanted.dtype:
+        return False
+    if not values or wanted.numel() == 0:
+        return True
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        return bool(torch.equal(result, wanted))
+    tolerance = _TOLERANCES.get(wanted.dtype, _TOLERANCE_OF_HALVES)
+    finite = wanted[wanted.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    return bool(torch.allclose(result, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
+
+
+def _note_values(described: Described, recorder: Recorder) -> None:
+    """Put what was seen into the description: real strides, and statistics of elements."""
+    for node in described.data["nodes"]:
+        node["results"] = recorder.results[node["name"]]
+    for item in described.data["inputs"]:
+        if item["kind"] != "scalar":
+            item["tensor"]["values"] = recorder.inputs[item["name"]]

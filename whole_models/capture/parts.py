@@ -1,0 +1,133 @@
+"""Which modules of a model are exported: the model itself, or else the largest modules below it that can be."""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .describe import checked_path
+from .errors import Refused, reason_of
+from .load import copied
+
+
+@dataclass
+class Part:
+    """A module and the arguments of one of its calls.
+
+    Attributes:
+        path: where it is in the model.
+        module: itself.
+        args, kwargs: the arguments, as they were before the call.
+        form: equal for calls with equal shapes, strides, dtypes and plain values.
+        calls: how many calls of this form one forward of the model makes.
+        seconds: roughly how long they took together.
+    """
+
+    path: str
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    form: Any = None
+    calls: int = 1
+    seconds: float = 0.0
+
+
+Graphs = list[tuple[Part, Any]]
+
+
+def export_parts(
+    model: torch.nn.Module, inputs: list[Any], attempt: Callable[[Part], Any], call: Callable[[], Any]
+) -> tuple[Graphs, list[dict[str, str]]]:
+    """Export a model, or the largest modules in it that can be.
+
+    A module that is called in several forms is not exported, but what it calls may be. Modules that take longest come
+    first, in case that there is no time for all.
+
+    Args:
+        model: the model.
+        inputs: of its `forward`.
+        attempt: exports one part, or raises `Refused`.
+        call: calls the model once, from the same state each time.
+
+    Returns:
+        The parts with what `attempt` made of them, and the modules whose own code stays eager, with the reason; both
+        in the order of the model's modules.
+    """
+    graphs: Graphs = []
+    eager: list[tuple[str, dict[str, str]]] = []
+    level = {"": [Part("", model, tuple(inputs), form=form_of(inputs, {}))]}
+    while level:
+        refused = []
+        for path, forms in sorted(level.items(), key=lambda item: -sum(part.seconds for part in item[1])):
+            try:
+                if len(forms) > 1:
+                    raise Refused(f"it is called in {len(forms)} forms, of which a graph has one")
+                checked_path(path)
+                graphs.append((forms[0], attempt(forms[0])))
+            except Refused as error:
+                refused.append(path)
+                shown = re.sub(r"[^A-Za-z0-9_.]", "_", path)
+                module_class = type(forms[0].module).__name__
+                eager.append((path, {"path": shown, "module_class": module_class, "reason": reason_of(error)}))
+        level = _calls_below(model, refused, call) if refused else {}
+    order = {path: number for number, (path, _) in enumerate(model.named_modules())}
+    graphs.sort(key=lambda graph: order[graph[0].path])
+    return graphs, [entry for _, entry in sorted(eager, key=lambda item: order[item[0]])]
+
+
+def form_of(args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
+    """What two calls have in common that can share one graph."""
+    leaves, spec = pytree.tree_flatten((list(args), kwargs))
+    return (str(spec), tuple(_leaf_form(leaf) for leaf in leaves))
+
+
+def _leaf_form(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        strides = leaf.stride() if leaf.layout == torch.strided else ()
+        return (tuple(leaf.shape), strides, str(leaf.dtype))
+    return repr(leaf) if leaf is None or isinstance(leaf, (bool, int, float, str)) else id(leaf)
+
+
+def _calls_below(model: torch.nn.Module, refused: list[str], call: Callable[[], Any]) -> dict[str, list[Part]]:
+    """The outermost calls of modules below these ones in one forward of the model, by path; each form once."""
+    found: dict[str, list[Part]] = {}
+    inside: list[tuple[Part | None, float]] = []
+
+    def before(path: str) -> Callable[..., None]:
+        def record(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            part = None if inside else noted(Part(path, module, args, kwargs, form_of(args, kwargs)))
+            inside.append((part, time.perf_counter()))
+
+        return record
+
+    def noted(part: Part) -> Part:
+        forms = found.setdefault(part.path, [])
+        for same in forms:
+            if same.form == part.form:
+                same.calls += 1
+                return same
+        part.args, part.kwargs = copied(part.args), copied(part.kwargs)
+        forms.append(part)
+        return part
+
+    def after(*_: Any) -> None:
+        part, began = inside.pop()
+        if part is not None:
+            part.seconds += time.perf_counter() - began
+
+    handles = []
+    for path, module in model.named_modules():
+        below = any(parent == "" or path.startswith(parent + ".") for parent in refused if parent != path)
+        if path and path not in refused and below:
+            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
+            handles.append(module.register_forward_hook(after, always_call=True))
+    try:
+        call()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

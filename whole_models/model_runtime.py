@@ -1,0 +1,519 @@
+"""What a delivered model file holds beside the original code and the graphs: guards, kernels, `apply` and `remove`.
+
+It is text, because it runs where the model runs: with PyTorch, without Kernelwright. Its names begin with `_kw_`, which
+`put_back` replaces where the model's own code has such names.
+"""
+
+READER = '''\
+def _kw_source(name):
+    """The source of a kernel, and the name of its file."""
+    file = _kw_pathlib.Path(__file__).parent / "kernels" / (name + ".py")
+    return file.read_text(encoding="utf-8"), file.as_posix()
+'''
+"""The one function that a bundle has in another form."""
+
+EMBEDDED_READER = '''\
+def _kw_source(name):
+    """The source of a kernel, and the name of its file."""
+    sources = {{
+{sources}
+    }}
+    return sources[name], f"<kernels/{{name}}.py>"
+'''
+
+IMPORTS = """\
+import base64 as _kw_base64
+import functools as _kw_functools
+import inspect as _kw_inspect
+import linecache as _kw_linecache
+import operator as _kw_operator
+import pathlib as _kw_pathlib
+import sys as _kw_sys
+import types as _kw_types
+import weakref as _kw_weakref
+import zlib as _kw_zlib
+"""
+
+RUNTIME = '''\
+_kw_loaded = {}  # modules of kernels, by name
+
+
+def _kw_class(name):
+    """The class of a kernel. Its file is executed when the class is first needed."""
+    if name not in _kw_loaded:
+        source, file = _kw_source(name)
+        module = _kw_types.ModuleType(f"{__name__}_{name}")
+        module.__file__ = file
+        _kw_linecache.cache[file] = (len(source), None, source.splitlines(True), file)  # for inspect, and for traces
+        _kw_sys.modules[module.__name__] = module
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+        _kw_loaded[name] = module.ModelNew
+    return _kw_loaded[name]
+
+
+def _kw_bind(kernel, name, tensor):
+    """Put a tensor of the model in the place of the kernel's own; False: the kernel has none of this name."""
+    *path, last = name.split(".")
+    owner = kernel
+    for part in path:
+        owner = getattr(owner, "_modules", {}).get(part)
+    for kind in ("_parameters", "_buffers"):
+        held = getattr(owner, kind, {})
+        if last in held:
+            held[last] = tensor
+            return True
+    held = getattr(owner, "__dict__", {})
+    last, _, key = last.partition("[")
+    if last not in held:
+        return False
+    if not key:
+        held[last] = tensor
+        return True
+    items = held[last]
+    held[last] = type(items)(
+        [tensor if f"{place}]" == key else item for place, item in enumerate(items)]
+        if isinstance(items, (list, tuple))
+        else {place: tensor if f"{place!r}]" == key else item for place, item in items.items()}
+    )
+    return True
+
+
+def _kw_constant(data, dtype, shape, stride):
+    """A tensor that the model's code makes, from its compressed bytes."""
+    data = bytearray(_kw_zlib.decompress(_kw_base64.b64decode(data)))
+    flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return torch.empty_strided(shape, stride, dtype=dtype).copy_(flat.reshape(shape))
+
+
+def _kw_quietly():
+    """A context in which random numbers may be drawn, and which leaves the generator as it was."""
+    return torch.random.fork_rng(devices=[])
+
+
+_kw_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many there are; not every version tells
+_kw_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)  # of vmap, grad and the like
+
+
+def _kw_is_watched():
+    """Whether torch records or transforms what is called. It must see the original code then."""
+    hooks = torch.nn.modules.module
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch.is_autocast_enabled("cpu")
+        or _kw_modes() > 0
+        or (_kw_level is not None and _kw_level() is not None)
+        or bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
+    )
+
+
+def _kw_like(tensor, facts):
+    """Whether a value is a plain tensor in memory of the processor, with this dtype, shape and strides (None: any)."""
+    dtype, shape, stride = facts
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        return False
+    if tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    return (stride is None or tensor.stride() == stride) and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _kw_leaves(tree, value, found):
+    """Add the leaves of a tree of containers to `found`; False: the value is another tree."""
+    kind = tree[0]
+    if kind == "leaf":
+        found.append(value)
+        return True
+    if kind == "dict":
+        if type(value) is not dict or list(value) != tree[1]:
+            return False
+        return all(_kw_leaves(child, value[key], found) for key, child in zip(tree[1], tree[2]))
+    if type(value) is not {"tuple": tuple, "list": list}[kind] or len(value) != len(tree[1]):
+        return False
+    return all(_kw_leaves(child, item, found) for child, item in zip(tree[1], value))
+
+
+class _kw_Graph:
+    """What is known of a captured graph.
+
+    `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind
+    (`state` for a buffer that calls change), path, facts and, of a constant, its bytes. `kernels` has the name of each
+    kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
+    """
+
+    def __init__(self, run, path, training, arguments, keywords, leaves, weights, kernels):
+        self.run, self.path, self.training = run, path, training
+        self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
+        self.weights, self.kernels = weights, kernels
+        # Kernels are made anew where these change. A kernel that keeps what it computed from a buffer that every call
+        # changes would be wrong in the second call, and none such is proven.
+        taken = {position for _, each in kernels for _, position, _ in each}
+        self.taken = sorted(position for position in taken if weights[position][0] != "state")
+
+    def leaves_of(self, original, args, kwargs):
+        """The leaves of the arguments; None: they are not like those that were captured."""
+        positional = len(self.arguments) - len(self.keywords)
+        if len(args) != positional or tuple(kwargs) != self.keywords:
+            try:
+                names = [*_kw_inspect.signature(original).parameters][1 : positional + 1] + [*self.keywords]
+                given = _kw_inspect.signature(original).bind(None, *args, **kwargs).arguments
+                args, kwargs = [given[name] for name in names], {}
+            except (TypeError, ValueError, KeyError):
+                return None
+            if len(given) != len(names) + 1:
+                return None
+        found = []
+        for tree, value in zip(self.arguments, [*args, *kwargs.values()]):
+            if not _kw_leaves(tree, value, found):
+                return None
+        for leaf, facts in zip(found, self.leaves):
+            if len(facts) == 1:
+                if type(leaf) is not type(facts[0]) or leaf != facts[0]:
+                    return None
+            elif not _kw_like(leaf, facts):
+                return None
+        return found
+
+
+_kw_OWN = (*vars(torch.nn.Module()), "_kw_place")  # attributes that every module has
+_kw_PLAIN = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, _kw_types.FunctionType)
+_kw_PLAIN = (*_kw_PLAIN, _kw_types.BuiltinFunctionType, type)
+_kw_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def _kw_is_plain(value):
+    if type(value) in (tuple, list):
+        return all(map(_kw_is_plain, value))
+    return type(value) in _kw_PLAIN
+
+
+def _kw_facts(module):
+    """The class and the plain attributes of each submodule by path: numbers and flags are part of what was captured."""
+    found = {}
+    for path, part in module.named_modules():
+        own = {name: value for name, value in vars(part).items() if name not in _kw_OWN and _kw_is_plain(value)}
+        own = {name: list(value) if type(value) is list else value for name, value in own.items()}
+        found[path] = (type(part).__name__, own)
+    return found
+
+
+def _kw_has_facts(facts, known):
+    """Whether these are the same submodules with the same attributes; others may have been added."""
+    return list(facts) == list(known) and all(
+        have[0] == want[0] and all(name in have[1] and have[1][name] == value for name, value in want[1].items())
+        for have, want in zip(facts.values(), known.values())
+    )
+
+
+class _kw_Place:
+    """A module whose forward is a captured graph: its kernels, bound to its parameters.
+
+    Copies and saved modules have a place without kernels, which are made again when they are needed.
+    """
+
+    def __init__(self, index, known):
+        self.index, self.known = index, known
+        self.owner = None  # a weak reference to the module that all that follows belongs to
+        self.forget()
+
+    def forget(self):
+        self.checks, self.slots = None, []
+        self.weights, self.aliases, self.marks, self.versions = [], [], None, []
+        self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
+
+    def __deepcopy__(self, memo):
+        return _kw_Place(self.index, self.known)
+
+    def __reduce__(self):
+        return _kw_Place, (self.index, self.known)
+
+    def __call__(self, module, original, args, kwargs):
+        graph = _kw_GRAPHS[self.index]
+        leaves = None if _kw_is_watched() else graph.leaves_of(original, args, kwargs)
+        if leaves is None or not self.is_as_captured(module):
+            return original(module, *args, **kwargs)
+        changed = self.take_weights()
+        if changed is None:
+            return original(module, *args, **kwargs)
+        if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (*leaves, *self.weights)):
+            raise RuntimeError(
+                "the kernels of this model give no gradients, and one would be needed: call the model under "
+                "torch.no_grad(), or take the kernels out with remove(model), or use the original class"
+            )
+        self.take_kernels(changed)
+        self.called = True
+        return graph.run(leaves, self.weights, self.kernels)
+
+    def prepare(self, module):
+        """Make the kernels, which may compile them, if the module's parameters are as they were captured."""
+        if self.is_as_captured(module, any_mode=True):
+            changed = self.take_weights()
+            if changed is not None:
+                self.take_kernels(changed)
+
+    def is_as_captured(self, module, any_mode=False):
+        """Whether modes, plain attributes, submodules and hooks are as they were when the module was made."""
+        if self.owner is None or self.owner() is not module:
+            self.forget()
+            self.owner = _kw_weakref.ref(module)
+        if self.checks is not None and all(map(_kw_holds, self.checks)):
+            return True
+        self.checks = None
+        training = _kw_GRAPHS[self.index].training
+        parts = dict(module.named_modules())
+        if not any_mode and any(part.training != (path in training) for path, part in parts.items()):
+            return False
+        if not _kw_has_facts(_kw_facts(module), self.known):
+            return False
+        checks = []
+        for path, part in parts.items():
+            own = vars(part)
+            names = ["training", "_modules", *self.known[path][1]]
+            values = [own["training"], dict(own["_modules"]), *self.known[path][1].values()]
+            if part is not module:
+                if "forward" in own or any(own[name] for name in _kw_HOOKS):
+                    return False
+                names, values = [*names, *_kw_HOOKS], [*values, {}, {}]
+            checks.append((own, _kw_operator.itemgetter(*names), tuple(values), part is not module))
+        slots = [_kw_slot(parts, weight) for weight in _kw_GRAPHS[self.index].weights]
+        if any(slot is None for slot in slots):
+            return False
+        self.slots = slots
+        self.checks = None if any_mode else checks
+        return True
+
+    def take_weights(self):
+        """Look at the module's tensors. Returns the positions of those that have changed; None: one has other facts."""
+        weights = [held.get(name) for held, name in self.slots]
+        graph = _kw_GRAPHS[self.index]
+        same = len(weights) == len(self.weights) and all(map(_kw_operator.is_, weights, self.weights))
+        if same:
+            marks, versions = _kw_marks(weights), _kw_versions(weights, graph.taken)
+            if marks == self.marks and versions == self.versions:
+                return ()
+        if not all(_kw_like(tensor, known[2]) for tensor, known in zip(weights, graph.weights)):
+            return None
+        marks, versions = _kw_marks(weights), _kw_versions(weights, graph.taken)
+        changed = set(range(len(weights)))
+        if self.marks is not None:
+            before = dict(zip(graph.taken, self.versions))
+            now = dict(zip(graph.taken, versions))
+            changed = {
+                place
+                for place, tensor in enumerate(weights)
+                if tensor is not self.weights[place]
+                or before.get(place) != now.get(place)
+                or any(new[place] != old[place] for new, old in zip(marks, self.marks))
+            }
+        self.weights, self.marks, self.versions = weights, marks, versions
+        self.aliases = [tensor.detach() for tensor in weights]  # no other tensor gets the address of one that is known
+        return changed
+
+    def take_kernels(self, changed):
+        """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
+        if self.ready and not changed:
+            return
+        self.ready = False
+        for place, (name, taken) in enumerate(_kw_GRAPHS[self.index].kernels):
+            if self.kernels[place] is None or (self.called and any(position in changed for _, position, _ in taken)):
+                with _kw_quietly():
+                    try:
+                        self.kernels[place] = _kw_class(name)()
+                    except Exception as error:
+                        raise RuntimeError(f"the kernel {name} cannot be built: {error}") from error
+            for local, position, needed in taken:
+                if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
+                    raise RuntimeError(f"the kernel {name} has no parameter {local}")
+        self.ready = True
+
+
+def _kw_holds(check):
+    """Whether a module has the attributes that it had, and an inner one no forward of its own."""
+    own, get, values, inner = check
+    try:
+        return get(own) == values and not (inner and "forward" in own)
+    except KeyError:
+        return False
+
+
+def _kw_slot(parts, weight):
+    """Where a module holds a tensor: a dict and a key; None: nowhere."""
+    kind, path, facts, data = weight
+    parent, _, name = path.rpartition(".")
+    part = parts.get(parent)
+    if kind == "constant":
+        own = {} if part is None else vars(part)
+        if isinstance(own.get(name), torch.Tensor):
+            return own, name
+        return None if data is None else ({name: _kw_constant(data, *facts)}, name)
+    held = {} if part is None else vars(part)["_parameters" if kind == "parameter" else "_buffers"]
+    return (held, name) if name in held else None
+
+
+def _kw_marks(tensors):
+    """What changes if a tensor gets other memory. Changes of its elements are not seen here."""
+    kind = torch.Tensor
+    return [*map(kind.data_ptr, tensors)], [*map(kind.is_contiguous, tensors)], [*map(kind.numel, tensors)]
+
+
+def _kw_versions(tensors, taken):
+    """How often the tensors at these positions were changed in place."""
+    return [0 if tensors[place].is_inference() else tensors[place]._version for place in taken]
+
+
+_kw_classes = {}  # what `_kw_optimized` has made
+
+
+def _kw_optimized(cls):
+    """A class that is `cls` but for its forward, which runs the graph that the module was given."""
+    if cls in _kw_classes:
+        return _kw_classes[cls]
+
+    def __reduce_ex__(self, protocol):
+        how, what, *rest = cls.__reduce_ex__(self, protocol)
+        if what and what[0] is type(self):
+            return (_kw_restored, (cls,), *rest)
+        return (how, what, *rest)
+
+    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    own |= {"_kw_original": cls, "_kw_has_place": True, "__reduce_ex__": __reduce_ex__, "forward": _kw_forward(cls)}
+    _kw_classes[cls] = type(cls)(cls.__name__, (cls,), own)
+    return _kw_classes[cls]
+
+
+def _kw_restored(cls):
+    made = _kw_optimized(cls)
+    return made.__new__(made)
+
+
+def _kw_forward(cls):
+    """The forward of a class with a graph in its place."""
+    original = cls.forward
+
+    @_kw_functools.wraps(original)
+    def forward(self, *args, **kwargs):
+        place = self.__dict__.get("_kw_place")
+        if place is None:
+            return original(self, *args, **kwargs)
+        return place(self, original, args, kwargs)
+
+    return forward
+
+
+def _kw_install(model):
+    """Put the graphs in the places of the forwards of a model and its submodules."""
+    parts = dict(model.named_modules())
+    for index, graph in enumerate(_kw_GRAPHS):
+        part = parts.get(graph.path)
+        if part is None or "_kw_place" in vars(part):
+            continue
+        if not getattr(type(part), "_kw_has_place", False):
+            part.__class__ = _kw_optimized(type(part))
+        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part))
+        place.prepare(part)
+
+
+def _kw_equal(left, right):
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        return type(left) is type(right) and left.dtype is right.dtype and torch.equal(left, right)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(_kw_equal, left, right))
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(_kw_equal(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+def _kw_made_as_captured(args, kwargs):
+    """Whether a constructor has these arguments from `get_init_inputs`: graphs hold what follows from them."""
+    signature = _kw_inspect.signature(_kw_ORIGINAL.__init__)
+    with _kw_quietly():
+        wanted = signature.bind(None, *_kw_init_inputs())
+    given = signature.bind(None, *args, **kwargs)
+    wanted.apply_defaults()
+    given.apply_defaults()
+    return _kw_equal(dict(wanted.arguments), dict(given.arguments))
+
+
+def _kw_code(part):
+    """What a module's forward does, as far as its byte code tells."""
+    code = getattr(_kw_inspect.unwrap(type(part).forward), "__code__", None)
+    if code is None:
+        return None
+    names = [_kw_NAMES.get(name, name) for name in code.co_names]
+    values = [value for value in code.co_consts[1:] if not isinstance(value, _kw_types.CodeType)]
+    return code.co_code, names, code.co_varnames, values
+
+
+def _kw_difference(model, wanted):
+    """What a model differs in from the one that was captured, in words; nothing: it does not."""
+    have, want = model.state_dict(), wanted.state_dict()
+    for name in [*want, *have]:
+        if name not in have or name not in want:
+            return f"its state dict {'lacks' if name in want else 'has also'} {name}"
+        shapes = [(tuple(state[name].shape), state[name].dtype) for state in (have, want)]
+        if shapes[0] != shapes[1]:
+            return f"{name} is {shapes[0][0]} of {shapes[0][1]}, and the kernels need {shapes[1][0]} of {shapes[1][1]}"
+    have, want = _kw_facts(model), _kw_facts(wanted)
+    have_parts, want_parts = dict(model.named_modules()), dict(wanted.named_modules())
+    for path in [*want, *have]:
+        where = path or "the model itself"
+        if path not in have or path not in want:
+            return f"it {'lacks' if path in want else 'has also'} the module {where}"
+        if path and have[path][0] != want[path][0]:
+            return f"{where} is a {have[path][0]}, and the kernels need a {want[path][0]}"
+        for name, value in want[path][1].items():
+            if name not in have[path][1]:
+                return f"{where} lacks the attribute {name}"
+            if have[path][1][name] != value and not isinstance(value, _kw_types.FunctionType):
+                return f"{name} of {where} is {have[path][1][name]!r}, and the kernels need {value!r}"
+        if _kw_code(have_parts[path]) != _kw_code(want_parts[path]):
+            return f"the forward of {where} is other code"
+    return ""
+'''
+
+API = '''\
+def {apply}(model):
+    """Have a live module run the kernels in place, and return it. Its class must be the original's code.
+
+    Call it again after parameters were written through `.data`, which torch does not tell anyone.
+
+    Raises:
+        TypeError: it is no module.
+        ValueError: its parameters, submodules or attributes differ from those of the model that was captured.
+    """
+    if not isinstance(model, torch.nn.Module):
+        kind = type(model).__name__
+        raise TypeError(f"the kernels need a torch.nn.Module, and this is a {{kind}}")
+    with _kw_quietly():
+        wanted = _kw_ORIGINAL(*_kw_init_inputs())
+    difference = _kw_difference(model, wanted)
+    if difference:
+        raise ValueError(f"the kernels are not made for this model: {{difference}}")
+    _kw_install({remove}(model))
+    return model
+
+
+def {remove}(model):
+    """Take the kernels out of a module, which runs its own code from here on, and return it."""
+    for part in list(model.modules()):
+        vars(part).pop("_kw_place", None)
+        original = vars(type(part)).get("_kw_original")
+        if original is not None:
+            part.__class__ = original
+    return model
+'''
+
+MODEL = '''\
+class {name}({original}):
+    """The model with kernels in its hot regions: constructor, signature and state dict are the original's."""
+
+    @_kw_functools.wraps({original}.__init__)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if type(self) is __class__ and _kw_made_as_captured(args, kwargs):
+            _kw_install(self)
+
+    _kw_has_place = True
+    forward = _kw_forward({original})
+'''
