@@ -39,8 +39,7 @@ static long seen(const void *at) {
 
 SHARED = (
     *("writes behind its output", "reads before its input", "writes to the weights", "searches for its count"),
-    *("reads what the launcher keeps", "counts from the start again", "opens a file", "ends before its work is done"),
-    *("launches nothing", "patches the compiler in PATH", "claims a count and launches nothing", "a stack without end"),
+    *("reads what the launcher keeps", "counts from the start again", "opens a file", "a stack without end"),
 )
 """Attacks of all instruction sets that are met here by other means; the others meet the same code as on `riscv`."""
 

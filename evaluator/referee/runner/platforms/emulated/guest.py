@@ -379,8 +379,8 @@ def _fill(arena: mmap.mmap, program: kp.Program, given: Sequence[torch.Tensor], 
     data = b"".join(header)
     arena[: len(data)] = data
     mappings = layout.mappings()
-    words = [len(mappings), *(number for mapping in mappings for number in mapping)]
-    arena[_MAPPINGS : _MAPPINGS + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
+    numbers = [len(mappings), *(number for mapping in mappings for number in mapping)]
+    arena[_MAPPINGS : _MAPPINGS + 8 * len(numbers)] = struct.pack(f"<{len(numbers)}Q", *numbers)
     view = torch.frombuffer(arena, dtype=torch.uint8)
     contents = iter(given)
     for array, placed in zip(program.arrays, layout.arrays, strict=True):
