@@ -1,7 +1,7 @@
-"""Runs candidates for an emulated platform without a referee: `__main__` of a package that a sandbox executes.
+"""Runs candidates of an emulated platform without a referee: `__main__` of a package that a sandbox executes.
 
 It gets a platform's name and, beside it, `cases.json`: an op and a candidate by name. It prints for each case what
-ended the guest, or else whether its outputs are right at each vector length, what it counted, and what eager would take.
+ended the guest, or else whether its outputs are right at each vector length, its counts, and what eager would take.
 """
 
 import importlib
@@ -70,7 +70,9 @@ def answer(machine: guest.Machine, table: operator_counts.CountTable, op: str, s
             for placed, (dtype, shape) in zip((layout.arrays[n] for n in numbers), rows, strict=True)
         ]
         right.append(all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(got, expected, strict=True)))
-    return {"right": right, "counted": sum(each.counts["total"] for each in ended), "eager": eager.total}
+    kinds = {vlen: each.counts for vlen, each in zip(VLENS, ended, strict=True)}
+    counted = {vlen: counts["total"] for vlen, counts in kinds.items()}
+    return {"right": right, "counted": counted, "kinds": kinds, "eager": eager.total}
 
 
 def main() -> None:
